@@ -1,0 +1,393 @@
+//! Retries as a share of first attempts.
+//!
+//! Backoff bounds how fast one caller retries. Nothing but a budget bounds how much all callers together add to a
+//! downstream that is already failing: with three attempts each, a total outage triples the load; with a budget of a
+//! tenth, it grows by a tenth (the SRE book's figures).
+//!
+//! # How it works
+//!
+//! Every first attempt deposits `share` of a token, every retry withdraws one. What was deposited longer ago than the
+//! window is forgotten. Beside it a `floor` of so many retries a second is always there, so that a caller with little
+//! traffic can retry at all.
+//!
+//! # Why so
+//!
+//! The usual implementation keeps a ring of counters behind a mutex and asks "is there enough?" before it takes:
+//! between the two, another thread takes the same token, and reading the clock costs more than the rest of the call.
+//! Here:
+//!
+//! - A deposit is one atomic addition and reads no clock. It lands in `fresh`, an uncounted heap.
+//! - A withdrawal, which is rare and about to wait anyway, first counts the heap into the ring's present slot and into
+//!   `balance`, then takes one token out of `balance` by compare-and-set. Only that word decides, so no token is spent twice.
+//! - Tokens are spent oldest first. So the balance is always made of the newest deposits, and forgetting a slot is
+//!   one line: the balance may not be larger than what the remaining slots received.
+//! - So that the heap never grows stale, every [`HEAP`]th deposit counts it. If no clock was read for longer than a
+//!   window, the heap is taken to have arrived evenly.
+//!
+//! # What it costs
+//!
+//! One uncontended atomic addition on a first-try success. The sum is exact: over any history, retries granted are
+//! never more than `share · first attempts` plus what the floor allows. A withdrawal that runs at the same instant as
+//! another's counting may be refused although a token is about to be there; it errs on the side of not retrying.
+
+use std::time::Duration;
+
+use crate::moment::{Clock, Moment, nanos};
+use crate::policy::PolicyError;
+use crate::rate::Rate;
+use crate::sync::{Arc, AtomicU64, Ordering, change};
+
+/// What a [`Budget`] is made from. Defaults: a share of 0.1, a floor of 10 a second, a window of 10 s.
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+pub struct BudgetSettings {
+    /// Retries as a share of first attempts, from 0 to 1. The SRE book's 10 %.
+    pub share: f64,
+    /// Retries a second that are allowed whatever the share says; zero for none. Finagle's 10.
+    pub floor: f64,
+    /// How long a deposit counts. Finagle's 10 s.
+    #[cfg_attr(feature = "serde", serde(with = "crate::config::duration"))]
+    pub window: Duration,
+}
+
+impl Default for BudgetSettings {
+    fn default() -> Self {
+        Self {
+            share: 0.1,
+            floor: 10.0,
+            window: Duration::from_secs(10),
+        }
+    }
+}
+
+/// How many deposits lie uncounted at most.
+pub const HEAP: u64 = 1024;
+
+/// Slots in the ring: a deposit is forgotten at most a tenth of the window early or late.
+const SLOTS: usize = if cfg!(loom) { 2 } else { 10 };
+
+/// One token, in the fixed point of the balance. Decimal, so that ten deposits of 0.2 are two tokens to the last digit.
+const TOKEN: u64 = 1_000_000_000;
+
+/// `clock` before the first look at the time.
+const NEVER: u64 = u64::MAX;
+
+/// A retry budget, shared by cloning: give the same one to everything that calls one downstream.
+///
+/// ```
+/// use redrive_core::{Budget, Moment};
+///
+/// let budget = Budget::share_of(0.2)?;
+/// let now = Moment::from_nanos(0);
+/// for _ in 0..10 {
+///     budget.deposit(&now);
+/// }
+/// assert!(budget.withdraw(now));
+/// assert!(budget.withdraw(now));
+/// assert!(!budget.withdraw(now), "two retries for ten calls, and not one more");
+/// # Ok::<(), redrive_core::PolicyError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Budget(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    settings: BudgetSettings,
+    share: u64,
+    slot_nanos: u64,
+    floor: Option<Rate>,
+    /// Deposits not counted yet.
+    fresh: AtomicU64,
+    /// Which slot of all time is the present one.
+    clock: AtomicU64,
+    /// What each slot of the ring received.
+    received: [AtomicU64; SLOTS],
+    /// What can be spent. The only word that decides.
+    balance: AtomicU64,
+    spent: AtomicU64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self::made(BudgetSettings::default(), Rate::new(10.0, 10).ok())
+    }
+}
+
+impl Budget {
+    /// A budget from settings.
+    ///
+    /// # Errors
+    /// Refuses a share outside 0–1, a floor that is negative or no number, and a window below 10 ns.
+    pub fn new(settings: BudgetSettings) -> Result<Self, PolicyError> {
+        let BudgetSettings { share, floor, window } = settings;
+        if !(0.0..=1.0).contains(&share) {
+            return Err(PolicyError::Share { share });
+        }
+        if !(floor.is_finite() && (0.0..=1e9).contains(&floor)) {
+            return Err(PolicyError::Floor { floor });
+        }
+        if window < Duration::from_nanos(SLOTS as u64) {
+            return Err(PolicyError::Window { window });
+        }
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "0 to 1e9, checked above"
+        )]
+        let burst = (floor.ceil() as u32).max(1);
+        let floor = if floor > 0.0 {
+            Some(Rate::new(floor, burst)?)
+        } else {
+            None
+        };
+        Ok(Self::made(settings, floor))
+    }
+
+    /// A budget of this share alone: no floor, the default window.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn share_of(share: f64) -> Result<Self, PolicyError> {
+        Self::new(BudgetSettings {
+            share,
+            floor: 0.0,
+            ..BudgetSettings::default()
+        })
+    }
+
+    fn made(settings: BudgetSettings, floor: Option<Rate>) -> Self {
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "0 to 1e9; rounded down, never more than was asked, but for the double's own last bits"
+        )]
+        let share = (settings.share * TOKEN as f64 + 1e-3) as u64;
+        Self(Arc::new(Inner {
+            share,
+            slot_nanos: nanos(settings.window) / SLOTS as u64,
+            settings,
+            floor,
+            fresh: AtomicU64::new(0),
+            clock: AtomicU64::new(NEVER),
+            received: std::array::from_fn(|_| AtomicU64::new(0)),
+            balance: AtomicU64::new(0),
+            spent: AtomicU64::new(0),
+        }))
+    }
+
+    /// Notes a first attempt. The clock is asked once in a while, not every time.
+    pub fn deposit(&self, clock: &impl Clock) {
+        let lying = self.0.fresh.fetch_add(1, Ordering::Relaxed);
+        if lying.is_multiple_of(HEAP) {
+            self.count(clock.now());
+        }
+    }
+
+    /// Takes the token for one retry, or says that there is none.
+    #[must_use]
+    pub fn withdraw(&self, now: Moment) -> bool {
+        self.count(now);
+        let inner = &*self.0;
+        let taken = change(&inner.balance, |balance| {
+            balance.checked_sub(TOKEN).map(|left| (left, ())).ok_or(())
+        })
+        .is_ok()
+            || inner.floor.as_ref().is_some_and(|floor| floor.take(now).is_ok());
+        if taken {
+            inner.spent.fetch_add(1, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// The retries that could be made now.
+    #[must_use]
+    pub fn tokens(&self, now: Moment) -> u64 {
+        self.count(now);
+        let floor = self.0.floor.as_ref().map_or(0, |floor| floor.available(now));
+        self.0.balance.load(Ordering::Relaxed) / TOKEN + floor
+    }
+
+    /// The retries made out of it so far.
+    #[must_use]
+    pub fn spent(&self) -> u64 {
+        self.0.spent.load(Ordering::Relaxed)
+    }
+
+    /// What it was made from.
+    #[must_use]
+    pub fn settings(&self) -> &BudgetSettings {
+        &self.0.settings
+    }
+
+    /// Brings ring and balance up to `now`: forgets what is too old, then counts the heap.
+    fn count(&self, now: Moment) {
+        let inner = &*self.0;
+        let slot = now.as_nanos() / inner.slot_nanos;
+        let passed = self.turn(slot);
+        let fresh = inner.fresh.swap(0, Ordering::AcqRel);
+        if fresh == 0 {
+            return;
+        }
+        // Older than a window: keep the part of an even stream that falls into it.
+        let kept = if passed > SLOTS as u64 {
+            fresh.saturating_mul(SLOTS as u64) / passed
+        } else {
+            fresh
+        };
+        let worth = kept.saturating_mul(inner.share);
+        // The ring before the balance: a turn in between then sees the deposit and does not forget it.
+        inner.received[index(slot)].fetch_add(worth, Ordering::AcqRel);
+        inner.balance.fetch_add(worth, Ordering::AcqRel);
+    }
+
+    /// Turns the ring on to `slot` and forgets what fell off. Says how many slots passed, for the one who turned it.
+    fn turn(&self, slot: u64) -> u64 {
+        let inner = &*self.0;
+        let last = inner.clock.load(Ordering::Acquire);
+        if last == NEVER {
+            let _ = inner
+                .clock
+                .compare_exchange(NEVER, slot, Ordering::AcqRel, Ordering::Acquire);
+            return 0;
+        }
+        if slot <= last
+            || inner
+                .clock
+                .compare_exchange(last, slot, Ordering::AcqRel, Ordering::Acquire)
+                .is_err()
+        {
+            return 0;
+        }
+        let passed = slot - last;
+        for turned in 0..passed.min(SLOTS as u64) {
+            inner.received[index(slot - turned)].store(0, Ordering::Release);
+        }
+        let alive = inner
+            .received
+            .iter()
+            .fold(0u64, |sum, slot| sum.saturating_add(slot.load(Ordering::Acquire)));
+        let _: Result<(), ()> = change(&inner.balance, |balance| Ok((balance.min(alive), ())));
+        passed
+    }
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "a remainder below the number of slots"
+)]
+const fn index(slot: u64) -> usize {
+    (slot % SLOTS as u64) as usize
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Moment {
+        Moment::from_nanos(1 << 50) + Duration::from_millis(millis)
+    }
+
+    fn drain(budget: &Budget, now: Moment) -> u32 {
+        (0..)
+            .take_while(|_| budget.withdraw(now))
+            .count()
+            .try_into()
+            .unwrap()
+    }
+
+    #[test]
+    fn what_is_older_than_the_window_is_forgotten() {
+        let budget = Budget::share_of(0.5).unwrap();
+        (0..100).for_each(|_| budget.deposit(&at(0)));
+        assert_eq!(budget.tokens(at(8_000)), 50);
+        (0..10).for_each(|_| budget.deposit(&at(8_000)));
+        assert_eq!(budget.tokens(at(8_000)), 55);
+        assert_eq!(
+            drain(&budget, at(11_000)),
+            5,
+            "the first hundred are gone, the last ten are not"
+        );
+        assert_eq!(drain(&budget, at(60_000)), 0);
+    }
+
+    #[test]
+    fn the_oldest_tokens_are_spent_first() {
+        let budget = Budget::share_of(1.0).unwrap();
+        (0..4).for_each(|_| budget.deposit(&at(0)));
+        assert_eq!(budget.tokens(at(0)), 4);
+        (0..4).for_each(|_| budget.deposit(&at(5_000)));
+        assert_eq!(budget.tokens(at(5_000)), 8);
+        for _ in 0..3 {
+            assert!(budget.withdraw(at(6_000)));
+        }
+        assert_eq!(
+            drain(&budget, at(11_000)),
+            4,
+            "three of the old ones were spent, the fourth forgotten"
+        );
+    }
+
+    #[test]
+    fn a_quiet_hour_of_healthy_traffic_leaves_one_window_of_credit() {
+        let budget = Budget::share_of(0.1).unwrap();
+        // 10 a second for an hour; the budget reads the clock only every HEAP deposits.
+        for call in 0..36_000 {
+            budget.deposit(&at(call * 100));
+        }
+        let credit = drain(&budget, at(3_600_000));
+        assert!(
+            (8..=110).contains(&credit),
+            "about ten tokens, at most one heap's worth: {credit}"
+        );
+    }
+
+    #[test]
+    fn the_floor_is_there_without_traffic_and_bounded_by_the_second() {
+        let budget = Budget::new(BudgetSettings {
+            share: 0.0,
+            floor: 2.0,
+            ..BudgetSettings::default()
+        })
+        .unwrap();
+        let granted = (0..10_000).filter(|milli| budget.withdraw(at(*milli))).count();
+        assert!(
+            (20..=22).contains(&granted),
+            "{granted} in ten seconds at two a second"
+        );
+    }
+
+    #[test]
+    fn time_that_jumps_back_changes_nothing() {
+        let budget = Budget::share_of(0.5).unwrap();
+        (0..10).for_each(|_| budget.deposit(&at(5_000)));
+        assert!(budget.withdraw(at(0)));
+        assert_eq!(drain(&budget, at(5_000)), 4);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for share in [-0.1, 1.1, f64::NAN] {
+            assert!(Budget::share_of(share).is_err(), "{share}");
+        }
+        for floor in [-1.0, f64::NAN, f64::INFINITY] {
+            assert!(
+                Budget::new(BudgetSettings {
+                    floor,
+                    ..BudgetSettings::default()
+                })
+                .is_err(),
+                "{floor}"
+            );
+        }
+        let window = Duration::ZERO;
+        assert!(
+            Budget::new(BudgetSettings {
+                window,
+                ..BudgetSettings::default()
+            })
+            .is_err()
+        );
+    }
+}

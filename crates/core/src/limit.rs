@@ -1,0 +1,227 @@
+//! So many at once: a bulkhead of fixed width, or one that finds its width.
+//!
+//! A full limit does not queue. A queue in front of a slow downstream is where time-outs are born; here the attempt
+//! is refused on the spot as *overload, not executed*, and the policy decides whether to come back later.
+//!
+//! The adaptive one is additive-increase, multiplicative-decrease, as TCP does it: a full window of successes at the
+//! limit widens it by one, an overload or a time-out narrows it by a tenth. It judges by outcomes and not by latency,
+//! so it needs no clock. Width and use share one word, so a permit is one compare-and-set and never oversubscribed.
+
+use crate::policy::PolicyError;
+use crate::sync::{Arc, AtomicU64, Ordering, change};
+
+/// What a [`Limit`] is made from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct LimitSettings {
+    /// The narrowest width, where an adaptive limit starts; at least 1.
+    pub least: u32,
+    /// The widest; equal to `least` for a fixed limit, and at most [`WIDEST`].
+    pub most: u32,
+}
+
+/// The widest limit there can be. Twenty bits: half a million calls in flight from one process is a different problem.
+pub const WIDEST: u32 = 1 << 19;
+
+/// A bound on what runs at once, shared by cloning.
+///
+/// ```
+/// use redrive_core::Limit;
+///
+/// let limit = Limit::fixed(1)?;
+/// let permit = limit.acquire().expect("free");
+/// assert!(limit.acquire().is_none());
+/// drop(permit);
+/// assert!(limit.acquire().is_some());
+/// # Ok::<(), redrive_core::PolicyError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Limit(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    settings: LimitSettings,
+    /// Upper half: width in steps of 1/4096. Lower half: permits out.
+    word: AtomicU64,
+}
+
+/// How an attempt under a permit went, as far as a limit cares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    /// The other side coped.
+    Fine,
+    /// It said that it has too much to do, or did not answer in time.
+    TooMuch,
+    /// The attempt says nothing about load: it was abandoned, or failed for its own reasons.
+    Unsaid,
+}
+
+const STEP: u64 = 1 << 12;
+
+const fn pack(width: u64, used: u64) -> u64 {
+    width << 32 | used
+}
+
+const fn unpack(word: u64) -> (u64, u64) {
+    (word >> 32, word & 0xffff_ffff)
+}
+
+impl Limit {
+    /// Always `width` at once.
+    ///
+    /// # Errors
+    /// Refuses a width of zero or above [`WIDEST`].
+    pub fn fixed(width: u32) -> Result<Self, PolicyError> {
+        Self::from_settings(LimitSettings {
+            least: width,
+            most: width,
+        })
+    }
+
+    /// Between `least` and `most` at once, starting from `least` and widening while the other side copes.
+    ///
+    /// # Errors
+    /// Refuses a width of zero or above [`WIDEST`], and `most` below `least`.
+    pub fn adaptive(least: u32, most: u32) -> Result<Self, PolicyError> {
+        Self::from_settings(LimitSettings { least, most })
+    }
+
+    /// As [`adaptive`](Self::adaptive), from settings.
+    ///
+    /// # Errors
+    /// As [`adaptive`](Self::adaptive).
+    pub fn from_settings(settings: LimitSettings) -> Result<Self, PolicyError> {
+        let LimitSettings { least, most } = settings;
+        if least == 0 || most < least || most > WIDEST {
+            return Err(PolicyError::Limit { least, most });
+        }
+        let word = AtomicU64::new(pack(u64::from(least) * STEP, 0));
+        Ok(Self(Arc::new(Inner { settings, word })))
+    }
+
+    /// A permit, if one is free.
+    #[must_use]
+    pub fn acquire(&self) -> Option<Permit> {
+        change(&self.0.word, |word| {
+            let (width, used) = unpack(word);
+            if used < width / STEP {
+                Ok((pack(width, used + 1), ()))
+            } else {
+                Err(())
+            }
+        })
+        .ok()
+        .map(|()| Permit(Some(self.clone())))
+    }
+
+    /// How many may run at once now.
+    #[must_use]
+    pub fn width(&self) -> u64 {
+        unpack(self.0.word.load(Ordering::Relaxed)).0 / STEP
+    }
+
+    /// How many run now.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        unpack(self.0.word.load(Ordering::Relaxed)).1
+    }
+
+    /// What it was made from.
+    #[must_use]
+    pub fn settings(&self) -> &LimitSettings {
+        &self.0.settings
+    }
+
+    fn release(&self, load: Load) {
+        let LimitSettings { least, most } = self.0.settings;
+        let (least, most) = (u64::from(least) * STEP, u64::from(most) * STEP);
+        let _: Result<(), ()> = change(&self.0.word, |word| {
+            let (width, used) = unpack(word);
+            let width = match load {
+                // Widen only when the width is what holds us back; otherwise an idle night would open it fully.
+                Load::Fine if used * 2 >= width / STEP => (width + STEP * STEP / width).min(most),
+                Load::TooMuch => (width - width / 10).max(least),
+                Load::Fine | Load::Unsaid => width,
+            };
+            Ok((pack(width, used.saturating_sub(1)), ()))
+        });
+    }
+}
+
+/// The right to be one of those that run. Given back on drop; [`settle`](Self::settle) tells how it went.
+#[derive(Debug)]
+#[must_use = "a permit that is dropped at once limits nothing"]
+pub struct Permit(Option<Limit>);
+
+impl Permit {
+    /// Gives it back and says how the attempt went.
+    pub fn settle(mut self, load: Load) {
+        if let Some(limit) = self.0.take() {
+            limit.release(load);
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(limit) = self.0.take() {
+            limit.release(Load::Unsaid);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn never_more_than_its_width_at_once_from_many_threads() {
+        let limit = Limit::fixed(3).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..20_000 {
+                        if let Some(permit) = limit.acquire() {
+                            assert!(limit.used() <= 3);
+                            permit.settle(Load::Fine);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!((limit.used(), limit.width()), (0, 3));
+    }
+
+    #[test]
+    fn an_adaptive_limit_widens_under_success_and_narrows_under_overload() {
+        let limit = Limit::adaptive(2, 50).unwrap();
+        for _ in 0..2_000 {
+            let permits: Vec<_> = std::iter::from_fn(|| limit.acquire()).collect();
+            permits.into_iter().for_each(|permit| permit.settle(Load::Fine));
+        }
+        assert_eq!(limit.width(), 50);
+        for _ in 0..100 {
+            if let Some(permit) = limit.acquire() {
+                permit.settle(Load::TooMuch);
+            }
+        }
+        assert_eq!(limit.width(), 2);
+    }
+
+    #[test]
+    fn an_idle_limit_does_not_widen() {
+        let limit = Limit::adaptive(10, 100).unwrap();
+        for _ in 0..10_000 {
+            limit.acquire().unwrap().settle(Load::Fine);
+        }
+        assert_eq!(limit.width(), 10);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for (least, most) in [(0, 1), (5, 4), (1, WIDEST + 1)] {
+            assert!(Limit::adaptive(least, most).is_err(), "{least}..{most}");
+        }
+    }
+}

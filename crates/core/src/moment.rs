@@ -1,0 +1,92 @@
+//! Time as a value.
+//!
+//! A [`Moment`] is a number of nanoseconds since an origin that the caller chose: process start, the Unix epoch,
+//! the first step of a simulation. Only differences matter here, so any origin will do as long as it is one.
+//! Arithmetic saturates: a deadline too far away to write down is "never", not a panic.
+//!
+//! Reading the time costs about as much as everything else on the path of a first-try success together, so that
+//! path does not read it. That is why some functions take a [`Clock`], which is asked only when the answer matters.
+
+use std::ops::Add;
+use std::time::Duration;
+
+/// A point in time, in nanoseconds since the caller's origin.
+///
+/// ```
+/// use redrive_core::Moment;
+/// use std::time::Duration;
+///
+/// let start = Moment::from_nanos(0);
+/// let later = start + Duration::from_millis(250);
+/// assert_eq!(later.since(start), Duration::from_millis(250));
+/// assert_eq!(start.since(later), Duration::ZERO);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Moment(u64);
+
+impl Moment {
+    /// The last moment there is: some 584 years after the origin. Sums stop here.
+    pub const FAR: Moment = Moment(u64::MAX);
+
+    /// The moment `nanos` after the origin.
+    #[must_use]
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the origin.
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The time that passed since `earlier`, or zero where `earlier` is later.
+    #[must_use]
+    pub const fn since(self, earlier: Moment) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Moment;
+
+    fn add(self, wait: Duration) -> Moment {
+        Moment(self.0.saturating_add(nanos(wait)))
+    }
+}
+
+/// Something that can tell the time when asked.
+///
+/// A [`Moment`] is a clock that stands still, which is what tests and batch code hand in.
+pub trait Clock {
+    /// The present moment.
+    fn now(&self) -> Moment;
+}
+
+impl Clock for Moment {
+    fn now(&self) -> Moment {
+        *self
+    }
+}
+
+impl<F: Fn() -> Moment> Clock for F {
+    fn now(&self) -> Moment {
+        self()
+    }
+}
+
+/// A duration in whole nanoseconds, at most `u64::MAX` of them.
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_beyond_the_end_of_time_stays_there() {
+        assert_eq!(Moment::from_nanos(5) + Duration::MAX, Moment::FAR);
+        assert_eq!(Moment::FAR + Duration::from_nanos(1), Moment::FAR);
+    }
+}

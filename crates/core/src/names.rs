@@ -1,0 +1,81 @@
+//! Every name that leaves the process, in one place, so that HTTP, metrics and logs agree.
+//!
+//! The page `docs/names.md` explains them; `cargo xtask tidy` compares the two.
+
+/// Headers that travel with a call or an answer.
+pub mod header {
+    /// Which attempt this is, 1 for the first.
+    pub const ATTEMPT: &str = "redrive-attempt";
+    /// After this moment (RFC 3339) no attempt makes sense.
+    pub const DEADLINE: &str = "redrive-deadline";
+    /// On an answer: `1` where the caller must not try again.
+    pub const NO_RETRY: &str = "redrive-no-retry";
+    /// The identity of the intent, the same over all attempts.
+    pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
+    /// How long the answering side asks to be left alone.
+    pub const RETRY_AFTER: &str = "retry-after";
+    /// gRPC's way to say the same, in milliseconds; negative means never.
+    pub const GRPC_PUSHBACK: &str = "grpc-retry-pushback-ms";
+    /// gRPC's way to say how much time is left.
+    pub const GRPC_TIMEOUT: &str = "grpc-timeout";
+}
+
+/// Metrics, in Prometheus' spelling.
+pub mod metric {
+    /// Attempts, by disposition.
+    pub const ATTEMPTS: &str = "redrive_attempts_total";
+    /// Retries, by class of the fault before them.
+    pub const RETRIES: &str = "redrive_retries_total";
+    /// Runs that succeeded, but not at first: flapping that nobody else sees.
+    pub const SUCCESS_AFTER_RETRY: &str = "redrive_success_after_retry_total";
+    /// How long attempts took.
+    pub const ATTEMPT_SECONDS: &str = "redrive_attempt_seconds";
+    /// The waits that were chosen.
+    pub const RETRY_DELAY_SECONDS: &str = "redrive_retry_delay_seconds";
+    /// Runs that ended, by reason.
+    pub const STOPPED: &str = "redrive_stopped_total";
+    /// Tokens left in a budget.
+    pub const BUDGET_TOKENS: &str = "redrive_budget_tokens";
+    /// Retries made out of a budget.
+    pub const BUDGET_SPENT: &str = "redrive_budget_spent_total";
+    /// 0 closed, 1 half open, 2 open.
+    pub const BREAKER_STATE: &str = "redrive_breaker_state";
+}
+
+/// Labels of those metrics.
+pub mod label {
+    /// What is called: the policy's name.
+    pub const TARGET: &str = "target";
+    /// What an attempt said of itself.
+    pub const DISPOSITION: &str = "disposition";
+    /// Why a retry may help.
+    pub const CLASS: &str = "class";
+    /// Why a run ended.
+    pub const REASON: &str = "reason";
+}
+
+/// Why a run ended.
+pub mod stop {
+    /// It worked.
+    pub const SUCCEEDED: &str = "succeeded";
+    /// Trying again will not help.
+    pub const PERMANENT: &str = "permanent";
+    /// Nobody knew the error.
+    pub const UNCLASSIFIED: &str = "unclassified";
+    /// Not needed any more.
+    pub const DISCARDED: &str = "discarded";
+    /// No attempts left.
+    pub const ATTEMPTS_SPENT: &str = "attempts_spent";
+    /// No time left by the policy.
+    pub const TIME_SPENT: &str = "time_spent";
+    /// No time left by the caller.
+    pub const DEADLINE: &str = "deadline";
+    /// No budget left.
+    pub const BUDGET_SPENT: &str = "budget_spent";
+    /// The breaker is open.
+    pub const BREAKER_OPEN: &str = "breaker_open";
+    /// The other side asks for too long a wait.
+    pub const NOT_BEFORE_TOO_FAR: &str = "not_before_too_far";
+    /// Whoever waits gave up.
+    pub const CANCELLED: &str = "cancelled";
+}

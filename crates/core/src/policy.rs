@@ -1,0 +1,249 @@
+//! A policy: what may be repeated, how often, how soon, and at whose expense.
+//!
+//! A [`Policy`] is a value. It is checked when it is built, cheap to clone, and every clone shares the same budget,
+//! breaker, limit and rate: hand one policy to everything that calls one downstream.
+//!
+//! # Defaults
+//!
+//! | setting | default | why |
+//! |---|---|---|
+//! | `name` | `"default"` | the `target` of metrics |
+//! | `attempts` | 3 | the SRE book's limit for one request |
+//! | `backoff` | exponential, 100 ms · 2ⁿ⁻¹, cap 10 s | |
+//! | `jitter` | full | fewest calls under contention |
+//! | `time` | none | the deadline usually comes from the caller |
+//! | `attempt_time` | none | a time-out costs a timer, and clients often have their own |
+//! | `not_before_max` | 300 s | a server may ask for a day; nobody waits that long in a call |
+//! | `budget` | 10 % of first attempts, at least 10 a second, over 10 s | without one, overload is not retried at all |
+//! | `breaker`, `limit`, `rate` | none | |
+//!
+//! ```
+//! use redrive_core::{Backoff, Budget, Jitter, Policy};
+//! use std::time::Duration;
+//!
+//! let policy = Policy::builder()
+//!     .name("payments")
+//!     .attempts(5)
+//!     .backoff(Backoff::exponential(Duration::from_millis(50), 2.0, Duration::from_secs(2)))
+//!     .jitter(Jitter::Full)
+//!     .time(Duration::from_secs(10))
+//!     .attempt_time(Duration::from_secs(3))
+//!     .budget(Budget::share_of(0.2)?)
+//!     .build()?;
+//! # Ok::<(), redrive_core::PolicyError>(())
+//! ```
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::breaker::Breaker;
+use crate::budget::Budget;
+use crate::dice::{Dice, Seeded, mix};
+use crate::disposition::{Again, Class, Disposition, Fault};
+use crate::limit::Limit;
+use crate::moment::Moment;
+use crate::observe::{Observer, Outcome};
+use crate::rate::Rate;
+use crate::report::StopReason;
+use crate::run::{History, Verdict};
+
+mod builder;
+mod error;
+
+pub use builder::{PolicyBuilder, PolicySettings};
+pub use error::PolicyError;
+
+/// What may be repeated, how often, how soon, and at whose expense. See the [module](self) for the defaults.
+#[derive(Clone)]
+pub struct Policy(Arc<Inner>);
+
+struct Inner {
+    settings: PolicySettings,
+    budget: Option<Budget>,
+    breaker: Option<Breaker>,
+    limit: Option<Limit>,
+    rate: Option<Rate>,
+    observers: Vec<Box<dyn Observer>>,
+    /// The seed, and how many runs have been given dice of their own from it.
+    seed: Option<(u64, AtomicU64)>,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        let budget = Some(Budget::default());
+        let settings = PolicySettings::default();
+        Self(Arc::new(Inner {
+            settings,
+            budget,
+            breaker: None,
+            limit: None,
+            rate: None,
+            observers: Vec::new(),
+            seed: None,
+        }))
+    }
+}
+
+impl Policy {
+    /// Starts from the defaults.
+    #[must_use]
+    pub fn builder() -> PolicyBuilder {
+        PolicyBuilder::default()
+    }
+
+    /// The name, which is the `target` of metrics.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.settings.name
+    }
+
+    /// What it was made from. A budget or breaker that was handed in as a value appears here by its own settings.
+    #[must_use]
+    pub fn settings(&self) -> &PolicySettings {
+        &self.0.settings
+    }
+
+    /// The budget, if it has one.
+    #[must_use]
+    pub fn budget(&self) -> Option<&Budget> {
+        self.0.budget.as_ref()
+    }
+
+    /// The breaker, if it has one.
+    #[must_use]
+    pub fn breaker(&self) -> Option<&Breaker> {
+        self.0.breaker.as_ref()
+    }
+
+    /// The concurrency limit, if it has one.
+    #[must_use]
+    pub fn limit(&self) -> Option<&Limit> {
+        self.0.limit.as_ref()
+    }
+
+    /// The rate limit, if it has one.
+    #[must_use]
+    pub fn rate(&self) -> Option<&Rate> {
+        self.0.rate.as_ref()
+    }
+
+    pub(crate) fn observers(&self) -> &[Box<dyn Observer>] {
+        &self.0.observers
+    }
+
+    /// Dice for the next run where the policy is seeded: the same seed gives the same sequence of runs, and no two
+    /// runs share a sequence.
+    pub(crate) fn seeded(&self) -> Option<Seeded> {
+        let (seed, runs) = self.0.seed.as_ref()?;
+        Some(Seeded::new(mix(
+            seed.wrapping_add(mix(runs.fetch_add(1, Ordering::Relaxed)))
+        )))
+    }
+
+    /// Decides what follows an attempt: a function of its arguments and of the tokens in the budget.
+    ///
+    /// A wait that would end after the deadline, or after the policy's time in all, is not planned: the answer is to
+    /// stop now. The budget is asked last, so that a retry that is refused for another reason costs no token.
+    pub fn decide(&self, history: &History, outcome: Outcome, now: Moment, dice: &mut impl Dice) -> Verdict {
+        let again = match outcome {
+            Outcome::Said(Disposition::Ok) => return Verdict::Done,
+            Outcome::Said(Disposition::Discard) => return Verdict::Drop,
+            Outcome::Said(Disposition::Permanent(_)) => return Verdict::Dead(StopReason::Permanent),
+            Outcome::Unclassified => return Verdict::Dead(StopReason::Unclassified),
+            Outcome::Said(Disposition::Retry(again)) => again,
+            Outcome::TimedOut => TIMED_OUT,
+        };
+        if history.attempts >= history.attempts_max {
+            return Verdict::Dead(StopReason::AttemptsSpent);
+        }
+        let Some(delay) = self.delay(history, again, dice) else {
+            return Verdict::Dead(StopReason::NotBeforeTooFar);
+        };
+        let at = now + delay;
+        if let Some(reason) = self.too_late(history, at) {
+            return Verdict::Dead(reason);
+        }
+        if self
+            .breaker()
+            .and_then(Breaker::open_until)
+            .is_some_and(|until| until > at)
+        {
+            return Verdict::Dead(StopReason::BreakerOpen);
+        }
+        if !self.afford(again.class, now) {
+            return Verdict::Dead(StopReason::BudgetSpent);
+        }
+        Verdict::RetryAt(at)
+    }
+
+    /// The wait before the next attempt; `None` where the other side asks for more than this policy waits.
+    fn delay(&self, history: &History, again: Again, dice: &mut impl Dice) -> Option<Duration> {
+        let PolicySettings {
+            backoff,
+            jitter,
+            not_before_max,
+            ..
+        } = &self.0.settings;
+        let History {
+            attempts, previous, ..
+        } = *history;
+        match again.not_before {
+            None => Some(jitter.draw(backoff, attempts, previous, dice)),
+            Some(floor) if floor > *not_before_max => None,
+            Some(floor) => Some(jitter.draw_from(floor, backoff, attempts, previous, dice)),
+        }
+    }
+
+    /// Why an attempt at `at` would be too late, if it would.
+    pub(crate) fn too_late(&self, history: &History, at: Moment) -> Option<StopReason> {
+        if history.deadline.is_some_and(|deadline| at >= deadline) {
+            return Some(StopReason::Deadline);
+        }
+        let limit = self
+            .0
+            .settings
+            .time
+            .zip(history.started)
+            .map(|(time, started)| started + time);
+        limit
+            .is_some_and(|limit| at >= limit)
+            .then_some(StopReason::TimeSpent)
+    }
+
+    fn afford(&self, class: Class, now: Moment) -> bool {
+        match (self.budget(), class) {
+            (Some(budget), _) => budget.withdraw(now),
+            (None, Class::Transient) => true,
+            (None, Class::Overload) => false,
+        }
+    }
+}
+
+/// What a time-out of ours means: it may pass, and nobody knows whether the effect happened.
+const TIMED_OUT: Again = match Fault::transient() {
+    Fault::Retry(again) => again,
+    Fault::Permanent(_) => panic!("transient is retryable"),
+};
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Policy").field(&self.0.settings).finish()
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for Policy {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.0.settings.serialize(to)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for Policy {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let settings = PolicySettings::deserialize(from)?;
+        settings.build().map_err(serde::de::Error::custom)
+    }
+}

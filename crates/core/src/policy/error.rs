@@ -1,0 +1,96 @@
+//! A policy that makes no sense, and what to change.
+
+use std::time::Duration;
+
+use crate::breaker::BreakerSettings;
+
+/// Why a policy was refused when it was built.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PolicyError {
+    /// No attempt would ever be made.
+    #[error("zero attempts would never call anything; use at least 1, which means no retry")]
+    ZeroAttempts,
+    /// The cap is shorter than the first wait.
+    #[error("the cap of {cap:?} is below the base of {base:?}; raise the cap or lower the base")]
+    CapBelowBase {
+        /// The cap.
+        cap: Duration,
+        /// The base.
+        base: Duration,
+    },
+    /// The factor is no number, infinite, or shrinks the waits.
+    #[error("a factor of {factor} does not grow; use a finite number of at least 1")]
+    Factor {
+        /// The factor.
+        factor: f64,
+    },
+    /// All waits would be zero.
+    #[error(
+        "an exponential backoff from zero stays at zero; raise the base, or use a constant backoff of 0s"
+    )]
+    ZeroBase,
+    /// There is no first wait.
+    #[error("the table of delays is empty; give at least one")]
+    EmptyTable,
+    /// Decorrelated jitter has no room.
+    #[error(
+        "decorrelated jitter draws between the first wait ({first:?}) and the cap ({cap:?}) and needs room there; \
+         raise the cap, or use full jitter"
+    )]
+    NoRoom {
+        /// The first wait.
+        first: Duration,
+        /// The cap.
+        cap: Duration,
+    },
+    /// A time limit of zero.
+    #[error("{what} of zero ends every call before it starts; leave it out for no limit")]
+    ZeroTime {
+        /// Which one.
+        what: &'static str,
+    },
+    /// The share is outside 0–1.
+    #[error("a budget share of {share} is outside 0 to 1; 0.1 lets retries add a tenth to the load")]
+    Share {
+        /// The share.
+        share: f64,
+    },
+    /// The floor is no rate.
+    #[error("a budget floor of {floor} a second is no rate; use a number from 0 (no floor) to 1e9")]
+    Floor {
+        /// The floor.
+        floor: f64,
+    },
+    /// The window is too short to have slots.
+    #[error("a budget window of {window:?} forgets everything at once; use some seconds")]
+    Window {
+        /// The window.
+        window: Duration,
+    },
+    /// The breaker's settings are outside their ranges.
+    #[error(
+        "the breaker makes no sense: failing is above 0 and at most 1, window is 1 to 40 calls, least_calls is 1 to \
+         window, probes is 1 to 1000, open_for is above zero; got {0:?}"
+    )]
+    Breaker(BreakerSettings),
+    /// The limit is empty or crossed.
+    #[error(
+        "a limit of {least} to {most} at once makes no sense; least is at least 1, most at least as many and at most 524288"
+    )]
+    Limit {
+        /// The narrowest.
+        least: u32,
+        /// The widest.
+        most: u32,
+    },
+    /// The rate is no positive number.
+    #[error("a rate of {per_second} a second is not a positive number")]
+    Rate {
+        /// The rate.
+        per_second: f64,
+    },
+    /// Nothing could ever go.
+    #[error("a burst of zero lets nothing through; use at least 1")]
+    ZeroBurst,
+}

@@ -1,0 +1,332 @@
+//! The postfix door: `fetch.retry(&policy).classify(…).await`.
+//!
+//! ```
+//! use redrive_retry::{Attempt, Policy, Retry, classify};
+//! use std::io;
+//!
+//! async fn fetch() -> Result<String, io::Error> {
+//!     Ok("page".to_owned())
+//! }
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let policy = Policy::default();
+//! let page = fetch.retry(&policy).classify(classify::io).await?;
+//!
+//! // A closure may ask which attempt it is.
+//! let page = (|attempt: Attempt| async move {
+//!     eprintln!("attempt {} of {}", attempt.number(), attempt.max());
+//!     fetch().await
+//! })
+//! .retry(&policy)
+//! .classify(classify::io)
+//! .await?;
+//! # Ok(())
+//! # }
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(run()).unwrap();
+//! ```
+
+use std::future::{Future, IntoFuture, Pending, pending};
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use pin_project_lite::pin_project;
+use redrive_core::classify::{Answer, Classify, unknown};
+use redrive_core::observe::Outcome;
+use redrive_core::{Disposition, Fault, Policy, Report, StopReason, Stopped};
+
+use crate::attempt::Attempt;
+use crate::course::Terms;
+use crate::drive::{Drive, Finished, Judge, Operation};
+
+/// Anything that makes a fresh future for every attempt: `Fn() -> impl Future` or `Fn(Attempt) -> impl Future`, with
+/// a `Result` as output. `Args` tells the two apart and is never written.
+pub trait Retry<Args>: Sized {
+    /// The operation it becomes.
+    type Operation: Operation;
+
+    /// Retries it under a policy. Without a classifier every error is `unclassified`, hence permanent: say with
+    /// [`classify`](Retrying::classify) what may be repeated.
+    fn retry(
+        self,
+        policy: &Policy,
+    ) -> Retrying<'_, Self::Operation, Unknown<<Self::Operation as Operation>::Error>>;
+}
+
+/// The classifier that a call starts with. It knows nothing.
+pub type Unknown<E> = fn(&E) -> Option<Fault>;
+
+macro_rules! operation {
+    ($(#[$doc:meta])* $name:ident, $args:ty, |$call:ident, $attempt:ident| $made:expr, $($bound:tt)*) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $name<F>(F);
+
+        impl<F, Fut, T, E> Operation for $name<F>
+        where
+            F: $($bound)* -> Fut,
+            Fut: Future<Output = Result<T, E>>,
+        {
+            type Value = T;
+            type Error = E;
+            type Future = Fut;
+
+            fn call(&mut self, $attempt: Attempt) -> Fut {
+                let $call = &mut self.0;
+                $made
+            }
+        }
+
+        impl<F, Fut, T, E> Retry<$args> for F
+        where
+            F: $($bound)* -> Fut,
+            Fut: Future<Output = Result<T, E>>,
+        {
+            type Operation = $name<F>;
+
+            fn retry(self, policy: &Policy) -> Retrying<'_, $name<F>, Unknown<E>> {
+                Retrying {
+                    policy,
+                    operation: $name(self),
+                    classifier: unknown::<E>,
+                    cancel: pending(),
+                    terms: Terms::default(),
+                }
+            }
+        }
+    };
+}
+
+operation!(
+    /// A closure that does not ask which attempt it is.
+    Plain, (), |call, _attempt| call(), FnMut()
+);
+operation!(
+    /// A closure that is told which attempt it is.
+    Told, (Attempt,), |call, attempt| call(attempt), FnMut(Attempt)
+);
+
+/// A call that will be retried when it is awaited.
+#[derive(Debug)]
+#[must_use = "nothing is called until this is awaited"]
+pub struct Retrying<'p, O, C, X = Pending<()>> {
+    policy: &'p Policy,
+    operation: O,
+    classifier: C,
+    cancel: X,
+    terms: Terms,
+}
+
+impl<'p, O: Operation, C, X> Retrying<'p, O, C, X> {
+    /// Says what an error means. What the classifier can say decides what comes out: see
+    /// [`redrive_core::classify`].
+    pub fn classify<N: Classify<O::Error>>(self, classifier: N) -> Retrying<'p, O, N, X> {
+        let Self { policy, operation, cancel, terms, .. } = self;
+        Retrying { policy, operation, classifier, cancel, terms }
+    }
+
+    /// Ends a wait at once when this future ends, as `token.cancelled()` of a cancellation token does. An attempt that
+    /// is under way is finished first.
+    ///
+    /// ```
+    /// use redrive_retry::{Policy, Retry, StopReason, classify};
+    /// use tokio_util::sync::CancellationToken;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// let token = CancellationToken::new();
+    /// token.cancel();
+    /// let down = || async { Err::<(), _>("down") };
+    /// let stopped = down
+    ///     .retry(&Policy::default())
+    ///     .classify(classify::all)
+    ///     .cancel_on(token.cancelled())
+    ///     .await
+    ///     .unwrap_err();
+    /// assert_eq!(stopped.report.reason, StopReason::Cancelled);
+    /// assert_eq!(stopped.report.attempts, 1);
+    /// # });
+    /// ```
+    pub fn cancel_on<N: Future<Output = ()>>(self, cancel: N) -> Retrying<'p, O, C, N> {
+        let Self { policy, operation, classifier, terms, .. } = self;
+        Retrying { policy, operation, classifier, cancel, terms }
+    }
+
+    /// No attempt makes sense after this: none is started later, none runs on, and no wait is planned that ends later.
+    pub fn deadline(mut self, deadline: Instant) -> Self {
+        self.terms.deadline = Some(deadline);
+        self
+    }
+
+    /// The same, counted from now.
+    pub fn within(self, time: Duration) -> Self {
+        let now = tokio::time::Instant::now().into_std();
+        match now.checked_add(time) {
+            Some(deadline) => self.deadline(deadline),
+            None => self,
+        }
+    }
+
+    /// Retries although another retry of this task, further out, retries as well. Attempts then multiply: 3 · 3 is 9.
+    pub const fn independent(mut self) -> Self {
+        self.terms.independent = true;
+        self
+    }
+
+    /// Gives the report also when it works: [`Reported`] instead of a `Result`.
+    ///
+    /// ```
+    /// use redrive_retry::{Policy, Retry, StopReason};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let fetch = || async { Ok::<_, std::io::Error>("page") };
+    /// let reported = fetch.retry(&Policy::default()).report().await;
+    /// assert_eq!(reported.report.reason, StopReason::Succeeded);
+    /// assert_eq!(reported.report.attempts, 1);
+    /// assert_eq!(reported.into_result().unwrap(), "page");
+    /// # });
+    /// ```
+    pub fn report(self) -> Reporting<'p, O, C, X> {
+        Reporting(self)
+    }
+}
+
+impl<'p, O, C, X> Retrying<'p, O, C, X>
+where
+    O: Operation,
+    C: Classify<O::Error>,
+    X: Future<Output = ()>,
+{
+    fn drive(self) -> Drive<&'p Policy, O, ByError<C>, X> {
+        let Self { policy, operation, classifier, cancel, terms } = self;
+        Drive::with_terms(policy, operation, ByError(classifier), cancel, terms)
+    }
+}
+
+impl<'p, O, C, X> IntoFuture for Retrying<'p, O, C, X>
+where
+    O: Operation,
+    C: Classify<O::Error>,
+    X: Future<Output = ()>,
+{
+    type Output = Result<<C::Answer as Answer>::Output<O::Value>, Stopped<O::Error>>;
+    type IntoFuture = Awaiting<'p, O, C, X, Bare>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Awaiting { drive: self.drive(), form: PhantomData }
+    }
+}
+
+/// A call that gives its report along with its result.
+#[derive(Debug)]
+#[must_use = "nothing is called until this is awaited"]
+pub struct Reporting<'p, O, C, X>(Retrying<'p, O, C, X>);
+
+impl<'p, O, C, X> IntoFuture for Reporting<'p, O, C, X>
+where
+    O: Operation,
+    C: Classify<O::Error>,
+    X: Future<Output = ()>,
+{
+    type Output = Reported<<C::Answer as Answer>::Output<O::Value>, O::Error>;
+    type IntoFuture = Awaiting<'p, O, C, X, WithReport>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Awaiting { drive: self.0.drive(), form: PhantomData }
+    }
+}
+
+/// A result, and why it stopped.
+#[derive(Debug)]
+pub struct Reported<T, E> {
+    /// The value; or the last error, `None` where no attempt gave one.
+    pub result: Result<T, Option<E>>,
+    /// What happened.
+    pub report: Report,
+}
+
+impl<T, E> Reported<T, E> {
+    /// The result alone, the report staying with the error.
+    ///
+    /// # Errors
+    /// Where it did not succeed.
+    pub fn into_result(self) -> Result<T, Stopped<E>> {
+        let Self { result, report } = self;
+        result.map_err(|error| Stopped { error, report })
+    }
+}
+
+/// Judges by the error alone: `Ok` is a success.
+#[derive(Debug, Clone, Copy)]
+pub struct ByError<C>(pub C);
+
+impl<T, E, C: Classify<E>> Judge<T, E> for ByError<C> {
+    fn judge(&self, result: &Result<T, E>) -> Outcome {
+        outcome(&self.0, result)
+    }
+}
+
+pub(crate) fn outcome<T, E, C: Classify<E>>(classifier: &C, result: &Result<T, E>) -> Outcome {
+    match result {
+        Ok(_) => Outcome::Said(Disposition::Ok),
+        Err(error) => classifier.classify(error).disposition().into(),
+    }
+}
+
+/// The value or the last error of a finished drive, in the form that the classifier's answer has.
+pub(crate) fn reported<A: Answer, T, E>(finished: Finished<T, E>) -> Reported<A::Output<T>, E> {
+    let Finished { result, report } = finished;
+    let result = match result {
+        Some(Ok(value)) => Ok(A::worked(value)),
+        Some(Err(error)) if report.reason == StopReason::Discarded => A::discarded().ok_or(Some(error)),
+        Some(Err(error)) => Err(Some(error)),
+        None => Err(None),
+    };
+    Reported { result, report }
+}
+
+/// The two forms of an output.
+#[derive(Debug)]
+pub struct Bare;
+/// See [`Bare`].
+#[derive(Debug)]
+pub struct WithReport;
+
+pin_project! {
+    /// A call on its way. What `.await` on a [`Retrying`] or a [`Reporting`] polls.
+    #[must_use = "futures do nothing unless polled"]
+    #[derive(Debug)]
+    pub struct Awaiting<'p, O: Operation, C, X, Form> {
+        #[pin]
+        drive: Drive<&'p Policy, O, ByError<C>, X>,
+        form: PhantomData<Form>,
+    }
+}
+
+impl<O, C, X> Future for Awaiting<'_, O, C, X, Bare>
+where
+    O: Operation,
+    C: Classify<O::Error>,
+    X: Future<Output = ()>,
+{
+    type Output = Result<<C::Answer as Answer>::Output<O::Value>, Stopped<O::Error>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let finished = ready!(self.project().drive.poll(cx));
+        Poll::Ready(reported::<C::Answer, _, _>(finished).into_result())
+    }
+}
+
+impl<O, C, X> Future for Awaiting<'_, O, C, X, WithReport>
+where
+    O: Operation,
+    C: Classify<O::Error>,
+    X: Future<Output = ()>,
+{
+    type Output = Reported<<C::Answer as Answer>::Output<O::Value>, O::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let finished = ready!(self.project().drive.poll(cx));
+        Poll::Ready(reported::<C::Answer, _, _>(finished))
+    }
+}

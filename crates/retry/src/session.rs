@@ -1,0 +1,213 @@
+//! The loop door, for code that borrows `&mut self` and must be `Send`.
+//!
+//! A closure that makes a fresh future cannot lend out a `&mut` that it captured; a loop can.
+//!
+//! ```
+//! use redrive_retry::{Policy, Start, Stopped, classify};
+//! use std::io;
+//!
+//! struct Reader {
+//!     policy: Policy,
+//!     position: u64,
+//! }
+//!
+//! impl Reader {
+//!     async fn read(&mut self, attempt: u32) -> Result<u64, io::Error> {
+//!         self.position += 1;
+//!         if attempt == 1 { Err(io::ErrorKind::TimedOut.into()) } else { Ok(self.position) }
+//!     }
+//!
+//!     async fn read_with_retries(&mut self) -> Result<u64, Stopped<io::Error>> {
+//!         let mut session = self.policy.start();
+//!         while let Some(attempt) = session.next().await {
+//!             if let Some(position) = session.run(self.read(attempt.number()), classify::io).await {
+//!                 return Ok(position);
+//!             }
+//!         }
+//!         Err(session.stopped())
+//!     }
+//! }
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+//! # let mut reader = Reader { policy: Policy::default(), position: 0 };
+//! assert_eq!(reader.read_with_retries().await.unwrap(), 2);
+//! # });
+//! ```
+//!
+//! [`run`](Session::run) puts the attempt into its scope, ends it at its time-out and classifies its error. Code that cannot
+//! hand over a future says the same by hand: [`done`](Session::done), [`failed`](Session::failed).
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Instant;
+
+use redrive_core::classify::{Answer, Classify};
+use redrive_core::observe::Outcome;
+use redrive_core::{Disposition, Moment, Policy, Report, StopReason, Stopped};
+
+use crate::attempt::Attempt;
+use crate::clock::sleep_until;
+use crate::course::{Begin, Course, Next, Terms};
+
+/// Starts sessions.
+pub trait Start {
+    /// Starts a session: one call's way through its attempts.
+    fn start<E>(&self) -> Session<E>;
+}
+
+impl Start for Policy {
+    fn start<E>(&self) -> Session<E> {
+        Session::new(self.clone())
+    }
+}
+
+/// One call's way through its attempts, as a loop. See the [module](self).
+#[derive(Debug)]
+pub struct Session<E> {
+    course: Course<Policy>,
+    state: State,
+    error: Option<E>,
+    attempt: Option<Attempt>,
+}
+
+#[derive(Debug)]
+enum State {
+    Between(Option<Moment>),
+    Over(Report),
+}
+
+impl<E> Session<E> {
+    /// A session under this policy.
+    #[must_use]
+    pub const fn new(policy: Policy) -> Self {
+        let course = Course::new(policy, Terms { independent: false, only_once: false, deadline: None });
+        Self { course, state: State::Between(None), error: None, attempt: None }
+    }
+
+    /// No attempt makes sense after this. To be said before the first [`next`](Self::next).
+    #[must_use]
+    pub const fn deadline(mut self, deadline: Instant) -> Self {
+        self.course.terms_mut().deadline = Some(deadline);
+        self
+    }
+
+    /// Retries although another retry of this task, further out, retries as well. To be said before the first
+    /// [`next`](Self::next).
+    #[must_use]
+    pub const fn independent(mut self) -> Self {
+        self.course.terms_mut().independent = true;
+        self
+    }
+
+    /// The next attempt, after its wait; `None` when it is over. Dropping the future while it waits loses nothing.
+    ///
+    /// An attempt of which nothing was said is `unclassified`, and the last.
+    pub async fn next(&mut self) -> Option<Attempt> {
+        if self.course.is_inside() {
+            self.settle(Outcome::Unclassified);
+        }
+        loop {
+            match self.state {
+                State::Over(_) => return None,
+                State::Between(Some(until)) => {
+                    sleep_until(until).await;
+                    self.state = State::Between(None);
+                }
+                State::Between(None) => match self.course.begin() {
+                    Begin::Wait(until) => self.state = State::Between(Some(until)),
+                    Begin::Stop(reason) => self.stop(reason),
+                    Begin::Call(attempt) => {
+                        self.attempt = Some(attempt);
+                        return Some(attempt);
+                    }
+                },
+            }
+        }
+    }
+
+    /// Runs the attempt: inside its scope, up to its time-out, its error classified. Gives the value when it worked,
+    /// and in the form that the classifier's answer has: `Some(None)` where it was discarded.
+    pub async fn run<T, C: Classify<E>>(
+        &mut self,
+        attempt: impl Future<Output = Result<T, E>>,
+        classifier: C,
+    ) -> Option<<C::Answer as Answer>::Output<T>> {
+        match self.call(attempt).await {
+            Some(Ok(value)) => Some(C::Answer::worked(self.done(value))),
+            Some(Err(error)) => {
+                self.failed(error, classifier);
+                match self.state {
+                    State::Over(report) if report.reason == StopReason::Discarded => C::Answer::discarded(),
+                    _ => None,
+                }
+            }
+            None => {
+                self.settle(Outcome::TimedOut);
+                None
+            }
+        }
+    }
+
+    /// The attempt's output; `None` where it timed out.
+    async fn call<R>(&mut self, attempt: impl Future<Output = R>) -> Option<R> {
+        let mut attempt = pin!(attempt);
+        let deadline = self.attempt.and_then(|attempt| attempt.deadline);
+        let mut time_out = pin!(deadline.map(sleep_until));
+        poll_fn(|cx| {
+            if let Poll::Ready(output) = self.course.inside(|| attempt.as_mut().poll(cx)) {
+                return Poll::Ready(Some(output));
+            }
+            match time_out.as_mut().as_pin_mut() {
+                Some(time_out) => time_out.poll(cx).map(|()| None),
+                None => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// Says that the attempt worked, and gives the value back.
+    pub fn done<T>(&mut self, value: T) -> T {
+        self.settle(Outcome::Said(Disposition::Ok));
+        value
+    }
+
+    /// Says that the attempt failed.
+    pub fn failed<C: Classify<E>>(&mut self, error: E, classifier: C) {
+        let outcome = classifier.classify(&error).disposition().into();
+        self.error = Some(error);
+        self.settle(outcome);
+    }
+
+    fn settle(&mut self, outcome: Outcome) {
+        if !self.course.is_inside() {
+            return;
+        }
+        match self.course.settle(outcome) {
+            Next::Wait(until) => self.state = State::Between(Some(until)),
+            Next::Stop(reason) => self.stop(reason),
+        }
+    }
+
+    fn stop(&mut self, reason: StopReason) {
+        self.state = State::Over(self.course.end(reason));
+    }
+
+    /// Why it ended, once it has.
+    #[must_use]
+    pub const fn report(&self) -> Option<&Report> {
+        match &self.state {
+            State::Over(report) => Some(report),
+            State::Between(_) => None,
+        }
+    }
+
+    /// The last error and why it ended. A session that is not over is ended by this, as `cancelled`.
+    #[must_use]
+    pub fn stopped(mut self) -> Stopped<E> {
+        let report = match self.state {
+            State::Over(report) => report,
+            State::Between(_) => self.course.end(StopReason::Cancelled),
+        };
+        Stopped { error: self.error, report }
+    }
+}
