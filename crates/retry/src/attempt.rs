@@ -14,6 +14,8 @@ use crate::scope;
 pub struct Attempt {
     pub(crate) number: u32,
     pub(crate) max: u32,
+    /// The number that the outermost retry of this task counts.
+    pub(crate) overall: u32,
     pub(crate) deadline: Option<Moment>,
 }
 
@@ -40,6 +42,15 @@ impl Attempt {
     #[must_use]
     pub const fn number(&self) -> u32 {
         self.number
+    }
+
+    /// Which attempt the outermost retry of this task is on: what is sent along as `redrive-attempt`.
+    ///
+    /// The same as [`number`](Self::number), except inside another retry, where this call is made once and the
+    /// other one counts.
+    #[must_use]
+    pub const fn overall(&self) -> u32 {
+        self.overall
     }
 
     /// How many there may be.

@@ -29,8 +29,8 @@ pub(crate) struct Course<P> {
     run: Option<Run>,
     /// The attempt under way, as what runs inside it sees it.
     scope: Option<Scope>,
-    /// Whether somebody further out repeats.
-    nested: bool,
+    /// Which attempt somebody further out is on, where somebody repeats.
+    nested: Option<u32>,
 }
 
 /// Whether to call now.
@@ -50,7 +50,7 @@ pub(crate) enum Next {
 
 impl<P: Borrow<Policy>> Course<P> {
     pub(crate) const fn new(policy: P, terms: Terms) -> Self {
-        Self { policy, terms, run: None, scope: None, nested: false }
+        Self { policy, terms, run: None, scope: None, nested: None }
     }
 
     pub(crate) const fn terms_mut(&mut self) -> &mut Terms {
@@ -63,14 +63,18 @@ impl<P: Borrow<Policy>> Course<P> {
             Some(run) => run,
             empty => {
                 let outer = scope::current();
-                self.nested = !self.terms.independent && outer.is_some_and(|outer| outer.repeats());
-                empty.insert(start(policy, self.terms, self.nested, outer))
+                self.nested = outer
+                    .filter(|outer| outer.repeats() && !self.terms.independent)
+                    .map(|outer| outer.attempt().overall());
+                empty.insert(start(policy, self.terms, self.nested.is_some(), outer))
             }
         };
         match run.admit(policy, &clock, &mut ThreadDice) {
             Admission::Go { deadline } => {
-                let attempt = Attempt { number: run.attempts(), max: run.attempts_max(), deadline };
-                self.scope = Some(Scope::of(attempt, self.nested || attempt.max > 1));
+                let (number, max) = (run.attempts(), run.attempts_max());
+                let overall = self.nested.unwrap_or(number);
+                let attempt = Attempt { number, max, overall, deadline };
+                self.scope = Some(Scope::of(attempt, self.nested.is_some() || max > 1));
                 Begin::Call(attempt)
             }
             Admission::Wait(until) => Begin::Wait(until),

@@ -46,6 +46,11 @@ pub trait Operation {
 pub trait Judge<T, E> {
     /// The outcome of an attempt that gave this result.
     fn judge(&self, result: &Result<T, E>) -> Outcome;
+
+    /// Leaves the report on a value that is about to be handed out, where there is a place for it.
+    fn note(&self, value: &mut T, report: &Report) {
+        let _ = (value, report);
+    }
 }
 
 /// How a drive ended.
@@ -185,6 +190,9 @@ where
                 Next::Stop(reason) => {
                     this.state.set(State::Over);
                     let report = this.course.end(reason);
+                    if let Some(Ok(value)) = this.last {
+                        this.judge.note(value, &report);
+                    }
                     return Poll::Ready(Finished { result: this.last.take(), report });
                 }
             }

@@ -44,7 +44,7 @@ impl Scope {
     #[must_use]
     pub fn incoming(attempt: Option<u32>, deadline: Option<Moment>) -> Self {
         let number = attempt.unwrap_or(1).max(1);
-        let attempt_of = Attempt { number, max: u32::MAX, deadline };
+        let attempt_of = Attempt { number, max: u32::MAX, overall: number, deadline };
         Self { attempt: attempt_of, repeats: attempt.is_some(), forbidden: None }
     }
 

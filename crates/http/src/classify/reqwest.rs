@@ -1,0 +1,33 @@
+//! `reqwest` errors.
+
+use redrive_core::Fault;
+
+use crate::status::by_default;
+
+/// Knows what [`reqwest::Error`] says of itself.
+///
+/// | error | means |
+/// |---|---|
+/// | could not connect, also when that timed out | retry, not executed |
+/// | timed out | retry, unknown |
+/// | failed while sending or waiting for the answer | retry, unknown |
+/// | failed while reading the answer's body | retry, unknown |
+/// | a status turned into an error | as [`status`](super::status) has it |
+/// | misconfigured request, redirect loop, refused upgrade | permanent |
+/// | body that does not decode | permanent: the next one will not either |
+#[must_use]
+pub fn reqwest(error: &::reqwest::Error) -> Option<Fault> {
+    if error.is_builder() {
+        Some(Fault::permanent().not_executed())
+    } else if error.is_redirect() || error.is_decode() || error.is_upgrade() {
+        Some(Fault::permanent())
+    } else if error.is_connect() {
+        Some(Fault::transient().not_executed())
+    } else if let Some(status) = error.status() {
+        by_default(status)
+    } else if error.is_timeout() || error.is_request() || error.is_body() {
+        Some(Fault::transient())
+    } else {
+        None
+    }
+}

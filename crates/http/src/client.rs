@@ -1,0 +1,301 @@
+//! A `reqwest` client that retries what is safe to repeat.
+//!
+//! ```no_run
+//! use redrive_core::Policy;
+//! use redrive_http::Client;
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let client = Client::new(reqwest::Client::new(), Policy::default());
+//!
+//! let page = client.get("http://127.0.0.1:8080/page").send().await?.error_for_status()?;
+//! let paid = client
+//!     .post("http://127.0.0.1:8080/payments")
+//!     .with(|request| request.body("17 EUR"))
+//!     .mint_key()
+//!     .send()
+//!     .await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - Idempotent methods are repeated, and every request that carries an `Idempotency-Key`. A POST without one is sent once.
+//! - A body that is streamed cannot be replayed and is sent once.
+//! - `Retry-After` is a floor for the wait, `redrive-no-retry` ends it.
+//! - An answer comes back whatever its status, as `reqwest` has it; why it stopped is in its extensions:
+//!   [`Client::report`].
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Instant;
+
+use http::{HeaderValue, Method};
+use redrive_core::classify::Answer;
+use redrive_core::names::header;
+use redrive_core::observe::Outcome;
+use redrive_core::{Classify, Fault, Policy, Report, Stopped};
+use redrive_retry::Attempt;
+use redrive_retry::drive::{Drive, Judge, Operation};
+use reqwest::{Error, IntoUrl, Request, RequestBuilder, Response};
+
+use crate::repeat::is_idempotent;
+use crate::status::{ByStatus, StatusMap};
+use crate::{classify, key, travel};
+
+#[cfg(feature = "tracing")]
+mod span;
+
+/// A `reqwest::Client` under a policy. Cheap to clone; clones share the policy's budget and breaker.
+#[derive(Debug, Clone)]
+pub struct Client {
+    inner: reqwest::Client,
+    policy: Policy,
+    statuses: StatusMap,
+    mint: bool,
+}
+
+impl Client {
+    /// This client under this policy.
+    #[must_use]
+    pub fn new(inner: reqwest::Client, policy: Policy) -> Self {
+        Self {
+            inner,
+            policy,
+            statuses: StatusMap::default(),
+            mint: false,
+        }
+    }
+
+    /// Says what statuses mean to this destination.
+    #[must_use]
+    pub fn statuses(mut self, statuses: StatusMap) -> Self {
+        self.statuses = statuses;
+        self
+    }
+
+    /// Gives every call that is not idempotent by its method a key, as [`Call::mint_key`] does for one. For servers that
+    /// honour the header.
+    #[must_use]
+    pub const fn minting_keys(mut self) -> Self {
+        self.mint = true;
+        self
+    }
+
+    /// A GET.
+    pub fn get(&self, url: impl IntoUrl) -> Call {
+        self.request(Method::GET, url)
+    }
+
+    /// A HEAD.
+    pub fn head(&self, url: impl IntoUrl) -> Call {
+        self.request(Method::HEAD, url)
+    }
+
+    /// A POST: sent once, unless it has a key.
+    pub fn post(&self, url: impl IntoUrl) -> Call {
+        self.request(Method::POST, url)
+    }
+
+    /// A PUT.
+    pub fn put(&self, url: impl IntoUrl) -> Call {
+        self.request(Method::PUT, url)
+    }
+
+    /// A PATCH: sent once, unless it has a key.
+    pub fn patch(&self, url: impl IntoUrl) -> Call {
+        self.request(Method::PATCH, url)
+    }
+
+    /// A DELETE.
+    pub fn delete(&self, url: impl IntoUrl) -> Call {
+        self.request(Method::DELETE, url)
+    }
+
+    /// Any method.
+    pub fn request(&self, method: Method, url: impl IntoUrl) -> Call {
+        Call {
+            client: self.clone(),
+            builder: self.inner.request(method, url),
+            key: None,
+            mint: self.mint,
+            deadline: None,
+            independent: false,
+        }
+    }
+
+    /// A request that was built elsewhere.
+    ///
+    /// # Errors
+    /// Where no attempt got an answer.
+    pub async fn execute(&self, request: Request) -> Result<Response, Stopped<Error>> {
+        Call {
+            builder: RequestBuilder::from_parts(self.inner.clone(), request),
+            client: self.clone(),
+            key: None,
+            mint: self.mint,
+            deadline: None,
+            independent: false,
+        }
+        .send()
+        .await
+    }
+
+    /// Why the retries behind this response stopped.
+    #[must_use]
+    pub fn report(response: &Response) -> Option<&Report> {
+        response.extensions().get()
+    }
+}
+
+/// One logical call: built once, sent as often as it takes.
+#[derive(Debug)]
+#[must_use = "nothing is sent until `send` is called"]
+pub struct Call {
+    client: Client,
+    builder: RequestBuilder,
+    key: Option<HeaderValue>,
+    mint: bool,
+    deadline: Option<Instant>,
+    independent: bool,
+}
+
+impl Call {
+    /// Builds on with `reqwest`'s own words: headers, body, query, authentication.
+    pub fn with(mut self, build: impl FnOnce(RequestBuilder) -> RequestBuilder) -> Self {
+        self.builder = build(self.builder);
+        self
+    }
+
+    /// The identity of this intent, the same over all attempts, also over those of another process: take it from what
+    /// the call is about (`order-17`). A key that cannot be sent (empty, over 255 characters, not ASCII) is left out, and
+    /// the call is then made once.
+    pub fn idempotency_key(mut self, key: &str) -> Self {
+        self.key = key::quoted(key);
+        self
+    }
+
+    /// A fresh key for this call, kept over all its attempts. It dies with the process: where the intent outlives it, use
+    /// [`idempotency_key`](Self::idempotency_key).
+    pub const fn mint_key(mut self) -> Self {
+        self.mint = true;
+        self
+    }
+
+    /// No attempt makes sense after this.
+    pub const fn deadline(mut self, deadline: Instant) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Retries although another retry of this task, further out, retries as well.
+    pub const fn independent(mut self) -> Self {
+        self.independent = true;
+        self
+    }
+
+    /// Sends it, as often as the policy says.
+    ///
+    /// # Errors
+    /// Where no attempt got an answer. An answer comes back whatever its status.
+    pub async fn send(self) -> Result<Response, Stopped<Error>> {
+        let Self {
+            client,
+            builder,
+            key,
+            mint,
+            deadline,
+            independent,
+        } = self;
+        let Client {
+            inner,
+            policy,
+            statuses,
+            ..
+        } = client;
+        let request = builder.build().map(|request| named(request, key, mint));
+        let once = !request.as_ref().is_ok_and(may_repeat);
+        let sends = Sends {
+            client: inner,
+            next: Some(request),
+        };
+        let judge = ByStatus {
+            statuses,
+            errors: classify::reqwest as fn(&Error) -> Option<Fault>,
+        };
+        let drive = Drive::new(&policy, sends, judge)
+            .only_once(once)
+            .independent(independent);
+        let finished = drive.deadline(deadline).await;
+        match finished.result {
+            Some(Ok(response)) => Ok(response),
+            Some(Err(error)) => Err(Stopped {
+                error: Some(error),
+                report: finished.report,
+            }),
+            None => Err(Stopped {
+                error: None,
+                report: finished.report,
+            }),
+        }
+    }
+}
+
+/// The request with the key that it was given; with a fresh one where that is wanted and needed.
+fn named(mut request: Request, key: Option<HeaderValue>, mint: bool) -> Request {
+    let method_is_enough = is_idempotent(request.method());
+    let headers = request.headers_mut();
+    if let Some(key) = key {
+        headers.insert(header::IDEMPOTENCY_KEY, key);
+    } else if mint && !method_is_enough && !headers.contains_key(header::IDEMPOTENCY_KEY) {
+        headers.insert(header::IDEMPOTENCY_KEY, key::mint());
+    }
+    request
+}
+
+fn may_repeat(request: &Request) -> bool {
+    let safe = is_idempotent(request.method()) || request.headers().contains_key(header::IDEMPOTENCY_KEY);
+    let replayable = request.body().is_none_or(|body| body.as_bytes().is_some());
+    safe && replayable
+}
+
+/// The attempts of one request. A request that could not be built fails as the first of them.
+struct Sends {
+    client: reqwest::Client,
+    next: Option<Result<Request, Error>>,
+}
+
+impl Operation for Sends {
+    type Value = Response;
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Error>> + Send>>;
+
+    fn call(&mut self, attempt: Attempt) -> Self::Future {
+        let mut request = match self.next.take().expect("what cannot be copied is sent once") {
+            Ok(request) => request,
+            Err(error) => return Box::pin(std::future::ready(Err(error))),
+        };
+        if attempt.number() < attempt.max() {
+            self.next = request.try_clone().map(Ok);
+        }
+        travel::stamp(request.headers_mut());
+        #[cfg(feature = "tracing")]
+        {
+            let span = span::of(attempt, &request);
+            Box::pin(span::inside(span, self.client.execute(request)))
+        }
+        #[cfg(not(feature = "tracing"))]
+        Box::pin(self.client.execute(request))
+    }
+}
+
+impl<C: Classify<Error>> Judge<Response, Error> for ByStatus<C> {
+    fn judge(&self, result: &Result<Response, Error>) -> Outcome {
+        match result {
+            Ok(response) => self.judge_answer(response.status(), response.headers()),
+            Err(error) => self.errors.classify(error).disposition().into(),
+        }
+    }
+
+    fn note(&self, response: &mut Response, report: &Report) {
+        response.extensions_mut().insert(*report);
+    }
+}

@@ -1,0 +1,105 @@
+//! The server's side: one attempt for a sender who repeats, and a word back when he should not.
+//!
+//! ```
+//! use http::{Request, Response, StatusCode};
+//! use redrive_core::{Backoff, Policy};
+//! use redrive_http::IncomingLayer;
+//! use redrive_retry::{Retry, classify};
+//! use std::convert::Infallible;
+//! use tower::{Layer, ServiceExt, service_fn};
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+//! let handler = service_fn(|_: Request<()>| async {
+//!     // No budget: an overload further down is not retried, and the caller learns that he should not either.
+//!     let policy = Policy::builder().no_budget().build().unwrap();
+//!     let busy = || async { Err::<(), _>("busy") };
+//!     let status = match busy.retry(&policy).classify(|_: &&str| redrive_core::Fault::overload()).await {
+//!         Ok(()) => StatusCode::OK,
+//!         Err(_) => StatusCode::SERVICE_UNAVAILABLE,
+//!     };
+//!     Ok::<_, Infallible>(Response::builder().status(status).body(()).unwrap())
+//! });
+//! let response = IncomingLayer.layer(handler).oneshot(Request::new(())).await.unwrap();
+//! assert_eq!(response.headers()["redrive-no-retry"], "1");
+//! # });
+//! ```
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use http::{HeaderValue, Request, Response};
+use pin_project_lite::pin_project;
+use redrive_core::names::header;
+use redrive_retry::scope::Scoped;
+use tower::{Layer, Service};
+
+use crate::travel;
+
+/// Puts every request into the scope that its sender describes: attempt, deadline. Retries inside then make one attempt if
+/// the sender repeats, and none past his deadline. An answer of 400 or above is marked `redrive-no-retry: 1` where a
+/// retry inside ended to leave something alone, or had itself tried in vain.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct IncomingLayer;
+
+impl<S> Layer<S> for IncomingLayer {
+    type Service = Incoming<S>;
+
+    fn layer(&self, inner: S) -> Incoming<S> {
+        Incoming(inner)
+    }
+}
+
+/// A service whose requests run in their sender's scope. Made by [`IncomingLayer`].
+#[derive(Debug, Clone)]
+pub struct Incoming<S>(S);
+
+impl<S, B, R> Service<Request<B>> for Incoming<S>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+{
+    type Response = Response<R>;
+    type Error = S::Error;
+    type Future = Answering<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let mut scope = travel::incoming(request.headers());
+        let answer = scope.enter(|| self.0.call(request));
+        Answering {
+            answer: scope.around(answer),
+        }
+    }
+}
+
+pin_project! {
+    /// The answer to come.
+    #[derive(Debug)]
+    pub struct Answering<F> {
+        #[pin]
+        answer: Scoped<F>,
+    }
+}
+
+impl<F, R, E> Future for Answering<F>
+where
+    F: Future<Output = Result<Response<R>, E>>,
+{
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let (mut answer, scope) = ready!(self.project().answer.poll(cx));
+        if let Ok(response) = &mut answer
+            && response.status().as_u16() >= 400
+            && scope.is_some_and(|scope| scope.forbidden().is_some())
+        {
+            response
+                .headers_mut()
+                .insert(header::NO_RETRY, HeaderValue::from_static("1"));
+        }
+        Poll::Ready(answer)
+    }
+}

@@ -1,0 +1,37 @@
+//! Retrying over HTTP, on both sides of the wire.
+//!
+//! - [`RetryLayer`] retries any tower service; [`Repeatable`] says which requests may be sent again.
+//! - [`Client`] (feature `reqwest`) wraps a `reqwest::Client`: one policy, one idempotency key for each logical call,
+//!   `Retry-After` honoured, streamed bodies never sent twice.
+//! - [`IncomingLayer`] reads what the sender says of his attempts, so that a server does not multiply them, and tells him
+//!   when to leave it be.
+//! - [`classify`] and [`StatusMap`] say what a status or an error means.
+//!
+//! What travels is in three headers: `redrive-attempt` and `redrive-deadline` with a request that somebody repeats,
+//! `redrive-no-retry: 1` with an answer that is final. See [`travel`].
+
+pub mod classify;
+
+pub mod status;
+
+pub mod retry_after;
+
+pub mod travel;
+
+pub mod key;
+
+pub mod repeat;
+
+pub mod layer;
+
+pub mod incoming;
+
+#[cfg(feature = "reqwest")]
+pub mod client;
+
+#[cfg(feature = "reqwest")]
+pub use client::{Call, Client};
+pub use incoming::IncomingLayer;
+pub use layer::RetryLayer;
+pub use repeat::{Cloned, Repeat, Repeatable};
+pub use status::StatusMap;

@@ -1,0 +1,121 @@
+//! What a status means.
+//!
+//! | status | means |
+//! |---|---|
+//! | 2xx | ok |
+//! | 429, 503 | overload: retried out of a budget, and without one not at all |
+//! | other 5xx | retry |
+//! | 1xx, 3xx, other 4xx | permanent |
+//!
+//! In all of them the effect is unknown. A status says how the other side ended, not what it did before: a handler that
+//! charged a card and then relayed a 429 from further down looks just like one that refused at the door.
+//!
+//! A [`StatusMap`] overrides single statuses for one destination.
+
+use http::{HeaderMap, Response, StatusCode};
+use redrive_core::classify::Answer;
+use redrive_core::observe::Outcome;
+use redrive_core::{Classify, Disposition, Executed, Fault, Report, StopReason};
+use redrive_retry::drive::Judge;
+use redrive_retry::scope;
+
+use crate::{retry_after, travel};
+
+/// The table above. `None` for 2xx.
+pub(crate) fn by_default(status: StatusCode) -> Option<Fault> {
+    if status.is_success() {
+        return None;
+    }
+    Some(match status.as_u16() {
+        429 | 503 => Fault::overload().executed(Executed::Unknown),
+        500..=599 => Fault::transient(),
+        _ => Fault::permanent(),
+    })
+}
+
+/// What statuses mean to one destination: the table of this [module](self), and what was said otherwise.
+///
+/// ```
+/// use http::StatusCode;
+/// use redrive_core::{Disposition, Fault};
+/// use redrive_http::StatusMap;
+///
+/// let statuses = StatusMap::default()
+///     .says(StatusCode::CONFLICT, Fault::transient())
+///     .says(StatusCode::GONE, Disposition::Ok);
+/// assert!(matches!(statuses.disposition(StatusCode::CONFLICT), Disposition::Retry(_)));
+/// assert_eq!(statuses.disposition(StatusCode::GONE), Disposition::Ok);
+/// assert!(matches!(statuses.disposition(StatusCode::NOT_FOUND), Disposition::Permanent(_)));
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StatusMap(Vec<(StatusCode, Disposition)>);
+
+impl StatusMap {
+    /// Says what this status means, instead of what the table has. The last word counts.
+    #[must_use]
+    pub fn says(mut self, status: StatusCode, means: impl Into<Disposition>) -> Self {
+        self.0.retain(|(known, _)| *known != status);
+        self.0.push((status, means.into()));
+        self
+    }
+
+    /// What this status means.
+    #[must_use]
+    pub fn disposition(&self, status: StatusCode) -> Disposition {
+        self.0
+            .iter()
+            .find(|(known, _)| *known == status)
+            .map(|(_, means)| *means)
+            .or_else(|| by_default(status).map(Into::into))
+            .unwrap_or(Disposition::Ok)
+    }
+
+    /// What an answer means: its status, then its headers. `Retry-After` and gRPC's push-back are a floor for the wait;
+    /// `redrive-no-retry` makes any failure final.
+    #[must_use]
+    pub fn answer(&self, status: StatusCode, headers: &HeaderMap) -> Disposition {
+        match self.disposition(status) {
+            Disposition::Retry(again) if travel::forbids_retry(headers) => {
+                Disposition::Permanent(again.executed)
+            }
+            Disposition::Retry(mut again) => {
+                again.not_before = retry_after::from_headers(headers).or(again.not_before);
+                Disposition::Retry(again)
+            }
+            said => said,
+        }
+    }
+}
+
+/// Judges an HTTP answer by its status and headers, and a failure to get one by a classifier.
+#[derive(Debug, Clone, Default)]
+pub struct ByStatus<C> {
+    /// What statuses mean.
+    pub statuses: StatusMap,
+    /// What errors mean.
+    pub errors: C,
+}
+
+impl<C> ByStatus<C> {
+    /// What an answer means. A final one is final for every layer around this call as well.
+    pub(crate) fn judge_answer(&self, status: StatusCode, headers: &HeaderMap) -> Outcome {
+        if !status.is_success() && travel::forbids_retry(headers) {
+            scope::forbid_outer_retry(StopReason::Permanent);
+        }
+        Outcome::Said(self.statuses.answer(status, headers))
+    }
+}
+
+impl<B, E, C: Classify<E>> Judge<Response<B>, E> for ByStatus<C> {
+    fn judge(&self, result: &Result<Response<B>, E>) -> Outcome {
+        match result {
+            Ok(response) => self.judge_answer(response.status(), response.headers()),
+            Err(error) => self.errors.classify(error).disposition().into(),
+        }
+    }
+
+    /// The report travels in the response's extensions.
+    fn note(&self, response: &mut Response<B>, report: &Report) {
+        response.extensions_mut().insert(*report);
+    }
+}

@@ -1,0 +1,139 @@
+//! What travels from process to process, so that layers do not multiply there either.
+//!
+//! | header | with | says |
+//! |---|---|---|
+//! | `redrive-attempt` | a request that somebody repeats | which attempt this is; whoever receives it makes one attempt of his own |
+//! | `redrive-deadline` | a request under a limit of time | after this moment (RFC 3339, UTC) nobody waits for the answer |
+//! | `redrive-no-retry: 1` | an answer | do not try again: the budget further in is spent, the breaker open, or it was tried there already |
+//!
+//! `redrive-attempt` is left out where nobody repeats, so that the next layer may.
+//!
+//! A deadline is a time of day and only as good as the two clocks agree; where they differ by more than the time that is
+//! left, the receiver's retries stop early or late by that much. gRPC's `grpc-timeout`, which is a duration, is read as well.
+
+use std::time::{Duration, SystemTime};
+
+use http::{HeaderMap, HeaderValue};
+use redrive_core::names::header;
+use redrive_retry::scope::{self, Scope};
+use redrive_retry::{Attempt, clock};
+
+/// Writes attempt and deadline onto a request that is about to be sent, from the attempt that this task is in.
+pub fn stamp(headers: &mut HeaderMap) {
+    let Some(scope) = scope::current() else { return };
+    if scope.repeats() {
+        headers.insert(header::ATTEMPT, HeaderValue::from(scope.attempt().overall()));
+    } else {
+        headers.remove(header::ATTEMPT);
+    }
+    if let Some(deadline) = deadline(scope.attempt(), SystemTime::now()) {
+        headers.insert(header::DEADLINE, deadline);
+    }
+}
+
+/// A century: no deadline that anybody meant is further away.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+fn deadline(attempt: Attempt, now: SystemTime) -> Option<HeaderValue> {
+    // The format ends with the year 9999; whoever has that long has no deadline.
+    let left = attempt.remaining().filter(|left| *left < LONGEST)?;
+    let at = now.checked_add(left)?;
+    HeaderValue::try_from(humantime::format_rfc3339_millis(at).to_string()).ok()
+}
+
+/// Reads what the sender of a request says of his attempts. What cannot be read was not said.
+#[must_use]
+pub fn incoming(headers: &HeaderMap) -> Scope {
+    let attempt = text(headers, header::ATTEMPT)
+        .and_then(|value| value.parse().ok())
+        .filter(|number| *number > 0);
+    Scope::incoming(
+        attempt,
+        remaining(headers, SystemTime::now()).map(|left| clock() + left),
+    )
+}
+
+/// How much time the sender leaves.
+fn remaining(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let by_date = text(headers, header::DEADLINE)
+        .and_then(|value| humantime::parse_rfc3339(value).ok())
+        .map(|at| at.duration_since(now).unwrap_or_default());
+    by_date.or_else(|| text(headers, header::GRPC_TIMEOUT).and_then(grpc_timeout))
+}
+
+/// At most eight digits and a unit, as gRPC writes it.
+fn grpc_timeout(value: &str) -> Option<Duration> {
+    let (digits, unit) = value.split_at_checked(value.len().checked_sub(1)?)?;
+    let number: u64 = digits.parse().ok().filter(|_| digits.len() <= 8)?;
+    match unit {
+        "H" => Some(Duration::from_secs(number * 3600)),
+        "M" => Some(Duration::from_secs(number * 60)),
+        "S" => Some(Duration::from_secs(number)),
+        "m" => Some(Duration::from_millis(number)),
+        "u" => Some(Duration::from_micros(number)),
+        "n" => Some(Duration::from_nanos(number)),
+        _ => None,
+    }
+}
+
+/// Whether an answer asks not to be tried again.
+#[must_use]
+pub fn forbids_retry(headers: &HeaderMap) -> bool {
+    text(headers, header::NO_RETRY).is_some_and(|value| value.trim() == "1")
+}
+
+fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    headers.get(name)?.to_str().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| ((*name).parse().unwrap(), value.parse().unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn a_sender_who_counts_is_taken_to_repeat() {
+        for (pairs, repeats, number) in [
+            (&[][..], false, 1),
+            (&[("redrive-attempt", "1")], true, 1),
+            (&[("redrive-attempt", "3")], true, 3),
+            (&[("redrive-attempt", "0")], false, 1),
+            (&[("redrive-attempt", "many")], false, 1),
+            (&[("redrive-attempt", "-1")], false, 1),
+            (&[("redrive-attempt", "99999999999")], false, 1),
+        ] {
+            let scope = incoming(&headers(pairs));
+            assert_eq!(
+                (scope.repeats(), scope.attempt().number()),
+                (repeats, number),
+                "{pairs:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_time_left_is_read_from_either_header() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        for (pairs, want) in [
+            (&[("redrive-deadline", "2023-11-14T22:13:30Z")][..], Some(10_000)),
+            (&[("redrive-deadline", "2023-11-14T22:13:20.250Z")], Some(250)),
+            (&[("redrive-deadline", "2020-01-01T00:00:00Z")], Some(0)),
+            (&[("redrive-deadline", "soon")], None),
+            (&[("grpc-timeout", "250m")], Some(250)),
+            (&[("grpc-timeout", "2S")], Some(2_000)),
+            (&[("grpc-timeout", "123456789S")], None),
+            (&[("grpc-timeout", "S")], None),
+            (&[("grpc-timeout", "é")], None),
+            (&[], None),
+        ] {
+            let left = remaining(&headers(pairs), now).map(|left| left.as_millis());
+            assert_eq!(left, want, "{pairs:?}");
+        }
+    }
+}

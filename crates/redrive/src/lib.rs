@@ -1,0 +1,75 @@
+//! **Redrive: do it again, and have it take effect once.**
+//!
+//! A timeout does not tell you whether the operation happened. Redrive is what you do about it. This crate is the front
+//! door; today it holds the retry half: policies, classifiers, budgets, and three ways to call through them. The event
+//! engine and the idempotency ledger grow beside it.
+//!
+//! # Retry a call
+//!
+//! ```
+//! use redrive::prelude::*;
+//! use std::io;
+//!
+//! async fn fetch() -> Result<String, io::Error> {
+//!     Ok("page".to_owned())
+//! }
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let policy = Policy::default();
+//! let page = fetch.retry(&policy).classify(classify::io).await?;
+//! # Ok(())
+//! # }
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(run()).unwrap();
+//! ```
+//!
+//! What happened there, and what happens by default:
+//!
+//! - **Nothing is repeated that nobody said was safe to repeat.** The classifier says which errors may pass; an error that
+//!   it does not know is permanent, and is reported as `unclassified`.
+//! - **At most 3 attempts**, waits from 100 ms doubling to 10 s, drawn with full jitter ([`Backoff`], [`Jitter`]).
+//! - **A [`Budget`]**: over all callers of this policy, retries add at most a tenth to the load (and 10 a second).
+//! - **The caller's own error comes back**, inside a [`Stopped`] that says why: one [`StopReason`], the attempts made, the
+//!   time waited, and whether the effect may have happened.
+//! - **Layers do not multiply**: a retry inside this one makes one attempt. See [`scope`].
+//!
+//! # The doors
+//!
+//! | door | for | |
+//! |---|---|---|
+//! | postfix | closures and functions that make a fresh future | [`Retry`] |
+//! | session | loops that borrow `&mut self` | [`Start`], [`Session`] |
+//! | blocking | code without async | [`blocking`] |
+//! | tower layer | services | `http::RetryLayer` (feature `http`) |
+//! | reqwest client | HTTP calls | `http::Client` (feature `reqwest`) |
+//!
+//! All of them take the same [`Policy`], and every clone of a policy shares its budget and breaker.
+//!
+//! # Features
+//!
+//! None is on by default.
+//!
+//! | feature | brings |
+//! |---|---|
+//! | `http` | tower layers for both sides, statuses, headers |
+//! | `reqwest` | the client wrapper and its classifier; turns on `http` |
+//! | `tracing`, `metrics` | observers, and spans around the client's attempts |
+//! | `sqlx`, `rusqlite`, `tonic`, `rdkafka` | classifiers for those crates' errors |
+//! | `serde` | policies in configuration files |
+
+pub mod classify;
+
+pub mod observe;
+
+#[cfg(feature = "http")]
+pub mod http;
+
+pub mod prelude;
+
+pub use redrive_core::{
+    Backoff, Breaker, Budget, Classify, Clock, Dice, Disposition, Executed, Fault, Jitter, Limit, Moment,
+    Observer, Policy, PolicyBuilder, PolicyError, Rate, Report, Seeded, StopReason, Stopped, backoff,
+    breaker, budget, disposition, jitter, limit, names, policy, rate, report, run,
+};
+pub use redrive_retry::{
+    Attempt, Reported, Retry, Retrying, Session, Start, blocking, postfix, scope, session,
+};

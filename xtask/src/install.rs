@@ -1,0 +1,187 @@
+//! The programs that the tests need, and how to get them on Debian.
+//!
+//! A bare machine with Rust on it should run `cargo xtask test` without a page of instructions. To need one more
+//! program, add a line to [`NEEDS`].
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, bail};
+
+/// A program, the Debian packages that bring it, and who asks for it.
+struct Need {
+    program: &'static str,
+    packages: &'static [&'static str],
+    why: &'static str,
+}
+
+const NEEDS: &[Need] = &[
+    // The compiler alone would come without the C headers.
+    Need {
+        program: "cc",
+        packages: &["gcc", "libc6-dev"],
+        why: "C parts of dependencies, and linking",
+    },
+    // librdkafka's configure gives up without it, though we use only its C library.
+    Need {
+        program: "c++",
+        packages: &["g++"],
+        why: "librdkafka's build",
+    },
+    Need {
+        program: "make",
+        packages: &["make"],
+        why: "librdkafka's build",
+    },
+];
+
+/// What to do about a program that is not there.
+#[derive(Clone, Copy)]
+pub(crate) enum Missing {
+    /// Install it with apt-get.
+    Install,
+    /// Name it and fail.
+    Refuse,
+}
+
+/// `cargo xtask install`.
+pub(crate) fn run() -> anyhow::Result<ExitCode> {
+    ensure(Missing::Install)?;
+    eprintln!("install: all programs that the tests need are there");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns once every needed program is there.
+pub(crate) fn ensure(policy: Missing) -> anyhow::Result<()> {
+    let missing = missing(NEEDS, on_path);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    for need in &missing {
+        eprintln!("install: `{}` is missing, needed for {}", need.program, need.why);
+    }
+    match policy {
+        Missing::Install if on_path("apt-get") => apt_install(&missing)?,
+        Missing::Install => bail!("there is no apt-get here; {}", advice(&missing)),
+        Missing::Refuse => bail!("--no-install was given; {}", advice(&missing)),
+    }
+    let missing = self::missing(NEEDS, on_path);
+    if !missing.is_empty() {
+        bail!(
+            "apt-get succeeded, yet programs are not on PATH; {}",
+            advice(&missing)
+        );
+    }
+    Ok(())
+}
+
+fn missing(needs: &[Need], is_there: impl Fn(&str) -> bool) -> Vec<&Need> {
+    needs.iter().filter(|need| !is_there(need.program)).collect()
+}
+
+fn advice(missing: &[&Need]) -> String {
+    let each = missing
+        .iter()
+        .map(|need| format!("`{}` (Debian package {})", need.program, need.packages.join(", ")));
+    format!("install {}", each.collect::<Vec<_>>().join(", "))
+}
+
+fn apt_install(missing: &[&Need]) -> anyhow::Result<()> {
+    let packages: Vec<&str> = missing.iter().flat_map(|need| need.packages).copied().collect();
+    eprintln!("install: apt-get install {}", packages.join(" "));
+    apt_get(&["update"])?;
+    let install: &[&str] = &["install", "--yes", "--no-install-recommends"];
+    apt_get(&[install, &packages].concat())
+}
+
+fn apt_get(words: &[&str]) -> anyhow::Result<()> {
+    // As words of `env`, because sudo would drop a variable of ours.
+    let apt_get = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--quiet"];
+    let sudo: &[&str] = if is_root()? { &[] } else { &["sudo"] };
+    let line = [sudo, &apt_get, words].concat();
+    // apt-get's progress is talk, and stdout is for data.
+    let status = Command::new(line[0])
+        .args(&line[1..])
+        .stdout(std::io::stderr())
+        .status()
+        .with_context(|| {
+            format!(
+                "cannot run `{}`; as root, run `apt-get {}`",
+                line[0],
+                words.join(" ")
+            )
+        })?;
+    if !status.success() {
+        bail!("`{}` failed: {status}", line.join(" "));
+    }
+    Ok(())
+}
+
+fn is_root() -> anyhow::Result<bool> {
+    let output = Command::new("id")
+        .arg("-u")
+        .output()
+        .context("cannot run `id -u`")?;
+    Ok(output.stdout.trim_ascii() == b"0")
+}
+
+/// Whether a program of that name can be run.
+pub(crate) fn on_path(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    find(env::split_paths(&path), program)
+}
+
+fn find(folders: impl IntoIterator<Item = PathBuf>, program: &str) -> bool {
+    folders
+        .into_iter()
+        .any(|folder| is_executable(&folder.join(program)))
+}
+
+#[cfg(unix)]
+fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    path.metadata()
+        .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_executable(path: &Path) -> bool {
+    path.is_file()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_absent_programs_are_missing() {
+        let missing = missing(NEEDS, |program| program != "make");
+        let programs: Vec<_> = missing.iter().map(|need| need.program).collect();
+        assert_eq!(programs, ["make"]);
+    }
+
+    #[test]
+    fn advice_names_programs_and_packages() {
+        let advice = advice(&missing(NEEDS, |program| program == "c++"));
+        let expected = "install `cc` (Debian package gcc, libc6-dev), `make` (Debian package make)";
+        assert_eq!(advice, expected);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_that_cannot_be_run_is_no_program() {
+        use std::fs::{self, Permissions};
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = env::temp_dir().join(format!("redrive-xtask-path-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        for (name, mode) in [("runs", 0o755), ("plain", 0o644)] {
+            fs::write(folder.join(name), "").unwrap();
+            fs::set_permissions(folder.join(name), Permissions::from_mode(mode)).unwrap();
+        }
+        let there = ["runs", "plain", "absent"].map(|name| find([folder.clone()], name));
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(there, [true, false, false]);
+    }
+}

@@ -1,0 +1,113 @@
+//! Redrive's own tasks, run as `cargo xtask TASK`.
+//!
+//! A Rust program rather than a folder of scripts, so that the checks have tests and a new machine needs nothing but
+//! Rust. The price is its compile time ahead of everything else in CI, hence few dependencies.
+//!
+//! stdout is data (the summary, the violations, a bench's table), stderr is talk.
+
+mod bench;
+mod deny;
+mod install;
+mod process;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use workspace::Workspace;
+
+/// Redrive's own tasks
+#[derive(Parser)]
+#[command(name = "xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Install the programs that the tests need
+    ///
+    /// Names what is missing, then installs its Debian package with apt-get, through sudo unless root. Does nothing
+    /// when all is there.
+    Install,
+
+    /// Run every test: unit, doc, loom, each feature alone, rustdoc
+    ///
+    /// A failing step does not stop the ones after it. The tests talk on stderr; stdout is a table of the steps, and
+    /// last a line such as `120 passed, 0 failed, 2 skipped`. Exits 1 if any step failed.
+    Test {
+        /// Fail when a needed program is missing, rather than install it
+        #[arg(long)]
+        no_install: bool,
+        /// Run only the unit and integration tests whose names contain one of these words
+        #[arg(value_name = "FILTER")]
+        filters: Vec<String>,
+    },
+
+    /// Check what the compiler does not: crate arrows, dead files, links, names
+    ///
+    /// Compiles nothing. Prints each violation on stdout as `path:line: what is wrong; what to do`, and exits 1 if
+    /// there are any.
+    Tidy,
+
+    /// Run one benchmark of redrive-benches
+    ///
+    /// Prints the benchmark's table and its targets. A target that falls short fails the run only with --check.
+    Bench {
+        /// Which benchmark; a wrong name lists the known ones
+        name: String,
+        /// Exit 1 when a target falls short of its goal
+        #[arg(long)]
+        check: bool,
+        /// Write the figures to FILE as JSON
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+        /// Passed on to the benchmark
+        #[arg(last = true, value_name = "ARGS")]
+        args: Vec<String>,
+    },
+
+    /// Check licences, sources and bans of all dependencies with cargo-deny
+    ///
+    /// Installs cargo-deny first if it is missing, which takes several minutes. The rules are in deny.toml.
+    Deny,
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().task) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> anyhow::Result<ExitCode> {
+    let workspace = Workspace::load()?;
+    match task {
+        Task::Install => install::run(),
+        Task::Test { no_install, filters } => test::run(&workspace, no_install, &filters),
+        Task::Tidy => tidy::run(&workspace),
+        Task::Bench {
+            name,
+            check,
+            json,
+            args,
+        } => bench::run(
+            &workspace,
+            &bench::Options {
+                name,
+                check,
+                json,
+                args,
+            },
+        ),
+        Task::Deny => deny::run(&workspace),
+    }
+}

@@ -1,0 +1,166 @@
+//! What `cargo xtask test` runs, in order.
+
+use std::process::Command;
+
+use anyhow::bail;
+
+use crate::process;
+use crate::workspace::Workspace;
+
+/// Commands under one name, or why they cannot be given.
+pub(super) struct Step {
+    pub(super) name: &'static str,
+    /// Whether tests must run in it; that none did, by a mistyped filter or `cfg`, is then a failure.
+    pub(super) tests: bool,
+    pub(super) commands: anyhow::Result<Vec<Command>>,
+}
+
+/// Packages whose features each stand alone: the ones users pick features from.
+const PACKAGES_BY_FEATURE: [&str; 2] = ["redrive", "redrive-http"];
+
+/// The whole run.
+pub(super) fn all(workspace: &Workspace) -> Vec<Step> {
+    vec![
+        tests(workspace, &[]),
+        doctests(workspace),
+        Step {
+            name: "loom",
+            tests: true,
+            commands: loom(workspace),
+        },
+        Step {
+            name: "features",
+            tests: false,
+            commands: features(workspace),
+        },
+        docs(workspace),
+    ]
+}
+
+/// Unit and integration tests, all or those that match a filter.
+pub(super) fn tests(workspace: &Workspace, filters: &[String]) -> Step {
+    // Not `--all-targets`, which would run the benchmarks.
+    let words = "test --workspace --all-features --no-fail-fast --lib --bins --tests --examples";
+    let mut command = cargo(workspace, words);
+    if !filters.is_empty() {
+        command.arg("--").args(filters);
+    }
+    Step {
+        name: "tests",
+        tests: true,
+        commands: Ok(vec![command]),
+    }
+}
+
+fn doctests(workspace: &Workspace) -> Step {
+    let command = cargo(workspace, "test --workspace --all-features --no-fail-fast --doc");
+    Step {
+        name: "doctests",
+        tests: true,
+        commands: Ok(vec![command]),
+    }
+}
+
+/// The concurrent parts of core under every interleaving.
+fn loom(workspace: &Workspace) -> anyhow::Result<Vec<Command>> {
+    if !workspace
+        .package("redrive-core")?
+        .targets_of("test")
+        .contains(&"loom")
+    {
+        bail!("redrive-core has no test `loom`; its model belongs in crates/core/tests/loom.rs");
+    }
+    // Optimised, as the model runs each case thousands of times. A folder of its own, as other flags would otherwise
+    // throw away what the steps before have built.
+    let mut command = cargo(workspace, "test -p redrive-core --release --test loom");
+    command.arg("--target-dir").arg(workspace.target.join("loom"));
+    process::add_flags(&mut command, "RUSTFLAGS", "--cfg loom");
+    Ok(vec![command])
+}
+
+/// No feature, then each by itself: with all of them on, one that leans on another unsaid still compiles.
+fn features(workspace: &Workspace) -> anyhow::Result<Vec<Command>> {
+    let mut commands = Vec::new();
+    for name in PACKAGES_BY_FEATURE {
+        let check = || cargo(workspace, &format!("check -p {name} --no-default-features"));
+        commands.push(check());
+        for feature in workspace.package(name)?.features.keys() {
+            let mut command = check();
+            command.args(["--features", feature]);
+            commands.push(command);
+        }
+    }
+    Ok(commands)
+}
+
+fn docs(workspace: &Workspace) -> Step {
+    let mut command = cargo(workspace, "doc --workspace --all-features --no-deps");
+    process::add_flags(&mut command, "RUSTDOCFLAGS", "-D warnings");
+    Step {
+        name: "docs",
+        tests: false,
+        commands: Ok(vec![command]),
+    }
+}
+
+fn cargo(workspace: &Workspace, words: &str) -> Command {
+    let mut command = process::cargo();
+    command.current_dir(&workspace.root).args(words.split(' '));
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::Package;
+
+    fn workspace(packages: Vec<Package>) -> Workspace {
+        Workspace {
+            root: ".".into(),
+            target: "target".into(),
+            packages,
+        }
+    }
+
+    fn package(name: &str, features: &[&str]) -> Package {
+        let features = features
+            .iter()
+            .map(|feature| ((*feature).to_owned(), Vec::new()))
+            .collect();
+        Package {
+            name: name.to_owned(),
+            features,
+            ..Package::default()
+        }
+    }
+
+    #[test]
+    fn each_feature_is_checked_alone() {
+        let packages = vec![
+            package("redrive", &["sqlite", "postgres"]),
+            package("redrive-http", &[]),
+        ];
+        let commands = features(&workspace(packages)).unwrap();
+        let lines: Vec<_> = commands.iter().map(process::describe).collect();
+        let expected = [
+            "cargo check -p redrive --no-default-features",
+            "cargo check -p redrive --no-default-features --features postgres",
+            "cargo check -p redrive --no-default-features --features sqlite",
+            "cargo check -p redrive-http --no-default-features",
+        ];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn a_missing_loom_model_is_an_error() {
+        let error = loom(&workspace(vec![package("redrive-core", &[])])).unwrap_err();
+        assert!(error.to_string().contains("crates/core/tests/loom.rs"), "{error}");
+    }
+
+    #[test]
+    fn filters_are_passed_to_the_tests() {
+        let step = tests(&workspace(Vec::new()), &["replay".to_owned(), "lease".to_owned()]);
+        let line = process::describe(&step.commands.unwrap()[0]);
+        assert!(line.ends_with("--examples -- replay lease"), "{line}");
+    }
+}
