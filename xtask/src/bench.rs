@@ -37,26 +37,15 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
         options.name
     );
     if let Some(file) = &options.json {
-        let figures = report
-            .figures
-            .as_ref()
-            .context("the benchmark printed no `figures` line to write")?;
+        let figures = report.figures.as_ref().context("the benchmark printed no `figures` line to write")?;
         fs::write(file, format!("{figures:#}\n"))
             .with_context(|| format!("cannot write {}", file.display()))?;
     }
-    Ok(if options.check && report.falls_short() {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(if options.check && report.falls_short() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn known(name: &str, benches: &[&str]) -> anyhow::Result<()> {
-    ensure!(
-        benches.contains(&name),
-        "no bench is called `{name}`; known: {}",
-        benches.join(", ")
-    );
+    ensure!(benches.contains(&name), "no bench is called `{name}`; known: {}", benches.join(", "));
     Ok(())
 }
 
@@ -64,21 +53,14 @@ fn known(name: &str, benches: &[&str]) -> anyhow::Result<()> {
 fn writable(file: &Path) -> anyhow::Result<()> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
     if let Some(folder) = folder {
-        ensure!(
-            folder.is_dir(),
-            "cannot write {}: no folder {}",
-            file.display(),
-            folder.display()
-        );
+        ensure!(folder.is_dir(), "cannot write {}: no folder {}", file.display(), folder.display());
     }
     Ok(())
 }
 
 fn measure(workspace: &Workspace, options: &Options) -> anyhow::Result<Report> {
     let mut command = process::cargo();
-    command
-        .current_dir(&workspace.root)
-        .args(["bench", "-p", PACKAGE, "--bench", &options.name]);
+    command.current_dir(&workspace.root).args(["bench", "-p", PACKAGE, "--bench", &options.name]);
     command.arg("--").args(&options.args);
 
     let mut report = Report::default();

@@ -20,17 +20,11 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
         }
     }
     let clean = run_cargo(workspace, &["deny", "check", "bans", "licenses", "sources"])?;
-    Ok(if clean {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn run_cargo(workspace: &Workspace, words: &[&str]) -> anyhow::Result<bool> {
     let mut command: Command = process::cargo();
     let status = command.current_dir(&workspace.root).args(words).status();
-    Ok(status
-        .with_context(|| format!("cannot run cargo {}", words[0]))?
-        .success())
+    Ok(status.with_context(|| format!("cannot run cargo {}", words[0]))?.success())
 }

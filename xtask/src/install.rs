@@ -18,22 +18,10 @@ struct Need {
 
 const NEEDS: &[Need] = &[
     // The compiler alone would come without the C headers.
-    Need {
-        program: "cc",
-        packages: &["gcc", "libc6-dev"],
-        why: "C parts of dependencies, and linking",
-    },
+    Need { program: "cc", packages: &["gcc", "libc6-dev"], why: "C parts of dependencies, and linking" },
     // librdkafka's configure gives up without it, though we use only its C library.
-    Need {
-        program: "c++",
-        packages: &["g++"],
-        why: "librdkafka's build",
-    },
-    Need {
-        program: "make",
-        packages: &["make"],
-        why: "librdkafka's build",
-    },
+    Need { program: "c++", packages: &["g++"], why: "librdkafka's build" },
+    Need { program: "make", packages: &["make"], why: "librdkafka's build" },
 ];
 
 /// What to do about a program that is not there.
@@ -68,10 +56,7 @@ pub(crate) fn ensure(policy: Missing) -> anyhow::Result<()> {
     }
     let missing = self::missing(NEEDS, on_path);
     if !missing.is_empty() {
-        bail!(
-            "apt-get succeeded, yet programs are not on PATH; {}",
-            advice(&missing)
-        );
+        bail!("apt-get succeeded, yet programs are not on PATH; {}", advice(&missing));
     }
     Ok(())
 }
@@ -101,16 +86,9 @@ fn apt_get(words: &[&str]) -> anyhow::Result<()> {
     let sudo: &[&str] = if is_root()? { &[] } else { &["sudo"] };
     let line = [sudo, &apt_get, words].concat();
     // apt-get's progress is talk, and stdout is for data.
-    let status = Command::new(line[0])
-        .args(&line[1..])
-        .stdout(std::io::stderr())
-        .status()
-        .with_context(|| {
-            format!(
-                "cannot run `{}`; as root, run `apt-get {}`",
-                line[0],
-                words.join(" ")
-            )
+    let status =
+        Command::new(line[0]).args(&line[1..]).stdout(std::io::stderr()).status().with_context(|| {
+            format!("cannot run `{}`; as root, run `apt-get {}`", line[0], words.join(" "))
         })?;
     if !status.success() {
         bail!("`{}` failed: {status}", line.join(" "));
@@ -119,10 +97,7 @@ fn apt_get(words: &[&str]) -> anyhow::Result<()> {
 }
 
 fn is_root() -> anyhow::Result<bool> {
-    let output = Command::new("id")
-        .arg("-u")
-        .output()
-        .context("cannot run `id -u`")?;
+    let output = Command::new("id").arg("-u").output().context("cannot run `id -u`")?;
     Ok(output.stdout.trim_ascii() == b"0")
 }
 
@@ -133,16 +108,13 @@ pub(crate) fn on_path(program: &str) -> bool {
 }
 
 fn find(folders: impl IntoIterator<Item = PathBuf>, program: &str) -> bool {
-    folders
-        .into_iter()
-        .any(|folder| is_executable(&folder.join(program)))
+    folders.into_iter().any(|folder| is_executable(&folder.join(program)))
 }
 
 #[cfg(unix)]
 fn is_executable(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
-    path.metadata()
-        .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
 #[cfg(not(unix))]

@@ -94,20 +94,9 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Install => install::run(),
         Task::Test { no_install, filters } => test::run(&workspace, no_install, &filters),
         Task::Tidy => tidy::run(&workspace),
-        Task::Bench {
-            name,
-            check,
-            json,
-            args,
-        } => bench::run(
-            &workspace,
-            &bench::Options {
-                name,
-                check,
-                json,
-                args,
-            },
-        ),
+        Task::Bench { name, check, json, args } => {
+            bench::run(&workspace, &bench::Options { name, check, json, args })
+        }
         Task::Deny => deny::run(&workspace),
     }
 }

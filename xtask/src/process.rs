@@ -51,14 +51,9 @@ pub(crate) fn describe(command: &Command) -> String {
     let set = command.get_envs().filter_map(|(name, value)| {
         value.map(|value| format!("{}={:?}", name.to_string_lossy(), value.to_string_lossy()))
     });
-    let program = Path::new(command.get_program())
-        .file_name()
-        .unwrap_or(OsStr::new("?"));
+    let program = Path::new(command.get_program()).file_name().unwrap_or(OsStr::new("?"));
     let words = command.get_args().map(|word| word.to_string_lossy().into_owned());
-    let words: Vec<String> = set
-        .chain([program.to_string_lossy().into_owned()])
-        .chain(words)
-        .collect();
+    let words: Vec<String> = set.chain([program.to_string_lossy().into_owned()]).chain(words).collect();
     words.join(" ")
 }
 
@@ -80,10 +75,7 @@ mod tests {
     #[test]
     fn a_command_is_described_as_typed() {
         let mut command = Command::new("/somewhere/bin/cargo");
-        command
-            .args(["test", "--doc"])
-            .env("RUSTFLAGS", "--cfg loom")
-            .env_remove("CARGO_PKG_NAME");
+        command.args(["test", "--doc"]).env("RUSTFLAGS", "--cfg loom").env_remove("CARGO_PKG_NAME");
         assert_eq!(describe(&command), r#"RUSTFLAGS="--cfg loom" cargo test --doc"#);
     }
 }

@@ -21,11 +21,7 @@ use summary::Outcome;
 
 /// Runs all steps, or with filters the tests they name.
 pub(crate) fn run(workspace: &Workspace, no_install: bool, filters: &[String]) -> anyhow::Result<ExitCode> {
-    let missing = if no_install {
-        Missing::Refuse
-    } else {
-        Missing::Install
-    };
+    let missing = if no_install { Missing::Refuse } else { Missing::Install };
     install::ensure(missing)?;
     // A service that the tests talk to would be started here, and stopped when its guard drops at the end.
     let steps = match filters {
@@ -46,11 +42,9 @@ fn perform(step: Step) -> Outcome {
     let mut faults = Vec::new();
     match step.commands {
         // All of them, even after a failure.
-        Ok(commands) => faults.extend(
-            commands
-                .into_iter()
-                .filter_map(|it| perform_one(step.name, it, &mut tally).err()),
-        ),
+        Ok(commands) => {
+            faults.extend(commands.into_iter().filter_map(|it| perform_one(step.name, it, &mut tally).err()))
+        }
         Err(error) => faults.push(error),
     }
     if faults.is_empty() && step.tests && tally == Tally::default() {
@@ -61,12 +55,7 @@ fn perform(step: Step) -> Outcome {
     }
     let ok = faults.is_empty();
     let tally = if ok { tally } else { tally.with_a_failure() };
-    let outcome = Outcome {
-        step: step.name,
-        time: start.elapsed(),
-        ok,
-        tally,
-    };
+    let outcome = Outcome { step: step.name, time: start.elapsed(), ok, tally };
     eprintln!("== {}: {} in {}", step.name, outcome.result(), outcome.seconds());
     outcome
 }
@@ -105,36 +94,14 @@ mod tests {
         ];
         for (scripts, ok, tally) in cases {
             let commands = Ok(scripts.iter().map(|script| shell(script)).collect());
-            let outcome = perform(Step {
-                name: "trial",
-                tests: true,
-                commands,
-            });
-            assert_eq!(
-                (outcome.ok, outcome.tally.to_string().as_str()),
-                (*ok, *tally),
-                "{scripts:?}"
-            );
+            let outcome = perform(Step { name: "trial", tests: true, commands });
+            assert_eq!((outcome.ok, outcome.tally.to_string().as_str()), (*ok, *tally), "{scripts:?}");
         }
     }
 
     #[test]
     fn a_step_without_tests_needs_only_success() {
-        assert!(
-            perform(Step {
-                name: "trial",
-                tests: false,
-                commands: Ok(vec![shell("true")])
-            })
-            .ok
-        );
-        assert!(
-            !perform(Step {
-                name: "trial",
-                tests: false,
-                commands: Err(anyhow!("no such package"))
-            })
-            .ok
-        );
+        assert!(perform(Step { name: "trial", tests: false, commands: Ok(vec![shell("true")]) }).ok);
+        assert!(!perform(Step { name: "trial", tests: false, commands: Err(anyhow!("no such package")) }).ok);
     }
 }

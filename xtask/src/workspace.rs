@@ -56,10 +56,7 @@ impl Workspace {
             .output()
             .context("cannot run cargo metadata")?;
         if !output.status.success() {
-            bail!(
-                "cargo metadata failed:\n{}",
-                String::from_utf8_lossy(&output.stderr).trim_end()
-            );
+            bail!("cargo metadata failed:\n{}", String::from_utf8_lossy(&output.stderr).trim_end());
         }
         let mut workspace: Self =
             serde_json::from_slice(&output.stdout).context("cannot read what cargo metadata printed")?;
@@ -87,10 +84,7 @@ impl Workspace {
 impl Package {
     /// Names of the targets of a kind: `test`, `bench`, `bin`, `lib`.
     pub(crate) fn targets_of(&self, kind: &str) -> Vec<&str> {
-        let of_kind = self
-            .targets
-            .iter()
-            .filter(|target| target.kind.iter().any(|k| k == kind));
+        let of_kind = self.targets.iter().filter(|target| target.kind.iter().any(|k| k == kind));
         of_kind.map(|target| target.name.as_str()).collect()
     }
 }
@@ -105,16 +99,10 @@ impl Dependency {
 #[cfg(test)]
 impl Dependency {
     pub(crate) fn normal(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            kind: None,
-        }
+        Self { name: name.to_owned(), kind: None }
     }
 
     pub(crate) fn dev(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            kind: Some("dev".to_owned()),
-        }
+        Self { name: name.to_owned(), kind: Some("dev".to_owned()) }
     }
 }

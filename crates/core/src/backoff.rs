@@ -72,9 +72,7 @@ impl Default for Backoff {
 
 impl Backoff {
     /// No wait at all between attempts.
-    pub const NONE: Backoff = Backoff::Constant {
-        delay: Duration::ZERO,
-    };
+    pub const NONE: Backoff = Backoff::Constant { delay: Duration::ZERO };
 
     /// Always `delay`.
     #[must_use]
@@ -97,9 +95,7 @@ impl Backoff {
     /// The waits one by one.
     #[must_use]
     pub fn table(delays: impl Into<Arc<[Duration]>>) -> Self {
-        Self::Table {
-            delays: delays.into(),
-        }
+        Self::Table { delays: delays.into() }
     }
 
     /// The longest wait that retry `n` may get, counted from 1.
@@ -131,19 +127,17 @@ impl Backoff {
     pub(crate) fn check(&self) -> Result<(), PolicyError> {
         match self {
             Self::Constant { .. } => Ok(()),
-            Self::Linear { base, cap, .. } if cap < base => Err(PolicyError::CapBelowBase {
-                cap: *cap,
-                base: *base,
-            }),
+            Self::Linear { base, cap, .. } if cap < base => {
+                Err(PolicyError::CapBelowBase { cap: *cap, base: *base })
+            }
             Self::Linear { .. } => Ok(()),
             Self::Exponential { factor, .. } if !factor.is_finite() || *factor < 1.0 => {
                 Err(PolicyError::Factor { factor: *factor })
             }
             Self::Exponential { base, .. } if base.is_zero() => Err(PolicyError::ZeroBase),
-            Self::Exponential { base, cap, .. } if cap < base => Err(PolicyError::CapBelowBase {
-                cap: *cap,
-                base: *base,
-            }),
+            Self::Exponential { base, cap, .. } if cap < base => {
+                Err(PolicyError::CapBelowBase { cap: *cap, base: *base })
+            }
             Self::Exponential { .. } => Ok(()),
             Self::Table { delays } if delays.is_empty() => Err(PolicyError::EmptyTable),
             Self::Table { .. } => Ok(()),
@@ -157,11 +151,7 @@ fn exponential(base: Duration, factor: f64, grown: u32) -> Duration {
     let nanos = base.as_nanos();
     #[allow(clippy::cast_precision_loss, reason = "see above")]
     let grown = (nanos as f64) * factor.powf(f64::from(grown));
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "checked to be in range"
-    )]
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be in range")]
     if grown < 9e15 {
         Duration::from_nanos(grown as u64)
     } else {
@@ -181,14 +171,8 @@ mod tests {
         for (backoff, want) in [
             (Backoff::constant(MS(7)), [7, 7, 7, 7, 7]),
             (Backoff::linear(MS(10), MS(5), MS(22)), [10, 15, 20, 22, 22]),
-            (
-                Backoff::exponential(MS(100), 2.0, MS(1000)),
-                [100, 200, 400, 800, 1000],
-            ),
-            (
-                Backoff::exponential(MS(100), 1.5, MS(9000)),
-                [100, 150, 225, 337, 506],
-            ),
+            (Backoff::exponential(MS(100), 2.0, MS(1000)), [100, 200, 400, 800, 1000]),
+            (Backoff::exponential(MS(100), 1.5, MS(9000)), [100, 150, 225, 337, 506]),
             (Backoff::table([MS(1), MS(50), MS(3)]), [1, 50, 3, 3, 3]),
         ] {
             let got: Vec<_> = (1..=5).map(|n| backoff.ceiling(n).as_millis()).collect();

@@ -36,13 +36,7 @@ pub struct BreakerSettings {
 
 impl Default for BreakerSettings {
     fn default() -> Self {
-        Self {
-            failing: 0.5,
-            window: 20,
-            least_calls: 10,
-            open_for: Duration::from_secs(5),
-            probes: 3,
-        }
+        Self { failing: 0.5, window: 20, least_calls: 10, open_for: Duration::from_secs(5), probes: 3 }
     }
 }
 
@@ -116,25 +110,15 @@ impl State {
         match self {
             Self::Closed { turn, calls } => (turn << 42 | calls) << 2,
             Self::Open { turn, until } => (turn << 42 | until) << 2 | 1,
-            Self::HalfOpen {
-                turn,
-                probing,
-                succeeded,
-            } => (turn << 42 | probing << 21 | succeeded) << 2 | 2,
+            Self::HalfOpen { turn, probing, succeeded } => (turn << 42 | probing << 21 | succeeded) << 2 | 2,
         }
     }
 
     const fn unpack(word: u64) -> Self {
         let rest = word >> 2;
         match word & 3 {
-            0 => Self::Closed {
-                turn: rest >> 42,
-                calls: rest & LOW,
-            },
-            1 => Self::Open {
-                turn: rest >> 42,
-                until: rest & LOW,
-            },
+            0 => Self::Closed { turn: rest >> 42, calls: rest & LOW },
+            1 => Self::Open { turn: rest >> 42, until: rest & LOW },
             _ => Self::HalfOpen {
                 turn: rest >> 42,
                 probing: rest >> 21 & COUNT_MASK,
@@ -159,36 +143,20 @@ impl Breaker {
     /// # Errors
     /// Refuses settings outside the ranges that their fields name.
     pub fn new(settings: BreakerSettings) -> Result<Self, PolicyError> {
-        let BreakerSettings {
-            failing,
-            window,
-            least_calls,
-            probes,
-            open_for,
-        } = &settings;
+        let BreakerSettings { failing, window, least_calls, probes, open_for } = &settings;
         let makes_sense = *failing > 0.0
             && *failing <= 1.0
             && (1..=40).contains(window)
             && (1..=*window).contains(least_calls)
             && (1..=1000).contains(probes)
             && !open_for.is_zero();
-        if makes_sense {
-            Ok(Self::made(settings))
-        } else {
-            Err(PolicyError::Breaker(settings))
-        }
+        if makes_sense { Ok(Self::made(settings)) } else { Err(PolicyError::Breaker(settings)) }
     }
 
     fn made(settings: BreakerSettings) -> Self {
         Self(Arc::new(Inner {
             settings,
-            word: AtomicU64::new(
-                State::Closed {
-                    turn: 0,
-                    calls: EMPTY,
-                }
-                .pack(),
-            ),
+            word: AtomicU64::new(State::Closed { turn: 0, calls: EMPTY }.pack()),
         }))
     }
 
@@ -199,24 +167,15 @@ impl Breaker {
     pub fn admit(&self, clock: &impl Clock) -> Result<Pass, Moment> {
         let state = State::unpack(self.0.word.load(Ordering::Acquire));
         if let State::Closed { .. } = state {
-            return Ok(Pass {
-                breaker: self.clone(),
-                turn: None,
-            });
+            return Ok(Pass { breaker: self.clone(), turn: None });
         }
-        self.probe(clock.now()).map(|turn| Pass {
-            breaker: self.clone(),
-            turn,
-        })
+        self.probe(clock.now()).map(|turn| Pass { breaker: self.clone(), turn })
     }
 
     /// Whether calls go through without a pass. The caller then reports with [`settle_closed`](Self::settle_closed):
     /// the healthy path holds nothing and counts no references.
     pub(crate) fn is_closed(&self) -> bool {
-        matches!(
-            State::unpack(self.0.word.load(Ordering::Acquire)),
-            State::Closed { .. }
-        )
+        matches!(State::unpack(self.0.word.load(Ordering::Acquire)), State::Closed { .. })
     }
 
     fn probe(&self, now: Moment) -> Result<Option<u64>, Moment> {
@@ -227,29 +186,13 @@ impl Breaker {
             State::Open { until, .. } if millis < until => {
                 Err(Moment::from_nanos(until.saturating_mul(1_000_000)))
             }
-            State::Open { turn, .. } => Ok((
-                State::HalfOpen {
-                    turn,
-                    probing: 1,
-                    succeeded: 0,
-                }
-                .pack(),
-                Some(turn),
-            )),
+            State::Open { turn, .. } => {
+                Ok((State::HalfOpen { turn, probing: 1, succeeded: 0 }.pack(), Some(turn)))
+            }
             State::HalfOpen { probing, .. } if probing >= probes => Err(now),
-            State::HalfOpen {
-                turn,
-                probing,
-                succeeded,
-            } => Ok((
-                State::HalfOpen {
-                    turn,
-                    probing: probing + 1,
-                    succeeded,
-                }
-                .pack(),
-                Some(turn),
-            )),
+            State::HalfOpen { turn, probing, succeeded } => {
+                Ok((State::HalfOpen { turn, probing: probing + 1, succeeded }.pack(), Some(turn)))
+            }
         })
     }
 
@@ -282,25 +225,13 @@ impl Breaker {
         let needed = u64::from(self.0.settings.probes);
         let _: Result<(), ()> = change(&self.0.word, |word| {
             let next = match State::unpack(word) {
-                State::HalfOpen {
-                    turn,
-                    probing,
-                    succeeded,
-                } if turn == mine => {
+                State::HalfOpen { turn, probing, succeeded } if turn == mine => {
                     let probing = probing.saturating_sub(1);
                     match (succeeded_now, now) {
                         (Some(false), Some(now)) => self.opened(now, turn),
                         (Some(true), _) if succeeded + 1 >= needed => State::Closed { turn, calls: EMPTY },
-                        (Some(true), _) => State::HalfOpen {
-                            turn,
-                            probing,
-                            succeeded: succeeded + 1,
-                        },
-                        _ => State::HalfOpen {
-                            turn,
-                            probing,
-                            succeeded,
-                        },
+                        (Some(true), _) => State::HalfOpen { turn, probing, succeeded: succeeded + 1 },
+                        _ => State::HalfOpen { turn, probing, succeeded },
                     }
                 }
                 // A probe of an earlier turn: too late to matter.
@@ -311,14 +242,8 @@ impl Breaker {
     }
 
     fn opened(&self, now: Moment, turn: u64) -> State {
-        let until = now
-            .as_nanos()
-            .saturating_add(nanos(self.0.settings.open_for))
-            .div_ceil(1_000_000);
-        State::Open {
-            turn: (turn + 1) & TURN_MASK,
-            until: until.min(LOW),
-        }
+        let until = now.as_nanos().saturating_add(nanos(self.0.settings.open_for)).div_ceil(1_000_000);
+        State::Open { turn: (turn + 1) & TURN_MASK, until: until.min(LOW) }
     }
 
     fn too_many(&self, calls: u64) -> bool {
@@ -357,11 +282,7 @@ impl Breaker {
 /// Puts a call into the window and drops the oldest when it is full.
 const fn push(calls: u64, failed: bool, window: u32) -> u64 {
     let pushed = calls << 1 | failed as u64;
-    if pushed.ilog2() > window {
-        pushed & ((1 << window) - 1) | 1 << window
-    } else {
-        pushed
-    }
+    if pushed.ilog2() > window { pushed & ((1 << window) - 1) | 1 << window } else { pushed }
 }
 
 /// The right to make one call. Dropped without a word, it counts for nothing and frees its probe.
@@ -408,13 +329,8 @@ mod tests {
     }
 
     fn small() -> Breaker {
-        Breaker::new(BreakerSettings {
-            window: 4,
-            least_calls: 2,
-            probes: 2,
-            ..BreakerSettings::default()
-        })
-        .unwrap()
+        Breaker::new(BreakerSettings { window: 4, least_calls: 2, probes: 2, ..BreakerSettings::default() })
+            .unwrap()
     }
 
     fn open(breaker: &Breaker, now: Moment) {
@@ -427,11 +343,7 @@ mod tests {
     fn it_opens_at_the_share_and_not_before_the_least_calls() {
         let breaker = small();
         breaker.admit(&at(0)).unwrap().failed(at(0));
-        assert_eq!(
-            breaker.state(at(0)),
-            BreakerState::Closed,
-            "one call is not yet a sign"
-        );
+        assert_eq!(breaker.state(at(0)), BreakerState::Closed, "one call is not yet a sign");
         breaker.admit(&at(0)).unwrap().succeeded();
         breaker.admit(&at(0)).unwrap().succeeded();
         breaker.admit(&at(0)).unwrap().failed(at(0));
@@ -458,9 +370,7 @@ mod tests {
         let second = breaker.admit(&at(6_000)).unwrap();
         assert!(breaker.admit(&at(6_000)).is_err());
         drop(first);
-        let third = breaker
-            .admit(&at(6_000))
-            .expect("an abandoned probe frees its place");
+        let third = breaker.admit(&at(6_000)).expect("an abandoned probe frees its place");
         second.succeeded();
         assert_eq!(breaker.state(at(6_000)), BreakerState::HalfOpen);
         third.succeeded();
@@ -477,11 +387,7 @@ mod tests {
         let fresh = breaker.admit(&at(12_000)).unwrap();
         late.succeeded();
         fresh.succeeded();
-        assert_eq!(
-            breaker.state(at(12_000)),
-            BreakerState::HalfOpen,
-            "one success of this turn, not two"
-        );
+        assert_eq!(breaker.state(at(12_000)), BreakerState::HalfOpen, "one success of this turn, not two");
     }
 
     #[test]
@@ -489,13 +395,8 @@ mod tests {
         let breaker = small();
         open(&breaker, at(0));
         let passes: Vec<_> = std::thread::scope(|scope| {
-            let tries: Vec<_> = (0..8)
-                .map(|_| scope.spawn(|| breaker.admit(&at(6_000)).ok()))
-                .collect();
-            tries
-                .into_iter()
-                .filter_map(|tried| tried.join().unwrap())
-                .collect()
+            let tries: Vec<_> = (0..8).map(|_| scope.spawn(|| breaker.admit(&at(6_000)).ok())).collect();
+            tries.into_iter().filter_map(|tried| tried.join().unwrap()).collect()
         });
         assert_eq!(passes.len(), 2);
     }
@@ -503,19 +404,9 @@ mod tests {
     #[test]
     fn every_state_survives_packing() {
         for state in [
-            State::Closed {
-                turn: 9,
-                calls: 1 << 40 | 5,
-            },
-            State::Open {
-                turn: TURN_MASK,
-                until: LOW,
-            },
-            State::HalfOpen {
-                turn: 3,
-                probing: 1000,
-                succeeded: 999,
-            },
+            State::Closed { turn: 9, calls: 1 << 40 | 5 },
+            State::Open { turn: TURN_MASK, until: LOW },
+            State::HalfOpen { turn: 3, probing: 1000, succeeded: 999 },
         ] {
             assert_eq!(State::unpack(state.pack()), state);
         }
@@ -525,25 +416,12 @@ mod tests {
     fn nonsense_is_refused() {
         let good = BreakerSettings::default;
         for bad in [
-            BreakerSettings {
-                failing: 0.0,
-                ..good()
-            },
-            BreakerSettings {
-                failing: f64::NAN,
-                ..good()
-            },
+            BreakerSettings { failing: 0.0, ..good() },
+            BreakerSettings { failing: f64::NAN, ..good() },
             BreakerSettings { window: 41, ..good() },
-            BreakerSettings {
-                window: 5,
-                least_calls: 6,
-                ..good()
-            },
+            BreakerSettings { window: 5, least_calls: 6, ..good() },
             BreakerSettings { probes: 0, ..good() },
-            BreakerSettings {
-                open_for: Duration::ZERO,
-                ..good()
-            },
+            BreakerSettings { open_for: Duration::ZERO, ..good() },
         ] {
             assert!(Breaker::new(bad.clone()).is_err(), "{bad:?}");
         }

@@ -53,11 +53,7 @@ pub struct BudgetSettings {
 
 impl Default for BudgetSettings {
     fn default() -> Self {
-        Self {
-            share: 0.1,
-            floor: 10.0,
-            window: Duration::from_secs(10),
-        }
+        Self { share: 0.1, floor: 10.0, window: Duration::from_secs(10) }
     }
 }
 
@@ -130,17 +126,9 @@ impl Budget {
         if window < Duration::from_nanos(SLOTS as u64) {
             return Err(PolicyError::Window { window });
         }
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "0 to 1e9, checked above"
-        )]
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1e9, checked above")]
         let burst = (floor.ceil() as u32).max(1);
-        let floor = if floor > 0.0 {
-            Some(Rate::new(floor, burst)?)
-        } else {
-            None
-        };
+        let floor = if floor > 0.0 { Some(Rate::new(floor, burst)?) } else { None };
         Ok(Self::made(settings, floor))
     }
 
@@ -149,11 +137,7 @@ impl Budget {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn share_of(share: f64) -> Result<Self, PolicyError> {
-        Self::new(BudgetSettings {
-            share,
-            floor: 0.0,
-            ..BudgetSettings::default()
-        })
+        Self::new(BudgetSettings { share, floor: 0.0, ..BudgetSettings::default() })
     }
 
     fn made(settings: BudgetSettings, floor: Option<Rate>) -> Self {
@@ -190,11 +174,10 @@ impl Budget {
     pub fn withdraw(&self, now: Moment) -> bool {
         self.count(now);
         let inner = &*self.0;
-        let taken = change(&inner.balance, |balance| {
-            balance.checked_sub(TOKEN).map(|left| (left, ())).ok_or(())
-        })
-        .is_ok()
-            || inner.floor.as_ref().is_some_and(|floor| floor.take(now).is_ok());
+        let taken =
+            change(&inner.balance, |balance| balance.checked_sub(TOKEN).map(|left| (left, ())).ok_or(()))
+                .is_ok()
+                || inner.floor.as_ref().is_some_and(|floor| floor.take(now).is_ok());
         if taken {
             inner.spent.fetch_add(1, Ordering::Relaxed);
         }
@@ -231,11 +214,7 @@ impl Budget {
             return;
         }
         // Older than a window: keep the part of an even stream that falls into it.
-        let kept = if passed > SLOTS as u64 {
-            fresh.saturating_mul(SLOTS as u64) / passed
-        } else {
-            fresh
-        };
+        let kept = if passed > SLOTS as u64 { fresh.saturating_mul(SLOTS as u64) / passed } else { fresh };
         let worth = kept.saturating_mul(inner.share);
         // The ring before the balance: a turn in between then sees the deposit and does not forget it.
         inner.received[index(slot)].fetch_add(worth, Ordering::AcqRel);
@@ -247,16 +226,11 @@ impl Budget {
         let inner = &*self.0;
         let last = inner.clock.load(Ordering::Acquire);
         if last == NEVER {
-            let _ = inner
-                .clock
-                .compare_exchange(NEVER, slot, Ordering::AcqRel, Ordering::Acquire);
+            let _ = inner.clock.compare_exchange(NEVER, slot, Ordering::AcqRel, Ordering::Acquire);
             return 0;
         }
         if slot <= last
-            || inner
-                .clock
-                .compare_exchange(last, slot, Ordering::AcqRel, Ordering::Acquire)
-                .is_err()
+            || inner.clock.compare_exchange(last, slot, Ordering::AcqRel, Ordering::Acquire).is_err()
         {
             return 0;
         }
@@ -264,19 +238,14 @@ impl Budget {
         for turned in 0..passed.min(SLOTS as u64) {
             inner.received[index(slot - turned)].store(0, Ordering::Release);
         }
-        let alive = inner
-            .received
-            .iter()
-            .fold(0u64, |sum, slot| sum.saturating_add(slot.load(Ordering::Acquire)));
+        let alive =
+            inner.received.iter().fold(0u64, |sum, slot| sum.saturating_add(slot.load(Ordering::Acquire)));
         let _: Result<(), ()> = change(&inner.balance, |balance| Ok((balance.min(alive), ())));
         passed
     }
 }
 
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "a remainder below the number of slots"
-)]
+#[allow(clippy::cast_possible_truncation, reason = "a remainder below the number of slots")]
 const fn index(slot: u64) -> usize {
     (slot % SLOTS as u64) as usize
 }
@@ -290,11 +259,7 @@ mod tests {
     }
 
     fn drain(budget: &Budget, now: Moment) -> u32 {
-        (0..)
-            .take_while(|_| budget.withdraw(now))
-            .count()
-            .try_into()
-            .unwrap()
+        (0..).take_while(|_| budget.withdraw(now)).count().try_into().unwrap()
     }
 
     #[test]
@@ -304,11 +269,7 @@ mod tests {
         assert_eq!(budget.tokens(at(8_000)), 50);
         (0..10).for_each(|_| budget.deposit(&at(8_000)));
         assert_eq!(budget.tokens(at(8_000)), 55);
-        assert_eq!(
-            drain(&budget, at(11_000)),
-            5,
-            "the first hundred are gone, the last ten are not"
-        );
+        assert_eq!(drain(&budget, at(11_000)), 5, "the first hundred are gone, the last ten are not");
         assert_eq!(drain(&budget, at(60_000)), 0);
     }
 
@@ -322,11 +283,7 @@ mod tests {
         for _ in 0..3 {
             assert!(budget.withdraw(at(6_000)));
         }
-        assert_eq!(
-            drain(&budget, at(11_000)),
-            4,
-            "three of the old ones were spent, the fourth forgotten"
-        );
+        assert_eq!(drain(&budget, at(11_000)), 4, "three of the old ones were spent, the fourth forgotten");
     }
 
     #[test]
@@ -337,25 +294,15 @@ mod tests {
             budget.deposit(&at(call * 100));
         }
         let credit = drain(&budget, at(3_600_000));
-        assert!(
-            (8..=110).contains(&credit),
-            "about ten tokens, at most one heap's worth: {credit}"
-        );
+        assert!((8..=110).contains(&credit), "about ten tokens, at most one heap's worth: {credit}");
     }
 
     #[test]
     fn the_floor_is_there_without_traffic_and_bounded_by_the_second() {
-        let budget = Budget::new(BudgetSettings {
-            share: 0.0,
-            floor: 2.0,
-            ..BudgetSettings::default()
-        })
-        .unwrap();
+        let budget =
+            Budget::new(BudgetSettings { share: 0.0, floor: 2.0, ..BudgetSettings::default() }).unwrap();
         let granted = (0..10_000).filter(|milli| budget.withdraw(at(*milli))).count();
-        assert!(
-            (20..=22).contains(&granted),
-            "{granted} in ten seconds at two a second"
-        );
+        assert!((20..=22).contains(&granted), "{granted} in ten seconds at two a second");
     }
 
     #[test]
@@ -372,22 +319,9 @@ mod tests {
             assert!(Budget::share_of(share).is_err(), "{share}");
         }
         for floor in [-1.0, f64::NAN, f64::INFINITY] {
-            assert!(
-                Budget::new(BudgetSettings {
-                    floor,
-                    ..BudgetSettings::default()
-                })
-                .is_err(),
-                "{floor}"
-            );
+            assert!(Budget::new(BudgetSettings { floor, ..BudgetSettings::default() }).is_err(), "{floor}");
         }
         let window = Duration::ZERO;
-        assert!(
-            Budget::new(BudgetSettings {
-                window,
-                ..BudgetSettings::default()
-            })
-            .is_err()
-        );
+        assert!(Budget::new(BudgetSettings { window, ..BudgetSettings::default() }).is_err());
     }
 }

@@ -11,9 +11,7 @@ pub(crate) mod duration {
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
         let text = <std::borrow::Cow<'de, str>>::deserialize(from)?;
         humantime::parse_duration(&text).map_err(|error| {
-            Error::custom(format!(
-                "`{text}` is no duration ({error}); write it as \"250ms\" or \"10s\""
-            ))
+            Error::custom(format!("`{text}` is no duration ({error}); write it as \"250ms\" or \"10s\""))
         })
     }
 }
@@ -32,10 +30,7 @@ pub(crate) mod durations {
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<[Duration]>, D::Error> {
-        Ok(Vec::<Written>::deserialize(from)?
-            .into_iter()
-            .map(|Written(duration)| duration)
-            .collect())
+        Ok(Vec::<Written>::deserialize(from)?.into_iter().map(|Written(duration)| duration).collect())
     }
 }
 

@@ -90,10 +90,7 @@ mod tests {
             assert_eq!(uniform(&mut Fixed(0), low, high), low);
             // 64 bits of dice reach within one part in 2^64 of the top of a span longer than that.
             let top = uniform(&mut Fixed(u64::MAX), low, high);
-            assert!(
-                top <= high && high.saturating_sub(top) <= high / u32::MAX,
-                "{top:?} of {high:?}"
-            );
+            assert!(top <= high && high.saturating_sub(top) <= high / u32::MAX, "{top:?} of {high:?}");
         }
     }
 

@@ -84,21 +84,13 @@ impl Fault {
     /// A passing fault whose effect is unknown.
     #[must_use]
     pub const fn transient() -> Self {
-        Self::Retry(Again {
-            class: Class::Transient,
-            not_before: None,
-            executed: Executed::Unknown,
-        })
+        Self::Retry(Again { class: Class::Transient, not_before: None, executed: Executed::Unknown })
     }
 
     /// The other side has too much to do. It refused, so nothing was executed.
     #[must_use]
     pub const fn overload() -> Self {
-        Self::Retry(Again {
-            class: Class::Overload,
-            not_before: None,
-            executed: Executed::No,
-        })
+        Self::Retry(Again { class: Class::Overload, not_before: None, executed: Executed::No })
     }
 
     /// Trying again will not help. Whether anything was executed is unknown.
@@ -126,10 +118,7 @@ impl Fault {
     #[must_use]
     pub const fn not_before(self, wait: Duration) -> Self {
         match self {
-            Self::Retry(again) => Self::Retry(Again {
-                not_before: Some(wait),
-                ..again
-            }),
+            Self::Retry(again) => Self::Retry(Again { not_before: Some(wait), ..again }),
             Self::Permanent(_) => self,
         }
     }

@@ -73,10 +73,7 @@ impl Limit {
     /// # Errors
     /// Refuses a width of zero or above [`WIDEST`].
     pub fn fixed(width: u32) -> Result<Self, PolicyError> {
-        Self::from_settings(LimitSettings {
-            least: width,
-            most: width,
-        })
+        Self::from_settings(LimitSettings { least: width, most: width })
     }
 
     /// Between `least` and `most` at once, starting from `least` and widening while the other side copes.
@@ -105,11 +102,7 @@ impl Limit {
     pub fn acquire(&self) -> Option<Permit> {
         change(&self.0.word, |word| {
             let (width, used) = unpack(word);
-            if used < width / STEP {
-                Ok((pack(width, used + 1), ()))
-            } else {
-                Err(())
-            }
+            if used < width / STEP { Ok((pack(width, used + 1), ())) } else { Err(()) }
         })
         .ok()
         .map(|()| Permit(Some(self.clone())))

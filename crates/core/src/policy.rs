@@ -137,9 +137,7 @@ impl Policy {
     /// runs share a sequence.
     pub(crate) fn seeded(&self) -> Option<Seeded> {
         let (seed, runs) = self.0.seed.as_ref()?;
-        Some(Seeded::new(mix(
-            seed.wrapping_add(mix(runs.fetch_add(1, Ordering::Relaxed)))
-        )))
+        Some(Seeded::new(mix(seed.wrapping_add(mix(runs.fetch_add(1, Ordering::Relaxed))))))
     }
 
     /// Decides what follows an attempt: a function of its arguments and of the tokens in the budget.
@@ -165,11 +163,7 @@ impl Policy {
         if let Some(reason) = self.too_late(history, at) {
             return Verdict::Dead(reason);
         }
-        if self
-            .breaker()
-            .and_then(Breaker::open_until)
-            .is_some_and(|until| until > at)
-        {
+        if self.breaker().and_then(Breaker::open_until).is_some_and(|until| until > at) {
             return Verdict::Dead(StopReason::BreakerOpen);
         }
         if !self.afford(again.class, now) {
@@ -180,15 +174,8 @@ impl Policy {
 
     /// The wait before the next attempt; `None` where the other side asks for more than this policy waits.
     fn delay(&self, history: &History, again: Again, dice: &mut impl Dice) -> Option<Duration> {
-        let PolicySettings {
-            backoff,
-            jitter,
-            not_before_max,
-            ..
-        } = &self.0.settings;
-        let History {
-            attempts, previous, ..
-        } = *history;
+        let PolicySettings { backoff, jitter, not_before_max, .. } = &self.0.settings;
+        let History { attempts, previous, .. } = *history;
         match again.not_before {
             None => Some(jitter.draw(backoff, attempts, previous, dice)),
             Some(floor) if floor > *not_before_max => None,
@@ -201,15 +188,8 @@ impl Policy {
         if history.deadline.is_some_and(|deadline| at >= deadline) {
             return Some(StopReason::Deadline);
         }
-        let limit = self
-            .0
-            .settings
-            .time
-            .zip(history.started)
-            .map(|(time, started)| started + time);
-        limit
-            .is_some_and(|limit| at >= limit)
-            .then_some(StopReason::TimeSpent)
+        let limit = self.0.settings.time.zip(history.started).map(|(time, started)| started + time);
+        limit.is_some_and(|limit| at >= limit).then_some(StopReason::TimeSpent)
     }
 
     fn afford(&self, class: Class, now: Moment) -> bool {

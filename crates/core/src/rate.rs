@@ -77,12 +77,7 @@ impl Rate {
         }
         let interval = nanos(Duration::try_from_secs_f64(1.0 / per_second).unwrap_or(Duration::MAX)).max(1);
         let tolerance = interval.saturating_mul(u64::from(burst));
-        Ok(Self(Arc::new(Inner {
-            settings,
-            interval,
-            tolerance,
-            full_at: AtomicU64::new(0),
-        })))
+        Ok(Self(Arc::new(Inner { settings, interval, tolerance, full_at: AtomicU64::new(0) })))
     }
 
     /// Takes one token.
@@ -90,20 +85,11 @@ impl Rate {
     /// # Errors
     /// With the moment at which one will be there.
     pub fn take(&self, now: Moment) -> Result<(), Moment> {
-        let Inner {
-            interval,
-            tolerance,
-            full_at,
-            ..
-        } = &*self.0;
+        let Inner { interval, tolerance, full_at, .. } = &*self.0;
         change(full_at, |full| {
             let next = full.max(now.as_nanos()).saturating_add(*interval);
             let free = next.saturating_sub(*tolerance);
-            if free > now.as_nanos() {
-                Err(Moment::from_nanos(free))
-            } else {
-                Ok((next, ()))
-            }
+            if free > now.as_nanos() { Err(Moment::from_nanos(free)) } else { Ok((next, ())) }
         })
     }
 
@@ -135,10 +121,7 @@ mod tests {
             now = now + Duration::from_millis(1);
             given += u32::from(rate.take(now).is_ok());
         }
-        assert!(
-            (1000..=1005).contains(&given),
-            "{given} in ten seconds at 100 a second"
-        );
+        assert!((1000..=1005).contains(&given), "{given} in ten seconds at 100 a second");
     }
 
     #[test]

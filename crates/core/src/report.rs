@@ -75,10 +75,7 @@ impl StopReason {
     /// Whether it forbids every layer further out to try again as well: the downstream is to be left alone.
     #[must_use]
     pub const fn forbids_outer_retry(self) -> bool {
-        matches!(
-            self,
-            Self::BudgetSpent | Self::BreakerOpen | Self::NotBeforeTooFar
-        )
+        matches!(self, Self::BudgetSpent | Self::BreakerOpen | Self::NotBeforeTooFar)
     }
 }
 
@@ -106,17 +103,13 @@ pub struct Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            reason,
-            attempts,
-            waited,
-            ..
-        } = self;
+        let Self { reason, attempts, waited, .. } = self;
         let plural = if *attempts == 1 { "" } else { "s" };
-        write!(
-            f,
-            "{reason} after {attempts} attempt{plural} and {waited:?} of waiting"
-        )
+        write!(f, "{reason} after {attempts} attempt{plural}")?;
+        match waited.as_millis() {
+            0 => Ok(()),
+            millis => write!(f, " and {millis} ms of waiting"),
+        }
     }
 }
 
@@ -151,10 +144,7 @@ impl<E> Stopped<E> {
     /// The same with another error type.
     #[must_use]
     pub fn map<F>(self, change: impl FnOnce(E) -> F) -> Stopped<F> {
-        Stopped {
-            error: self.error.map(change),
-            report: self.report,
-        }
+        Stopped { error: self.error.map(change), report: self.report }
     }
 
     /// Whether whoever gets this may try again: not where the run ended to leave the downstream alone.

@@ -120,10 +120,7 @@ impl Run {
 
     /// No attempt makes sense after this moment. The earliest of several holds.
     pub fn deadline(&mut self, deadline: Moment) {
-        let earliest = self
-            .history
-            .deadline
-            .map_or(deadline, |earlier| earlier.min(deadline));
+        let earliest = self.history.deadline.map_or(deadline, |earlier| earlier.min(deadline));
         self.history.deadline = Some(earliest);
     }
 
@@ -182,19 +179,13 @@ impl Run {
         if !policy.observers().is_empty() {
             self.began = Some(clock.now());
         }
-        Admission::Go {
-            deadline: self.attempt_deadline(policy, clock),
-        }
+        Admission::Go { deadline: self.attempt_deadline(policy, clock) }
     }
 
     /// The limit is full: an attempt that was refused on the spot, and may be made later.
     fn refused(&mut self, policy: &Policy, now: Moment, dice: &mut impl Dice) -> Admission {
         self.pass = None;
-        let full = Again {
-            class: Class::Overload,
-            not_before: None,
-            executed: Executed::No,
-        };
+        let full = Again { class: Class::Overload, not_before: None, executed: Executed::No };
         match self.decide(policy, Outcome::Said(Disposition::Retry(full)), now, dice) {
             Verdict::RetryAt(at) => self.wait(at, now),
             Verdict::Dead(reason) => Admission::Stop(reason),
@@ -211,10 +202,7 @@ impl Run {
         let settings = policy.settings();
         let ends = [
             self.history.deadline,
-            self.history
-                .started
-                .zip(settings.time)
-                .map(|(started, time)| started + time),
+            self.history.started.zip(settings.time).map(|(started, time)| started + time),
             settings.attempt_time.map(|time| clock.now() + time),
         ];
         ends.into_iter().flatten().min()
@@ -259,12 +247,7 @@ impl Run {
             let class = class(outcome);
             let attempt = self.history.attempts;
             for observer in policy.observers() {
-                observer.waiting(Waiting {
-                    policy,
-                    attempt,
-                    class,
-                    delay,
-                });
+                observer.waiting(Waiting { policy, attempt, class, delay });
             }
         }
         verdict
@@ -281,11 +264,7 @@ impl Run {
     fn release(&mut self, policy: &Policy, outcome: Outcome, clock: &impl Clock) {
         let unwell = matches!(outcome, Outcome::TimedOut | Outcome::Said(Disposition::Retry(_)));
         if let Some(pass) = self.pass.take() {
-            if unwell {
-                pass.failed(clock.now())
-            } else {
-                pass.succeeded()
-            }
+            if unwell { pass.failed(clock.now()) } else { pass.succeeded() }
         } else if let Some(breaker) = policy.breaker()
             && self.through_closed
         {
@@ -294,10 +273,7 @@ impl Run {
         if let Some(permit) = self.permit.take() {
             permit.settle(match outcome {
                 Outcome::TimedOut => Load::TooMuch,
-                Outcome::Said(Disposition::Retry(Again {
-                    class: Class::Overload,
-                    ..
-                })) => Load::TooMuch,
+                Outcome::Said(Disposition::Retry(Again { class: Class::Overload, .. })) => Load::TooMuch,
                 Outcome::Said(Disposition::Ok) => Load::Fine,
                 _ => Load::Unsaid,
             });
@@ -308,12 +284,7 @@ impl Run {
         let took = self.began.take().map_or(Duration::ZERO, |began| now.since(began));
         let attempt = self.history.attempts;
         for observer in policy.observers() {
-            observer.attempted(Attempted {
-                policy,
-                attempt,
-                outcome,
-                took,
-            });
+            observer.attempted(Attempted { policy, attempt, outcome, took });
         }
     }
 
@@ -323,11 +294,7 @@ impl Run {
         if !policy.observers().is_empty() {
             let now = clock.now();
             for observer in policy.observers() {
-                observer.ended(Ended {
-                    policy,
-                    report: &report,
-                    now,
-                });
+                observer.ended(Ended { policy, report: &report, now });
             }
         }
         report

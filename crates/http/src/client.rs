@@ -57,12 +57,7 @@ impl Client {
     /// This client under this policy.
     #[must_use]
     pub fn new(inner: reqwest::Client, policy: Policy) -> Self {
-        Self {
-            inner,
-            policy,
-            statuses: StatusMap::default(),
-            mint: false,
-        }
+        Self { inner, policy, statuses: StatusMap::default(), mint: false }
     }
 
     /// Says what statuses mean to this destination.
@@ -197,44 +192,18 @@ impl Call {
     /// # Errors
     /// Where no attempt got an answer. An answer comes back whatever its status.
     pub async fn send(self) -> Result<Response, Stopped<Error>> {
-        let Self {
-            client,
-            builder,
-            key,
-            mint,
-            deadline,
-            independent,
-        } = self;
-        let Client {
-            inner,
-            policy,
-            statuses,
-            ..
-        } = client;
+        let Self { client, builder, key, mint, deadline, independent } = self;
+        let Client { inner, policy, statuses, .. } = client;
         let request = builder.build().map(|request| named(request, key, mint));
         let once = !request.as_ref().is_ok_and(may_repeat);
-        let sends = Sends {
-            client: inner,
-            next: Some(request),
-        };
-        let judge = ByStatus {
-            statuses,
-            errors: classify::reqwest as fn(&Error) -> Option<Fault>,
-        };
-        let drive = Drive::new(&policy, sends, judge)
-            .only_once(once)
-            .independent(independent);
+        let sends = Sends { client: inner, next: Some(request) };
+        let judge = ByStatus { statuses, errors: classify::reqwest as fn(&Error) -> Option<Fault> };
+        let drive = Drive::new(&policy, sends, judge).only_once(once).independent(independent);
         let finished = drive.deadline(deadline).await;
         match finished.result {
             Some(Ok(response)) => Ok(response),
-            Some(Err(error)) => Err(Stopped {
-                error: Some(error),
-                report: finished.report,
-            }),
-            None => Err(Stopped {
-                error: None,
-                report: finished.report,
-            }),
+            Some(Err(error)) => Err(Stopped { error: Some(error), report: finished.report }),
+            None => Err(Stopped { error: None, report: finished.report }),
         }
     }
 }

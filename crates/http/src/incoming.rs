@@ -69,9 +69,7 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let mut scope = travel::incoming(request.headers());
         let answer = scope.enter(|| self.0.call(request));
-        Answering {
-            answer: scope.around(answer),
-        }
+        Answering { answer: scope.around(answer) }
     }
 }
 
@@ -96,9 +94,7 @@ where
             && response.status().as_u16() >= 400
             && scope.is_some_and(|scope| scope.forbidden().is_some())
         {
-            response
-                .headers_mut()
-                .insert(header::NO_RETRY, HeaderValue::from_static("1"));
+            response.headers_mut().insert(header::NO_RETRY, HeaderValue::from_static("1"));
         }
         Poll::Ready(answer)
     }

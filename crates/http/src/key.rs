@@ -29,6 +29,5 @@ pub fn mint() -> HeaderValue {
 pub fn quoted(key: &str) -> Option<HeaderValue> {
     let fits = !key.is_empty() && key.len() <= 255 && key.bytes().all(|byte| (0x20..0x7f).contains(&byte));
     let escaped = key.replace('\\', r"\\").replace('"', "\\\"");
-    fits.then(|| HeaderValue::try_from(format!("\"{escaped}\"")).ok())
-        .flatten()
+    fits.then(|| HeaderValue::try_from(format!("\"{escaped}\"")).ok()).flatten()
 }

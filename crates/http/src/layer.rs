@@ -56,16 +56,8 @@ impl RetryLayer<ByStatus<fn(&std::convert::Infallible) -> Option<Fault>>, Repeat
     /// fail without an answer also needs a classifier for its errors: [`errors`](RetryLayer::errors).
     #[must_use]
     pub fn http(policy: Policy) -> Self {
-        let judge = ByStatus {
-            statuses: StatusMap::default(),
-            errors: unknown as fn(&_) -> _,
-        };
-        Self {
-            policy,
-            judge,
-            repeat: Repeatable::default(),
-            independent: false,
-        }
+        let judge = ByStatus { statuses: StatusMap::default(), errors: unknown as fn(&_) -> _ };
+        Self { policy, judge, repeat: Repeatable::default(), independent: false }
     }
 }
 
@@ -73,22 +65,9 @@ impl<C> RetryLayer<ByStatus<C>, Repeatable> {
     /// Says what a failure to get an answer means.
     #[must_use]
     pub fn errors<N>(self, classifier: N) -> RetryLayer<ByStatus<N>, Repeatable> {
-        let Self {
-            policy,
-            judge,
-            repeat,
-            independent,
-        } = self;
-        let judge = ByStatus {
-            statuses: judge.statuses,
-            errors: classifier,
-        };
-        RetryLayer {
-            policy,
-            judge,
-            repeat,
-            independent,
-        }
+        let Self { policy, judge, repeat, independent } = self;
+        let judge = ByStatus { statuses: judge.statuses, errors: classifier };
+        RetryLayer { policy, judge, repeat, independent }
     }
 
     /// Says what statuses mean to this destination.
@@ -111,12 +90,7 @@ impl<C> RetryLayer<ByError<C>, Cloned> {
     /// response a success.
     #[must_use]
     pub const fn new(policy: Policy, classifier: C) -> Self {
-        Self {
-            policy,
-            judge: ByError(classifier),
-            repeat: Cloned,
-            independent: false,
-        }
+        Self { policy, judge: ByError(classifier), repeat: Cloned, independent: false }
     }
 }
 
@@ -124,12 +98,7 @@ impl<J, R> RetryLayer<J, R> {
     /// For any service: results judged and requests repeated as these two say.
     #[must_use]
     pub const fn with(policy: Policy, judge: J, repeat: R) -> Self {
-        Self {
-            policy,
-            judge,
-            repeat,
-            independent: false,
-        }
+        Self { policy, judge, repeat, independent: false }
     }
 
     /// Retries although another retry of the same task, further out, retries as well.
@@ -144,10 +113,7 @@ impl<S, J: Clone, R: Clone> Layer<S> for RetryLayer<J, R> {
     type Service = Retry<S, J, R>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Retry {
-            inner,
-            layer: self.clone(),
-        }
+        Retry { inner, layer: self.clone() }
     }
 }
 
@@ -171,37 +137,20 @@ where
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(cx).map_err(|error| {
             let report = Run::new(&self.layer.policy).report(StopReason::Permanent);
-            Stopped {
-                error: Some(error),
-                report,
-            }
+            Stopped { error: Some(error), report }
         })
     }
 
     fn call(&mut self, mut request: Req) -> Self::Future {
-        let RetryLayer {
-            policy,
-            judge,
-            repeat,
-            independent,
-        } = self.layer.clone();
+        let RetryLayer { policy, judge, repeat, independent } = self.layer.clone();
         // The one that was polled ready goes along; a fresh clone stays.
         let fresh = self.inner.clone();
         let ready = mem::replace(&mut self.inner, fresh);
         repeat.prepare(&mut request);
         let copy = repeat.copy(&request);
         let once = copy.is_none();
-        let calls = Calls {
-            service: ready,
-            request: Some(request),
-            copy,
-            repeat,
-        };
-        Retrying {
-            drive: Drive::new(policy, calls, judge)
-                .only_once(once)
-                .independent(independent),
-        }
+        let calls = Calls { service: ready, request: Some(request), copy, repeat };
+        Retrying { drive: Drive::new(policy, calls, judge).only_once(once).independent(independent) }
     }
 }
 
@@ -228,22 +177,14 @@ where
     fn call(&mut self, attempt: Attempt) -> Self::Future {
         if let Some(mut first) = self.request.take() {
             self.repeat.stamp(&mut first, attempt);
-            return Call {
-                sending: Sending::First {
-                    response: self.service.call(first),
-                },
-            };
+            return Call { sending: Sending::First { response: self.service.call(first) } };
         }
         let mut again = self.copy.take().expect("what cannot be copied is sent once");
         if attempt.number() < attempt.max() {
             self.copy = self.repeat.copy(&again);
         }
         self.repeat.stamp(&mut again, attempt);
-        Call {
-            sending: Sending::Later {
-                response: Oneshot::new(self.service.clone(), again),
-            },
-        }
+        Call { sending: Sending::Later { response: Oneshot::new(self.service.clone(), again) } }
     }
 }
 
@@ -302,10 +243,7 @@ where
         let Finished { result, report } = ready!(self.project().drive.poll(cx));
         Poll::Ready(match result {
             Some(Ok(response)) => Ok(response),
-            Some(Err(error)) => Err(Stopped {
-                error: Some(error),
-                report,
-            }),
+            Some(Err(error)) => Err(Stopped { error: Some(error), report }),
             None => Err(Stopped { error: None, report }),
         })
     }

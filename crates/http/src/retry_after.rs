@@ -13,15 +13,10 @@ use redrive_core::names::header;
 pub fn from_headers(headers: &HeaderMap) -> Option<Duration> {
     if let Some(pushback) = headers.get(header::GRPC_PUSHBACK) {
         return Some(
-            text(pushback)
-                .and_then(|ms| ms.parse().ok())
-                .map_or(Duration::MAX, Duration::from_millis),
+            text(pushback).and_then(|ms| ms.parse().ok()).map_or(Duration::MAX, Duration::from_millis),
         );
     }
-    headers
-        .get(header::RETRY_AFTER)
-        .and_then(text)
-        .and_then(|value| parse(value, SystemTime::now()))
+    headers.get(header::RETRY_AFTER).and_then(text).and_then(|value| parse(value, SystemTime::now()))
 }
 
 /// Reads a `Retry-After` value as of `now`. A date that has passed is no wait at all.

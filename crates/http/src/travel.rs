@@ -44,13 +44,9 @@ fn deadline(attempt: Attempt, now: SystemTime) -> Option<HeaderValue> {
 /// Reads what the sender of a request says of his attempts. What cannot be read was not said.
 #[must_use]
 pub fn incoming(headers: &HeaderMap) -> Scope {
-    let attempt = text(headers, header::ATTEMPT)
-        .and_then(|value| value.parse().ok())
-        .filter(|number| *number > 0);
-    Scope::incoming(
-        attempt,
-        remaining(headers, SystemTime::now()).map(|left| clock() + left),
-    )
+    let attempt =
+        text(headers, header::ATTEMPT).and_then(|value| value.parse().ok()).filter(|number| *number > 0);
+    Scope::incoming(attempt, remaining(headers, SystemTime::now()).map(|left| clock() + left))
 }
 
 /// How much time the sender leaves.
@@ -91,10 +87,7 @@ mod tests {
     use super::*;
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
-        pairs
-            .iter()
-            .map(|(name, value)| ((*name).parse().unwrap(), value.parse().unwrap()))
-            .collect()
+        pairs.iter().map(|(name, value)| ((*name).parse().unwrap(), value.parse().unwrap())).collect()
     }
 
     #[test]
@@ -109,11 +102,7 @@ mod tests {
             (&[("redrive-attempt", "99999999999")], false, 1),
         ] {
             let scope = incoming(&headers(pairs));
-            assert_eq!(
-                (scope.repeats(), scope.attempt().number()),
-                (repeats, number),
-                "{pairs:?}"
-            );
+            assert_eq!((scope.repeats(), scope.attempt().number()), (repeats, number), "{pairs:?}");
         }
     }
 

@@ -10,10 +10,7 @@ use redrive_testkit::{Reply, Scripted};
 
 /// Three attempts, a millisecond apart.
 fn policy() -> Policy {
-    Policy::builder()
-        .backoff(Backoff::constant(Duration::from_millis(1)))
-        .build()
-        .unwrap()
+    Policy::builder().backoff(Backoff::constant(Duration::from_millis(1))).build().unwrap()
 }
 
 fn client() -> Client {
@@ -35,10 +32,7 @@ async fn the_last_answer_comes_back_with_why_it_stopped() {
     let server = Scripted::start([Reply::status(500), Reply::status(500), Reply::status(502)]).await;
     let response = client().get(server.url("/")).send().await.unwrap();
     assert_eq!(response.status(), StatusCode::BAD_GATEWAY);
-    assert_eq!(
-        Client::report(&response).unwrap().reason,
-        StopReason::AttemptsSpent
-    );
+    assert_eq!(Client::report(&response).unwrap().reason, StopReason::AttemptsSpent);
 }
 
 #[tokio::test]
@@ -69,12 +63,7 @@ async fn a_map_overrides_single_statuses() {
     let statuses = StatusMap::default()
         .says(StatusCode::CONFLICT, Fault::transient())
         .says(StatusCode::GONE, Disposition::Ok);
-    let response = client()
-        .statuses(statuses)
-        .delete(server.url("/"))
-        .send()
-        .await
-        .unwrap();
+    let response = client().statuses(statuses).delete(server.url("/")).send().await.unwrap();
     let report = Client::report(&response).unwrap();
     assert_eq!((report.attempts, report.reason), (2, StopReason::Succeeded));
 }
@@ -93,11 +82,7 @@ async fn without_a_budget_overload_is_not_retried() {
 async fn a_post_without_a_key_is_sent_once() {
     for reply in [Reply::status(500), Reply::Cut] {
         let server = Scripted::start([reply]).await;
-        let _ = client()
-            .post(server.url("/"))
-            .with(|post| post.body("17 EUR"))
-            .send()
-            .await;
+        let _ = client().post(server.url("/")).with(|post| post.body("17 EUR")).send().await;
         assert_eq!(server.asked().len(), 1);
         assert_eq!(
             server.asked()[0].header("redrive-attempt"),
@@ -112,48 +97,25 @@ async fn a_minted_key_is_one_for_the_call_and_another_for_the_next() {
     let server = Scripted::start([Reply::status(500), Reply::Cut]).await;
     let client = client();
     for _ in 0..2 {
-        let call = client
-            .post(server.url("/"))
-            .with(|post| post.body("17 EUR"))
-            .mint_key();
+        let call = client.post(server.url("/")).with(|post| post.body("17 EUR")).mint_key();
         assert_eq!(call.send().await.unwrap().status(), StatusCode::OK);
     }
     let asked = server.asked();
-    let keys: Vec<_> = asked
-        .iter()
-        .map(|asked| asked.header("idempotency-key").unwrap())
-        .collect();
+    let keys: Vec<_> = asked.iter().map(|asked| asked.header("idempotency-key").unwrap()).collect();
     assert_eq!(keys.len(), 4);
     assert!(keys[0] == keys[1] && keys[1] == keys[2], "{keys:?}");
     assert_ne!(keys[2], keys[3]);
-    assert!(
-        keys[0].starts_with('"') && keys[0].ends_with('"'),
-        "a structured string: {}",
-        keys[0]
-    );
-    assert!(
-        asked.iter().all(|asked| asked.body == "17 EUR"),
-        "the body goes along every time"
-    );
+    assert!(keys[0].starts_with('"') && keys[0].ends_with('"'), "a structured string: {}", keys[0]);
+    assert!(asked.iter().all(|asked| asked.body == "17 EUR"), "the body goes along every time");
 }
 
 #[tokio::test]
 async fn the_callers_own_key_is_kept_and_makes_a_post_repeatable() {
     let server = Scripted::start([Reply::status(502)]).await;
-    client()
-        .minting_keys()
-        .post(server.url("/"))
-        .idempotency_key("order-17")
-        .send()
-        .await
-        .unwrap();
+    client().minting_keys().post(server.url("/")).idempotency_key("order-17").send().await.unwrap();
     let asked = server.asked();
     assert_eq!(asked.len(), 2);
-    assert!(
-        asked
-            .iter()
-            .all(|asked| asked.header("idempotency-key") == Some("\"order-17\""))
-    );
+    assert!(asked.iter().all(|asked| asked.header("idempotency-key") == Some("\"order-17\"")));
 }
 
 #[tokio::test]
@@ -161,17 +123,9 @@ async fn a_streamed_body_is_never_sent_twice() {
     let server = Scripted::start([Reply::status(500)]).await;
     let parts = ["one ", "two"].map(Ok::<_, std::io::Error>);
     let body = reqwest::Body::wrap_stream(futures_util::stream::iter(parts));
-    let response = client()
-        .put(server.url("/"))
-        .with(|put| put.body(body))
-        .send()
-        .await
-        .unwrap();
+    let response = client().put(server.url("/")).with(|put| put.body(body)).send().await.unwrap();
     assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
-    assert_eq!(
-        Client::report(&response).unwrap().reason,
-        StopReason::AttemptsSpent
-    );
+    assert_eq!(Client::report(&response).unwrap().reason, StopReason::AttemptsSpent);
     assert_eq!(server.asked().len(), 1);
     assert_eq!(server.asked()[0].body, "one two");
 }
@@ -179,21 +133,10 @@ async fn a_streamed_body_is_never_sent_twice() {
 #[tokio::test]
 async fn attempts_are_counted_in_a_header_and_time_left_is_told() {
     let server = Scripted::start([Reply::status(500), Reply::status(500)]).await;
-    let policy = Policy::builder()
-        .backoff(Backoff::NONE)
-        .time(Duration::from_secs(30))
-        .build()
-        .unwrap();
-    Client::new(reqwest::Client::new(), policy)
-        .get(server.url("/"))
-        .send()
-        .await
-        .unwrap();
+    let policy = Policy::builder().backoff(Backoff::NONE).time(Duration::from_secs(30)).build().unwrap();
+    Client::new(reqwest::Client::new(), policy).get(server.url("/")).send().await.unwrap();
     let asked = server.asked();
-    let attempts: Vec<_> = asked
-        .iter()
-        .map(|asked| asked.header("redrive-attempt").unwrap())
-        .collect();
+    let attempts: Vec<_> = asked.iter().map(|asked| asked.header("redrive-attempt").unwrap()).collect();
     assert_eq!(attempts, ["1", "2", "3"]);
     for asked in asked {
         let deadline = humantime::parse_rfc3339(asked.header("redrive-deadline").unwrap()).unwrap();
@@ -233,10 +176,7 @@ fn humantime_date(from_now: Duration) -> String {
 async fn retry_after_of_a_day_ends_it_at_once() {
     let server = Scripted::start([Reply::status(503).header("retry-after", "86400")]).await;
     let response = client().get(server.url("/")).send().await.unwrap();
-    assert_eq!(
-        Client::report(&response).unwrap().reason,
-        StopReason::NotBeforeTooFar
-    );
+    assert_eq!(Client::report(&response).unwrap().reason, StopReason::NotBeforeTooFar);
 }
 
 #[tokio::test]
@@ -245,15 +185,8 @@ async fn nobody_at_home_is_retried_and_known_not_to_be_executed() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.local_addr().unwrap()
     };
-    let stopped = client()
-        .get(format!("http://{nobody}/"))
-        .send()
-        .await
-        .unwrap_err();
-    assert_eq!(
-        (stopped.report.reason, stopped.report.attempts),
-        (StopReason::AttemptsSpent, 3)
-    );
+    let stopped = client().get(format!("http://{nobody}/")).send().await.unwrap_err();
+    assert_eq!((stopped.report.reason, stopped.report.attempts), (StopReason::AttemptsSpent, 3));
     assert_eq!(stopped.report.executed, Executed::No);
     assert!(stopped.error.unwrap().is_connect());
 }
@@ -268,11 +201,8 @@ async fn a_cut_connection_leaves_the_effect_unknown() {
 #[tokio::test]
 async fn a_stalled_answer_ends_at_the_attempts_time_out_and_is_tried_again() {
     let server = Scripted::start([Reply::Stall]).await;
-    let policy = Policy::builder()
-        .backoff(Backoff::NONE)
-        .attempt_time(Duration::from_millis(50))
-        .build()
-        .unwrap();
+    let policy =
+        Policy::builder().backoff(Backoff::NONE).attempt_time(Duration::from_millis(50)).build().unwrap();
     let client = Client::new(reqwest::Client::new(), policy);
     let response = client.get(server.url("/")).send().await.unwrap();
     assert_eq!(Client::report(&response).unwrap().attempts, 2);
@@ -281,10 +211,7 @@ async fn a_stalled_answer_ends_at_the_attempts_time_out_and_is_tried_again() {
 #[tokio::test]
 async fn a_request_that_cannot_be_built_is_permanent() {
     let stopped = client().get("not an address").send().await.unwrap_err();
-    assert_eq!(
-        (stopped.report.reason, stopped.report.attempts),
-        (StopReason::Permanent, 1)
-    );
+    assert_eq!((stopped.report.reason, stopped.report.attempts), (StopReason::Permanent, 1));
     assert!(stopped.error.unwrap().is_builder());
 }
 

@@ -25,9 +25,7 @@ fn flaky(
         let call = calls.fetch_add(1, Ordering::Relaxed);
         let status = if call < failures { status } else { 200 };
         let header = request.headers().get("redrive-attempt");
-        let body = header
-            .map(|value| value.to_str().unwrap().to_owned())
-            .unwrap_or_default();
+        let body = header.map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default();
         std::future::ready(Ok(Response::builder().status(status).body(body).unwrap()))
     })
 }
@@ -63,34 +61,20 @@ async fn only_what_is_safe_to_repeat_is_repeated() {
 #[tokio::test]
 async fn a_minted_key_makes_a_post_repeatable() {
     let calls = Arc::new(AtomicU32::new(0));
-    let service = RetryLayer::http(policy())
-        .minting_keys()
-        .layer(flaky(calls.clone(), 2, 502));
+    let service = RetryLayer::http(policy()).minting_keys().layer(flaky(calls.clone(), 2, 502));
     let response = service.oneshot(request(Method::POST, None)).await.unwrap();
-    assert_eq!(
-        (response.status(), response.body().as_str()),
-        (StatusCode::OK, "3")
-    );
+    assert_eq!((response.status(), response.body().as_str()), (StatusCode::OK, "3"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_time_out_of_every_attempt_is_an_error_without_a_cause() {
     let stuck = service_fn(|_: Request<String>| std::future::pending::<Result<Response<()>, Infallible>>());
-    let policy = Policy::builder()
-        .backoff(Backoff::NONE)
-        .attempt_time(Duration::from_secs(1))
-        .build()
-        .unwrap();
-    let stopped = RetryLayer::http(policy)
-        .layer(stuck)
-        .oneshot(request(Method::GET, None))
-        .await
-        .unwrap_err();
+    let policy =
+        Policy::builder().backoff(Backoff::NONE).attempt_time(Duration::from_secs(1)).build().unwrap();
+    let stopped =
+        RetryLayer::http(policy).layer(stuck).oneshot(request(Method::GET, None)).await.unwrap_err();
     assert!(stopped.error.is_none() && stopped.report.timed_out);
-    assert_eq!(
-        (stopped.report.attempts, stopped.report.reason),
-        (3, StopReason::AttemptsSpent)
-    );
+    assert_eq!((stopped.report.attempts, stopped.report.reason), (3, StopReason::AttemptsSpent));
 }
 
 #[tokio::test]
@@ -98,11 +82,7 @@ async fn any_service_can_be_retried_by_its_errors() {
     let calls = AtomicU32::new(0);
     let calls = &calls;
     let service = service_fn(|number: u32| async move {
-        if calls.fetch_add(1, Ordering::Relaxed) == 0 {
-            Err("down")
-        } else {
-            Ok(number + 1)
-        }
+        if calls.fetch_add(1, Ordering::Relaxed) == 0 { Err("down") } else { Ok(number + 1) }
     });
     let service = RetryLayer::new(policy(), classify::all).layer(service);
     assert_eq!(service.oneshot(16).await.unwrap(), 17);
@@ -177,11 +157,7 @@ async fn a_spent_budget_behind_the_server_ends_the_senders_retries() {
                     Err::<(), _>("busy")
                 };
                 // On its own account, so that the budget and not the nesting decides.
-                let _ = call
-                    .retry(&spent)
-                    .classify(|_: &&str| Fault::overload())
-                    .independent()
-                    .await;
+                let _ = call.retry(&spent).classify(|_: &&str| Fault::overload()).independent().await;
                 Ok::<_, Infallible>(Response::builder().status(503).body(String::new()).unwrap())
             }
         })
@@ -202,17 +178,8 @@ async fn the_senders_deadline_holds_inside() {
     let at =
         humantime::format_rfc3339_millis(std::time::SystemTime::now() + Duration::from_secs(60)).to_string();
     let mut asked = request(Method::GET, None);
-    asked
-        .headers_mut()
-        .insert("redrive-deadline", at.parse().unwrap());
-    let left: u64 = IncomingLayer
-        .layer(inside)
-        .oneshot(asked)
-        .await
-        .unwrap()
-        .body()
-        .parse()
-        .unwrap();
+    asked.headers_mut().insert("redrive-deadline", at.parse().unwrap());
+    let left: u64 = IncomingLayer.layer(inside).oneshot(asked).await.unwrap().body().parse().unwrap();
     assert!((50..=60).contains(&left), "{left}");
 }
 
@@ -223,10 +190,6 @@ async fn a_success_is_never_marked() {
         let _ = call.retry(&policy()).classify(classify::all).await;
         Ok::<_, Infallible>(Response::new(String::new()))
     });
-    let response = IncomingLayer
-        .layer(inside)
-        .oneshot(request(Method::GET, None))
-        .await
-        .unwrap();
+    let response = IncomingLayer.layer(inside).oneshot(request(Method::GET, None)).await.unwrap();
     assert!(!response.headers().contains_key("redrive-no-retry"));
 }

@@ -23,8 +23,7 @@ struct Into<'a>(&'a mut Fields);
 
 impl Visit for Into<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.0
-            .insert(field.name(), format!("{value:?}").trim_matches('"').to_owned());
+        self.0.insert(field.name(), format!("{value:?}").trim_matches('"').to_owned());
     }
 }
 
@@ -55,17 +54,10 @@ async fn every_attempt_has_a_span_and_all_but_the_first_count_the_resends() {
     client.get(server.url("/page?token=secret")).send().await.unwrap();
 
     let spans = spans.0.lock().unwrap();
-    let column = |name| {
-        spans
-            .iter()
-            .map(|(_, fields)| fields.get(name).map(String::as_str))
-            .collect::<Vec<_>>()
-    };
+    let column =
+        |name| spans.iter().map(|(_, fields)| fields.get(name).map(String::as_str)).collect::<Vec<_>>();
     assert_eq!(column("http.request.resend_count"), [None, Some("1"), Some("2")]);
-    assert_eq!(
-        column("http.response.status_code"),
-        [Some("500"), None, Some("200")]
-    );
+    assert_eq!(column("http.response.status_code"), [Some("500"), None, Some("200")]);
     assert_eq!(column("error.type"), [Some("500"), Some("request"), None]);
     assert_eq!(column("http.request.method"), [Some("GET"); 3]);
     let said = format!("{spans:?}");

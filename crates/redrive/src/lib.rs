@@ -73,3 +73,13 @@ pub use redrive_core::{
 pub use redrive_retry::{
     Attempt, Reported, Retry, Retrying, Session, Start, blocking, postfix, scope, session,
 };
+
+/// The README's examples, compiled.
+#[cfg(all(doctest, feature = "reqwest"))]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;
+
+/// The guide's examples, run.
+#[cfg(all(doctest, feature = "reqwest", feature = "serde", feature = "tracing", feature = "metrics"))]
+#[doc = include_str!("../../../docs/retrying.md")]
+pub struct Guide;

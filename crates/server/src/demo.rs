@@ -64,11 +64,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(wrong) = summary.wrong(&downstream) {
         bail!("the figures do not add up: {wrong}");
     }
-    Ok(if summary.was_interrupted() {
-        ExitCode::from(130)
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(if summary.was_interrupted() { ExitCode::from(130) } else { ExitCode::SUCCESS })
 }
 
 /// One policy for everything that calls the one downstream.
@@ -76,18 +72,10 @@ fn policy() -> Result<Policy, redrive::PolicyError> {
     Policy::builder()
         .name("orders")
         .attempts(6)
-        .backoff(Backoff::exponential(
-            Duration::from_millis(100),
-            2.0,
-            Duration::from_secs(2),
-        ))
+        .backoff(Backoff::exponential(Duration::from_millis(100), 2.0, Duration::from_secs(2)))
         .attempt_time(Duration::from_millis(500))
         .time(Duration::from_secs(8))
-        .budget(Budget::new(BudgetSettings {
-            share: 0.5,
-            floor: 10.0,
-            ..BudgetSettings::default()
-        })?)
+        .budget(Budget::new(BudgetSettings { share: 0.5, floor: 10.0, ..BudgetSettings::default() })?)
         .breaker(Breaker::new(BreakerSettings {
             failing: 0.9,
             open_for: Duration::from_secs(1),
@@ -100,22 +88,11 @@ fn policy() -> Result<Policy, redrive::PolicyError> {
 /// Places one order: one intent, one key, as many attempts as it takes.
 async fn place(client: Client, url: String, order: u32) -> Ending {
     let poison = order.is_multiple_of(23);
-    let body = if poison {
-        "an order for -1 cabins".to_owned()
-    } else {
-        format!("order {order}")
-    };
-    let call = client
-        .post(url)
-        .with(|post| post.body(body))
-        .idempotency_key(&format!("order-{order}"));
+    let body = if poison { "an order for -1 cabins".to_owned() } else { format!("order {order}") };
+    let call = client.post(url).with(|post| post.body(body)).idempotency_key(&format!("order-{order}"));
     match call.send().await {
         Ok(response) => match Client::report(&response) {
-            Some(report) => Ending::Answered {
-                order,
-                status: response.status(),
-                report: *report,
-            },
+            Some(report) => Ending::Answered { order, status: response.status(), report: *report },
             None => Ending::Lost { order },
         },
         Err(Stopped { report, .. }) => Ending::Unanswered { order, report },

@@ -39,11 +39,7 @@ impl Reply {
     #[must_use]
     pub fn status(status: u16) -> Self {
         let status = StatusCode::from_u16(status).expect("a status");
-        Self::Answer {
-            status,
-            headers: Vec::new(),
-            body: "",
-        }
+        Self::Answer { status, headers: Vec::new(), body: "" }
     }
 
     /// The same answer with one more header.
@@ -53,10 +49,7 @@ impl Reply {
     #[must_use]
     pub fn header(mut self, name: &'static str, value: &str) -> Self {
         if let Self::Answer { headers, .. } = &mut self {
-            headers.push((
-                HeaderName::from_static(name),
-                value.parse().expect("a header value"),
-            ));
+            headers.push((HeaderName::from_static(name), value.parse().expect("a header value")));
         }
         self
     }
@@ -110,10 +103,7 @@ impl Scripted {
     pub async fn start(script: impl IntoIterator<Item = Reply>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let address = listener.local_addr().expect("an address");
-        let story = Arc::new(Mutex::new(Story {
-            script: script.into_iter().collect(),
-            asked: Vec::new(),
-        }));
+        let story = Arc::new(Mutex::new(Story { script: script.into_iter().collect(), asked: Vec::new() }));
         let task = tokio::spawn(accept(listener, Arc::clone(&story)));
         Self { address, story, task }
     }
@@ -127,11 +117,7 @@ impl Scripted {
     /// Everything it was asked so far, in order.
     #[must_use]
     pub fn asked(&self) -> Vec<Asked> {
-        self.story
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .asked
-            .clone()
+        self.story.lock().unwrap_or_else(PoisonError::into_inner).asked.clone()
     }
 }
 
@@ -181,11 +167,7 @@ async fn answer(
     match reply {
         Reply::Cut => Err(Closed),
         Reply::Stall => std::future::pending().await,
-        Reply::Answer {
-            status,
-            headers,
-            body,
-        } => {
+        Reply::Answer { status, headers, body } => {
             let mut response = Response::new(Full::from(body));
             *response.status_mut() = status;
             response.headers_mut().extend(headers);

@@ -56,12 +56,7 @@ fn target(line: &str) -> Option<Target> {
         _ => return None,
     };
     let [name, value, goal] = [name, value, goal].map(|words| words.trim().to_owned());
-    Some(Target {
-        name,
-        value,
-        goal,
-        met,
-    })
+    Some(Target { name, value, goal, met })
 }
 
 impl fmt::Display for Target {
@@ -77,18 +72,9 @@ mod tests {
     #[test]
     fn target_lines_are_read() {
         let cases = [
-            (
-                "target claim_p99 value 3.1 goal 5 ok",
-                Some(("claim_p99", "3.1", "5", true)),
-            ),
-            (
-                "target claim_p99 value 12 ms goal 10 ms short",
-                Some(("claim_p99", "12 ms", "10 ms", false)),
-            ),
-            (
-                "target claim_p99  value  7  goal  9  ok",
-                Some(("claim_p99", "7", "9", true)),
-            ),
+            ("target claim_p99 value 3.1 goal 5 ok", Some(("claim_p99", "3.1", "5", true))),
+            ("target claim_p99 value 12 ms goal 10 ms short", Some(("claim_p99", "12 ms", "10 ms", false))),
+            ("target claim_p99  value  7  goal  9  ok", Some(("claim_p99", "7", "9", true))),
             ("target claim_p99 value 3.1 goal 5", None),
             ("target claim_p99 value 3.1 goal 5 maybe", None),
             ("target claim_p99 goal 5 ok", None),
@@ -96,12 +82,7 @@ mod tests {
         for (line, expected) in cases {
             let expected = expected.map(|(name, value, goal, met)| {
                 let [name, value, goal] = [name, value, goal].map(str::to_owned);
-                Target {
-                    name,
-                    value,
-                    goal,
-                    met,
-                }
+                Target { name, value, goal, met }
             });
             assert_eq!(target(line), expected, "{line}");
         }
@@ -110,12 +91,8 @@ mod tests {
     #[test]
     fn figures_are_kept_and_not_shown() {
         let mut report = Report::default();
-        let shown = [
-            "policy    ns",
-            "target a value 1 goal 2 ok",
-            r#"figures {"ns":[1,2]}"#,
-        ]
-        .map(|line| report.read(line).unwrap());
+        let shown = ["policy    ns", "target a value 1 goal 2 ok", r#"figures {"ns":[1,2]}"#]
+            .map(|line| report.read(line).unwrap());
         assert_eq!(shown, [true, true, false]);
         assert_eq!(report.figures.unwrap()["ns"][1], 2);
     }

@@ -22,11 +22,7 @@ pub(super) fn tally(line: &str) -> Option<Tally> {
         let number = counts.split("; ").find_map(|part| part.strip_suffix(noun))?;
         number.trim_end().parse().ok()
     };
-    Some(Tally {
-        passed: count("passed")?,
-        failed: count("failed")?,
-        ignored: count("ignored")?,
-    })
+    Some(Tally { passed: count("passed")?, failed: count("failed")?, ignored: count("ignored")? })
 }
 
 impl Tally {
@@ -74,13 +70,7 @@ mod tests {
 
     #[test]
     fn result_lines_are_read_and_others_are_not() {
-        let some = |passed, failed, ignored| {
-            Some(Tally {
-                passed,
-                failed,
-                ignored,
-            })
-        };
+        let some = |passed, failed, ignored| Some(Tally { passed, failed, ignored });
         let cases = [
             (
                 "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 9 filtered out; finished in 0.00s",
@@ -103,11 +93,7 @@ mod tests {
     #[test]
     fn the_sum_is_said_in_one_line() {
         let sum = |counts: [[u64; 3]; 2]| {
-            let tallies = counts.map(|[passed, failed, ignored]| Tally {
-                passed,
-                failed,
-                ignored,
-            });
+            let tallies = counts.map(|[passed, failed, ignored]| Tally { passed, failed, ignored });
             tallies.into_iter().sum::<Tally>().to_string()
         };
         assert_eq!(sum([[3, 0, 0], [4, 1, 0]]), "7 passed, 1 failed");
@@ -116,17 +102,9 @@ mod tests {
 
     #[test]
     fn a_failed_step_never_counts_zero_failures() {
-        let crashed = Tally {
-            passed: 5,
-            failed: 0,
-            ignored: 0,
-        };
+        let crashed = Tally { passed: 5, failed: 0, ignored: 0 };
         assert_eq!(crashed.with_a_failure().failed, 1);
-        let counted = Tally {
-            passed: 5,
-            failed: 3,
-            ignored: 0,
-        };
+        let counted = Tally { passed: 5, failed: 3, ignored: 0 };
         assert_eq!(counted.with_a_failure().failed, 3);
     }
 }

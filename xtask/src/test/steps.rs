@@ -23,16 +23,8 @@ pub(super) fn all(workspace: &Workspace) -> Vec<Step> {
     vec![
         tests(workspace, &[]),
         doctests(workspace),
-        Step {
-            name: "loom",
-            tests: true,
-            commands: loom(workspace),
-        },
-        Step {
-            name: "features",
-            tests: false,
-            commands: features(workspace),
-        },
+        Step { name: "loom", tests: true, commands: loom(workspace) },
+        Step { name: "features", tests: false, commands: features(workspace) },
         docs(workspace),
     ]
 }
@@ -45,29 +37,17 @@ pub(super) fn tests(workspace: &Workspace, filters: &[String]) -> Step {
     if !filters.is_empty() {
         command.arg("--").args(filters);
     }
-    Step {
-        name: "tests",
-        tests: true,
-        commands: Ok(vec![command]),
-    }
+    Step { name: "tests", tests: true, commands: Ok(vec![command]) }
 }
 
 fn doctests(workspace: &Workspace) -> Step {
     let command = cargo(workspace, "test --workspace --all-features --no-fail-fast --doc");
-    Step {
-        name: "doctests",
-        tests: true,
-        commands: Ok(vec![command]),
-    }
+    Step { name: "doctests", tests: true, commands: Ok(vec![command]) }
 }
 
 /// The concurrent parts of core under every interleaving.
 fn loom(workspace: &Workspace) -> anyhow::Result<Vec<Command>> {
-    if !workspace
-        .package("redrive-core")?
-        .targets_of("test")
-        .contains(&"loom")
-    {
+    if !workspace.package("redrive-core")?.targets_of("test").contains(&"loom") {
         bail!("redrive-core has no test `loom`; its model belongs in crates/core/tests/loom.rs");
     }
     // Optimised, as the model runs each case thousands of times. A folder of its own, as other flags would otherwise
@@ -96,11 +76,7 @@ fn features(workspace: &Workspace) -> anyhow::Result<Vec<Command>> {
 fn docs(workspace: &Workspace) -> Step {
     let mut command = cargo(workspace, "doc --workspace --all-features --no-deps");
     process::add_flags(&mut command, "RUSTDOCFLAGS", "-D warnings");
-    Step {
-        name: "docs",
-        tests: false,
-        commands: Ok(vec![command]),
-    }
+    Step { name: "docs", tests: false, commands: Ok(vec![command]) }
 }
 
 fn cargo(workspace: &Workspace, words: &str) -> Command {
@@ -115,31 +91,17 @@ mod tests {
     use crate::workspace::Package;
 
     fn workspace(packages: Vec<Package>) -> Workspace {
-        Workspace {
-            root: ".".into(),
-            target: "target".into(),
-            packages,
-        }
+        Workspace { root: ".".into(), target: "target".into(), packages }
     }
 
     fn package(name: &str, features: &[&str]) -> Package {
-        let features = features
-            .iter()
-            .map(|feature| ((*feature).to_owned(), Vec::new()))
-            .collect();
-        Package {
-            name: name.to_owned(),
-            features,
-            ..Package::default()
-        }
+        let features = features.iter().map(|feature| ((*feature).to_owned(), Vec::new())).collect();
+        Package { name: name.to_owned(), features, ..Package::default() }
     }
 
     #[test]
     fn each_feature_is_checked_alone() {
-        let packages = vec![
-            package("redrive", &["sqlite", "postgres"]),
-            package("redrive-http", &[]),
-        ];
+        let packages = vec![package("redrive", &["sqlite", "postgres"]), package("redrive-http", &[])];
         let commands = features(&workspace(packages)).unwrap();
         let lines: Vec<_> = commands.iter().map(process::describe).collect();
         let expected = [

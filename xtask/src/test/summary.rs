@@ -30,17 +30,10 @@ pub(super) fn table(outcomes: &[Outcome]) -> String {
         "step", "time", "result", "passed", "failed", "ignored"
     );
     for outcome in outcomes {
-        let Tally {
-            passed,
-            failed,
-            ignored,
-        } = outcome.tally;
+        let Tally { passed, failed, ignored } = outcome.tally;
         let (step, time, result) = (outcome.step, outcome.seconds(), outcome.result());
         // Writing to a String cannot fail.
-        let _ = writeln!(
-            table,
-            "{step:<10}{time:>9}  {result:<7}{passed:>8}{failed:>8}{ignored:>9}"
-        );
+        let _ = writeln!(table, "{step:<10}{time:>9}  {result:<7}{passed:>8}{failed:>8}{ignored:>9}");
     }
     table
 }
@@ -56,11 +49,7 @@ mod tests {
                 step: "tests",
                 time: Duration::from_millis(61_340),
                 ok: true,
-                tally: Tally {
-                    passed: 120,
-                    failed: 0,
-                    ignored: 2,
-                },
+                tally: Tally { passed: 120, failed: 0, ignored: 2 },
             },
             Outcome {
                 step: "docs",

@@ -30,25 +30,14 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
         return vec![Violation::new(MAP, 1, "not there; draw the crates' arrows in it")];
     };
     let Some((table, malformed)) = Table::read(page) else {
-        return vec![Violation::new(
-            MAP,
-            1,
-            "has no fence ```arrows; list the allowed arrows in one",
-        )];
+        return vec![Violation::new(MAP, 1, "has no fence ```arrows; list the allowed arrows in one")];
     };
     let malformed = malformed.into_iter().map(|(line, text)| {
         let what = format!("`{text}` is no arrow; write `crate -> crate` or `crate -dev-> crate`");
         Violation::new(MAP, line, what)
     });
-    let ours: BTreeSet<&str> = tree
-        .packages
-        .iter()
-        .map(|package| package.name.as_str())
-        .collect();
-    let held = tree
-        .packages
-        .iter()
-        .filter(|package| !EXEMPT.contains(&package.name.as_str()));
+    let ours: BTreeSet<&str> = tree.packages.iter().map(|package| package.name.as_str()).collect();
+    let held = tree.packages.iter().filter(|package| !EXEMPT.contains(&package.name.as_str()));
     malformed
         .chain(stale(&table, &ours))
         .chain(held.flat_map(|package| faults(tree, &table, &ours, package)))
@@ -57,17 +46,10 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
 
 /// Lines about packages that are no more.
 fn stale(table: &Table, ours: &BTreeSet<&str>) -> Vec<Violation> {
-    let named = table
-        .arrows
-        .iter()
-        .flat_map(|arrow| arrow.names().map(|name| (arrow.line, name)));
+    let named = table.arrows.iter().flat_map(|arrow| arrow.names().map(|name| (arrow.line, name)));
     let gone = named.filter(|(_, name)| !ours.contains(name));
     gone.map(|(line, name)| {
-        Violation::new(
-            MAP,
-            line,
-            format!("there is no package `{name}`; remove it from the arrows"),
-        )
+        Violation::new(MAP, line, format!("there is no package `{name}`; remove it from the arrows"))
     })
     .collect()
 }
@@ -81,10 +63,7 @@ fn faults(tree: &Tree, table: &Table, ours: &BTreeSet<&str>, package: &Package) 
             format!("`{name}` has no line in the arrows of {MAP}; add `{name} ->` and what it may depend on");
         faults.push(Violation::new(&package.manifest, 1, what));
     }
-    let ours = package
-        .dependencies
-        .iter()
-        .filter(|it| ours.contains(it.name.as_str()) && it.name != name);
+    let ours = package.dependencies.iter().filter(|it| ours.contains(it.name.as_str()) && it.name != name);
     for dependency in ours {
         let what = if !table.allows(name, &dependency.name, dependency.is_dev()) {
             let arrow = if dependency.is_dev() { "-dev->" } else { "->" };
@@ -97,9 +76,7 @@ fn faults(tree: &Tree, table: &Table, ours: &BTreeSet<&str>, package: &Package) 
         } else {
             continue;
         };
-        let line = tree
-            .text(&package.manifest)
-            .map_or(1, |manifest| line_of(manifest, &dependency.name));
+        let line = tree.text(&package.manifest).map_or(1, |manifest| line_of(manifest, &dependency.name));
         faults.push(Violation::new(&package.manifest, line, what));
     }
     faults
@@ -111,11 +88,7 @@ fn ships_testkit<'a>(tree: &'a Tree, name: &str, dependency: &Dependency) -> Opt
         return None;
     }
     let depends = |user: &&Package| user.dependencies.iter().any(|it| it.name == name && !it.is_dev());
-    let mut users = tree
-        .packages
-        .iter()
-        .filter(depends)
-        .map(|user| user.name.as_str());
+    let mut users = tree.packages.iter().filter(depends).map(|user| user.name.as_str());
     users.find(|user| !EXEMPT.contains(user))
 }
 
@@ -151,10 +124,7 @@ mod tests {
     fn arrows_that_are_drawn_are_allowed() {
         let packages = vec![
             package("core", &[Dependency::normal("serde"), Dependency::dev("core")]),
-            package(
-                "http",
-                &[Dependency::normal("core"), Dependency::dev("redrive-testkit")],
-            ),
+            package("http", &[Dependency::normal("core"), Dependency::dev("redrive-testkit")]),
             package("redrive-testkit", &[Dependency::normal("core")]),
             package("xtask", &[Dependency::normal("http")]),
         ];
@@ -168,37 +138,17 @@ mod tests {
         let http = |dependency| package("http", &[dependency]);
         let testkit = || package("redrive-testkit", &[]);
         let cases = [
-            (
-                "core ->\nhttp ->",
-                vec![core(), http(Dependency::normal("core"))],
-                "`http -> core` is not in",
-            ),
-            (
-                "core ->\nhttp ->",
-                vec![core(), http(Dependency::dev("core"))],
-                "`http -dev-> core` is not in",
-            ),
+            ("core ->\nhttp ->", vec![core(), http(Dependency::normal("core"))], "`http -> core` is not in"),
+            ("core ->\nhttp ->", vec![core(), http(Dependency::dev("core"))], "`http -dev-> core` is not in"),
             (
                 "core ->\nhttp ->\nhttp -dev-> core",
                 vec![core(), http(Dependency::normal("core"))],
                 "`http -> core`",
             ),
             ("", vec![core()], "`core` has no line"),
-            (
-                "core ->\ngone -> core",
-                vec![core()],
-                "ARCHITECTURE.md:3: there is no package `gone`",
-            ),
-            (
-                "core -> gone",
-                vec![core()],
-                "ARCHITECTURE.md:2: there is no package `gone`",
-            ),
-            (
-                "core ->\nhttp",
-                vec![core()],
-                "ARCHITECTURE.md:3: `http` is no arrow",
-            ),
+            ("core ->\ngone -> core", vec![core()], "ARCHITECTURE.md:3: there is no package `gone`"),
+            ("core -> gone", vec![core()], "ARCHITECTURE.md:2: there is no package `gone`"),
+            ("core ->\nhttp", vec![core()], "ARCHITECTURE.md:3: `http` is no arrow"),
             (
                 "http -> redrive-testkit\nserver -> http\nredrive-testkit ->",
                 vec![
@@ -218,10 +168,7 @@ mod tests {
 
     #[test]
     fn a_leaf_may_use_the_testkit() {
-        let packages = vec![
-            package("simulator", &[Dependency::normal(TESTKIT)]),
-            package(TESTKIT, &[]),
-        ];
+        let packages = vec![package("simulator", &[Dependency::normal(TESTKIT)]), package(TESTKIT, &[])];
         let arrows = "simulator -> redrive-testkit\nredrive-testkit ->";
         assert_eq!(found(arrows, packages), Vec::<String>::new());
     }

@@ -13,10 +13,7 @@ const FOLDER: &str = "crates/core/src/";
 const FORBIDDEN: &[(&str, &str)] = &[
     ("async ", "return the decision and let the caller wait"),
     (".await", "return the decision and let the caller wait"),
-    (
-        "tokio",
-        "return the decision and let the runtime's crate perform it",
-    ),
+    ("tokio", "return the decision and let the runtime's crate perform it"),
     ("std::fs", "take the bytes as a parameter"),
     ("std::net", "leave the network to the crate that calls"),
     (STD_IO, "leave I/O to the crate that calls"),
@@ -31,17 +28,12 @@ const STD_IO: &str = "std::io";
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     let mut violations = Vec::new();
-    for (path, text) in tree
-        .texts_ending(".rs")
-        .filter(|(path, _)| path.starts_with(FOLDER))
-    {
+    for (path, text) in tree.texts_ending(".rs").filter(|(path, _)| path.starts_with(FOLDER)) {
         if path.ends_with("/tests.rs") {
             continue;
         }
         let source = Source::new(text).without_tests();
-        for (word, instead) in FORBIDDEN
-            .iter()
-            .filter(|(word, _)| !(*word == STD_IO && classifies_io(path)))
+        for (word, instead) in FORBIDDEN.iter().filter(|(word, _)| !(*word == STD_IO && classifies_io(path)))
         {
             violations.extend(places(&source.code, word).into_iter().map(|at| {
                 let what = format!("`{}` in core, which is pure; {instead}", word.trim());
@@ -59,14 +51,8 @@ fn classifies_io(path: &str) -> bool {
 
 /// Where the word stands, also as `std::{fs, …}`.
 fn places(code: &str, word: &str) -> Vec<usize> {
-    let plain = code
-        .match_indices(word)
-        .map(|(at, _)| at)
-        .filter(|at| stands_alone(code, word, *at));
-    let grouped = word
-        .strip_prefix("std::")
-        .map(|module| grouped(code, module))
-        .unwrap_or_default();
+    let plain = code.match_indices(word).map(|(at, _)| at).filter(|at| stands_alone(code, word, *at));
+    let grouped = word.strip_prefix("std::").map(|module| grouped(code, module)).unwrap_or_default();
     plain.chain(grouped).collect()
 }
 
@@ -114,10 +100,7 @@ mod tests {
     use super::*;
 
     fn lines(path: &str, text: &str) -> Vec<usize> {
-        check(&Tree::of(&[(path, text)]))
-            .into_iter()
-            .map(|violation| violation.line)
-            .collect()
+        check(&Tree::of(&[(path, text)])).into_iter().map(|violation| violation.line).collect()
     }
 
     #[test]
@@ -135,14 +118,8 @@ mod tests {
             ("let x = rand::random::<u8>() + fastrand::u8(..);", &[1, 1]),
             ("use std::ops::Range;", &[]),
             ("operand::x(), x.awaiting(), std::iofoo", &[]),
-            (
-                "/// Not async code, no tokio.\nfn f() -> &'static str { \"std::fs\" }",
-                &[],
-            ),
-            (
-                "#[cfg(test)]\nmod tests { fn f() { std::thread::sleep(d) } }",
-                &[],
-            ),
+            ("/// Not async code, no tokio.\nfn f() -> &'static str { \"std::fs\" }", &[]),
+            ("#[cfg(test)]\nmod tests { fn f() { std::thread::sleep(d) } }", &[]),
         ];
         for (text, expected) in cases {
             assert_eq!(lines("crates/core/src/policy.rs", text), *expected, "{text}");

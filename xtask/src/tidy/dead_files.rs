@@ -12,19 +12,10 @@ use modules::Declaration;
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     let reached = reached(tree);
-    let files = tree
-        .texts_ending(".rs")
-        .map(|(path, _)| path)
-        .filter(|path| in_a_crate(path).is_some());
+    let files = tree.texts_ending(".rs").map(|(path, _)| path).filter(|path| in_a_crate(path).is_some());
     files
         .filter(|path| !reached.contains(*path))
-        .map(|path| {
-            Violation::new(
-                path,
-                1,
-                "no `mod` line leads here; name it in its parent, or delete it",
-            )
-        })
+        .map(|path| Violation::new(path, 1, "no `mod` line leads here; name it in its parent, or delete it"))
         .collect()
 }
 
@@ -47,20 +38,12 @@ fn is_root(path: &str) -> bool {
 }
 
 fn reached(tree: &Tree) -> BTreeSet<String> {
-    let by_name = tree
-        .texts_ending(".rs")
-        .map(|(path, _)| path)
-        .filter(|path| is_root(path));
-    let by_cargo = tree
-        .packages
-        .iter()
-        .flat_map(|package| &package.targets)
-        .map(|target| target.source.as_str());
+    let by_name = tree.texts_ending(".rs").map(|(path, _)| path).filter(|path| is_root(path));
+    let by_cargo =
+        tree.packages.iter().flat_map(|package| &package.targets).map(|target| target.source.as_str());
     // A root's modules lie beside it, as do those of a `mod.rs` and of a file named by `#[path]`.
-    let mut open: Vec<(String, String)> = by_name
-        .chain(by_cargo)
-        .map(|root| (root.to_owned(), tree::folder(root).to_owned()))
-        .collect();
+    let mut open: Vec<(String, String)> =
+        by_name.chain(by_cargo).map(|root| (root.to_owned(), tree::folder(root).to_owned())).collect();
     let mut reached = BTreeSet::new();
     while let Some((file, folder)) = open.pop() {
         let Some(text) = tree.text(&file) else { continue };
@@ -77,11 +60,7 @@ fn candidates(file: &str, folder: &str, declaration: &Declaration) -> Vec<(Strin
     let Declaration { name, within, path } = declaration;
     let inside = [&[folder.to_owned()], within.as_slice()].concat().join("/");
     if let Some(path) = path {
-        let from = if within.is_empty() {
-            tree::folder(file)
-        } else {
-            &inside
-        };
+        let from = if within.is_empty() { tree::folder(file) } else { &inside };
         let target = tree::join(from, path).unwrap_or_default();
         return vec![(target.clone(), tree::folder(&target).to_owned())];
     }
@@ -118,10 +97,7 @@ mod tests {
     #[test]
     fn files_that_nobody_names_are_dead() {
         let files = [
-            (
-                "crates/core/src/lib.rs",
-                "mod a; // mod dead;\nconst S: &str = \"mod dead;\"; mod inline {}",
-            ),
+            ("crates/core/src/lib.rs", "mod a; // mod dead;\nconst S: &str = \"mod dead;\"; mod inline {}"),
             ("crates/core/src/a.rs", ""),
             ("crates/core/src/a/dead.rs", "mod below;"),
             ("crates/core/src/a/dead/below.rs", ""),
@@ -130,10 +106,7 @@ mod tests {
             ("crates/core/tests/common.rs", ""),
             ("xtask/src/dead.rs", ""),
         ];
-        let dead: Vec<_> = check(&Tree::of(&files))
-            .into_iter()
-            .map(|violation| violation.path)
-            .collect();
+        let dead: Vec<_> = check(&Tree::of(&files)).into_iter().map(|violation| violation.path).collect();
         let expected = [
             "crates/core/src/a/dead.rs",
             "crates/core/src/a/dead/below.rs",

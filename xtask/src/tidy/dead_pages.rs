@@ -8,10 +8,7 @@ use super::tree::Tree;
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     let linked = linked(tree);
-    let pages = tree
-        .texts_ending(".md")
-        .map(|(path, _)| path)
-        .filter(|path| path.starts_with("docs/"));
+    let pages = tree.texts_ending(".md").map(|(path, _)| path).filter(|path| path.starts_with("docs/"));
     pages
         // GitHub shows a folder's README with the folder.
         .filter(|page| {
@@ -25,9 +22,8 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
 fn linked(tree: &Tree) -> BTreeSet<String> {
     let mut linked = BTreeSet::new();
     for (page, text) in tree.texts_ending(".md") {
-        let places = markdown::links(text)
-            .into_iter()
-            .filter_map(|link| markdown::resolve(page, &link.target));
+        let places =
+            markdown::links(text).into_iter().filter_map(|link| markdown::resolve(page, &link.target));
         linked.extend(places.filter_map(|place| place.path).filter(|path| path != page));
     }
     linked
@@ -51,10 +47,7 @@ mod tests {
             ("docs/included.md", ""),
             ("docs/itself.md", "[me](itself.md)"),
             ("docs/dead.md", ""),
-            (
-                "crates/core/src/lib.rs",
-                "#![doc = include_str!(\"../../../docs/included.md\")]",
-            ),
+            ("crates/core/src/lib.rs", "#![doc = include_str!(\"../../../docs/included.md\")]"),
         ]);
         let dead: Vec<_> = check(&tree).into_iter().map(|violation| violation.path).collect();
         assert_eq!(dead, ["docs/dead.md", "docs/itself.md"]);

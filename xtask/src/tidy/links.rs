@@ -22,9 +22,7 @@ fn fault(tree: &Tree, target: &str, place: &Place) -> Option<String> {
         return Some("the link is empty; give it a target".to_owned());
     }
     let Some(path) = place.path.as_deref().filter(|path| tree.has(path)) else {
-        return Some(format!(
-            "link to `{target}`, which is not there; mend the path or remove the link"
-        ));
+        return Some(format!("link to `{target}`, which is not there; mend the path or remove the link"));
     };
     let anchor = place.anchor.as_deref()?;
     let text = tree.text(path).filter(|_| path.ends_with(".md"))?;
@@ -48,14 +46,8 @@ mod tests {
             ("```\n[a](nowhere.md)\n```", None),
             ("\n[a](nowhere.md)", Some((2, "`nowhere.md`, which is not there"))),
             ("[a](../../outside.md)", Some((1, "which is not there"))),
-            (
-                "[a](names.md#headers)",
-                Some((1, "docs/names.md has no heading `#headers`")),
-            ),
-            (
-                "[a](#nowhere)",
-                Some((1, "docs/page.md has no heading `#nowhere`")),
-            ),
+            ("[a](names.md#headers)", Some((1, "docs/names.md has no heading `#headers`"))),
+            ("[a](#nowhere)", Some((1, "docs/page.md has no heading `#nowhere`"))),
             ("[a]()", Some((1, "the link is empty"))),
         ];
         for (page, expected) in cases {

@@ -25,10 +25,7 @@ pub(super) fn fenced<'a>(page: &'a str, info: &str) -> Option<Vec<(usize, &'a st
 
 /// What a page puts in back-quotes, outside of fences.
 pub(super) fn code_spans(page: &str) -> Vec<&str> {
-    prose(page)
-        .flat_map(|(_, text)| spans(text))
-        .map(|(_, inside)| inside)
-        .collect()
+    prose(page).flat_map(|(_, text)| spans(text)).map(|(_, inside)| inside).collect()
 }
 
 enum In<'a> {
@@ -79,14 +76,11 @@ fn spans(text: &str) -> Vec<(usize, &str)> {
         at = start + quotes;
         let mark = "`".repeat(quotes);
         // A longer run of back-quotes does not close a shorter one.
-        let end = text[at..]
-            .match_indices(&mark)
-            .map(|(found, _)| at + found)
-            .find(|end| {
-                let after = text[end + quotes..].starts_with('`');
-                let before = text[..*end].ends_with('`') && *end > at;
-                !after && !before
-            });
+        let end = text[at..].match_indices(&mark).map(|(found, _)| at + found).find(|end| {
+            let after = text[end + quotes..].starts_with('`');
+            let before = text[..*end].ends_with('`') && *end > at;
+            !after && !before
+        });
         if let Some(end) = end {
             spans.push((start, &text[at..end]));
             at = end + quotes;

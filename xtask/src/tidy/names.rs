@@ -13,29 +13,17 @@ const PAGE: &str = "docs/names.md";
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     let Some(code) = tree.text(CODE) else {
-        return vec![Violation::new(
-            CODE,
-            1,
-            "not there; the names users meet are defined in this file",
-        )];
+        return vec![Violation::new(CODE, 1, "not there; the names users meet are defined in this file")];
     };
     let Some(page) = tree.text(PAGE) else {
-        return vec![Violation::new(
-            PAGE,
-            1,
-            format!("not there; describe the names in {CODE}"),
-        )];
+        return vec![Violation::new(PAGE, 1, format!("not there; describe the names in {CODE}"))];
     };
     let shown = markdown::code_spans(page);
     names(code)
         .into_iter()
         .filter(|(_, name)| !shown.iter().any(|span| mentions(span, name)))
         .map(|(line, name)| {
-            Violation::new(
-                CODE,
-                line,
-                format!("`{name}` is not in {PAGE}; describe it there"),
-            )
+            Violation::new(CODE, line, format!("`{name}` is not in {PAGE}; describe it there"))
         })
         .collect()
 }
@@ -45,19 +33,12 @@ fn names(code: &str) -> Vec<(usize, &str)> {
     let source = Source::new(code).without_tests();
     // Within tests the quote before a string is blanked too.
     let in_code = |at: usize| source.code.as_bytes()[at - 1] == b'"' && !in_attribute(&source.code[..at]);
-    let strings = source
-        .strings
-        .iter()
-        .filter(|at| !at.is_empty() && in_code(at.start));
-    strings
-        .map(|at| (source.line(at.start), &code[at.clone()]))
-        .collect()
+    let strings = source.strings.iter().filter(|at| !at.is_empty() && in_code(at.start));
+    strings.map(|at| (source.line(at.start), &code[at.clone()])).collect()
 }
 
 fn in_attribute(before: &str) -> bool {
-    before
-        .rfind("#[")
-        .is_some_and(|start| !before[start..].contains(']'))
+    before.rfind("#[").is_some_and(|start| !before[start..].contains(']'))
 }
 
 /// Whether the name stands in the span with no more of a name around it.

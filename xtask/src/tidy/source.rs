@@ -38,11 +38,7 @@ impl<'a> Source<'a> {
                 at += 1 + rest[1..].iter().take_while(|byte| **byte & 0xc0 == 0x80).count();
             }
         }
-        Self {
-            text,
-            code: String::from_utf8_lossy(&code).into_owned(),
-            strings,
-        }
+        Self { text, code: String::from_utf8_lossy(&code).into_owned(), strings }
     }
 
     /// Also blanks every item under `#[cfg(test)]` or `#[cfg(all(test, …))]`.
@@ -88,10 +84,7 @@ pub(super) fn is_word(byte: u8) -> bool {
 }
 
 fn blank(code: &mut [u8], range: Range<usize>) {
-    code[range]
-        .iter_mut()
-        .filter(|byte| **byte != b'\n')
-        .for_each(|byte| *byte = b' ');
+    code[range].iter_mut().filter(|byte| **byte != b'\n').for_each(|byte| *byte = b' ');
 }
 
 /// The length of the comment that starts here.
@@ -120,11 +113,7 @@ fn comment(rest: &[u8]) -> Option<usize> {
 
 /// The inside and the length of the string that starts here: plain, byte, C or raw.
 fn string(rest: &[u8]) -> Option<(Range<usize>, usize)> {
-    let prefix = rest
-        .iter()
-        .take(2)
-        .take_while(|byte| matches!(byte, b'b' | b'c' | b'r'))
-        .count();
+    let prefix = rest.iter().take(2).take_while(|byte| matches!(byte, b'b' | b'c' | b'r')).count();
     let hashes = rest[prefix..].iter().take_while(|byte| **byte == b'#').count();
     let raw = rest[..prefix].contains(&b'r');
     let start = prefix + hashes + 1;
@@ -144,11 +133,7 @@ fn string(rest: &[u8]) -> Option<(Range<usize>, usize)> {
 fn character(rest: &str) -> Option<usize> {
     let inside = rest.strip_prefix('\'')?;
     let escaped = inside.starts_with('\\');
-    let first = if escaped {
-        2
-    } else {
-        inside.chars().next()?.len_utf8()
-    };
+    let first = if escaped { 2 } else { inside.chars().next()?.len_utf8() };
     let end = inside.get(first..)?.find('\'')?;
     (escaped || end == 0).then_some(1 + first + end + 1)
 }
@@ -180,11 +165,8 @@ mod tests {
     #[test]
     fn strings_are_found_where_they_stand() {
         let source = Source::new("// \"no\"\nconst A: &str = \"yes\"; const B: &str = r\"raw\";");
-        let found: Vec<_> = source
-            .strings
-            .iter()
-            .map(|at| (&source.text[at.clone()], source.line(at.start)))
-            .collect();
+        let found: Vec<_> =
+            source.strings.iter().map(|at| (&source.text[at.clone()], source.line(at.start))).collect();
         assert_eq!(found, [("yes", 2), ("raw", 2)]);
     }
 
@@ -192,13 +174,9 @@ mod tests {
     fn items_for_tests_are_blanked() {
         let text = "fn a() {}\n#[cfg(test)]\nmod tests { fn b() { {} } }\nfn c() {}\n#[cfg(all(test, x))]\nuse d;\nfn e() {}";
         let left = Source::new(text).without_tests().code;
-        for (name, expected) in [
-            ("a()", true),
-            ("b()", false),
-            ("c()", true),
-            ("use d", false),
-            ("e()", true),
-        ] {
+        for (name, expected) in
+            [("a()", true), ("b()", false), ("c()", true), ("use d", false), ("e()", true)]
+        {
             assert_eq!(left.contains(name), expected, "{name}");
         }
     }

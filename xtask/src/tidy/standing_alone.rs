@@ -4,11 +4,7 @@ use super::Violation;
 use super::tree::Tree;
 
 /// In pieces, so that this file does not find itself.
-const NEEDLES: [&str; 3] = [
-    concat!("..", "/shared"),
-    concat!("/", "work/"),
-    concat!("/", "root/"),
-];
+const NEEDLES: [&str; 3] = [concat!("..", "/shared"), concat!("/", "work/"), concat!("/", "root/")];
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     let mut violations = Vec::new();
@@ -26,8 +22,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
 /// Whether the path starts there, rather than going on from a longer one as in `docs/work/`.
 fn has_path(line: &str, needle: &str) -> bool {
     let goes_on = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '~' | '}');
-    line.match_indices(needle)
-        .any(|(at, _)| !line[..at].ends_with(goes_on))
+    line.match_indices(needle).any(|(at, _)| !line[..at].ends_with(goes_on))
 }
 
 #[cfg(test)]
@@ -41,10 +36,7 @@ mod tests {
             (format!("see [it]({shared}/PLAN.md)"), 1),
             (format!("cd {work}main"), 1),
             (format!("file://{work}main and {root}.cargo"), 2),
-            (
-                format!("docs{work}page.md, ~{work}page.md, {{dir}}{root}page.md"),
-                0,
-            ),
+            (format!("docs{work}page.md, ~{work}page.md, {{dir}}{root}page.md"), 0),
             ("the work at the root is shared".to_owned(), 0),
         ];
         for (text, expected) in cases {

@@ -21,10 +21,7 @@ impl Tree {
     /// Reads the work tree, new files included, ignored ones not.
     pub(super) fn read(workspace: &Workspace) -> anyhow::Result<Self> {
         let files = read_files(&workspace.root)?;
-        Ok(Self {
-            files,
-            packages: workspace.packages.clone(),
-        })
+        Ok(Self { files, packages: workspace.packages.clone() })
     }
 
     /// The text of a file, if it is there and is text.
@@ -34,9 +31,7 @@ impl Tree {
 
     /// All text files: path and text.
     pub(super) fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.files
-            .iter()
-            .filter_map(|(path, text)| Some((path.as_str(), text.as_deref()?)))
+        self.files.iter().filter_map(|(path, text)| Some((path.as_str(), text.as_deref()?)))
     }
 
     /// The text files with that ending: path and text.
@@ -63,10 +58,7 @@ fn read_files(root: &Path) -> anyhow::Result<BTreeMap<String, Option<String>>> {
         .output()
         .context("cannot run git ls-files")?;
     if !output.status.success() {
-        bail!(
-            "git ls-files failed: {}",
-            String::from_utf8_lossy(&output.stderr).trim_end()
-        );
+        bail!("git ls-files failed: {}", String::from_utf8_lossy(&output.stderr).trim_end());
     }
     let mut files = BTreeMap::new();
     for path in String::from_utf8_lossy(&output.stdout).split_terminator('\0') {
@@ -103,13 +95,8 @@ pub(super) fn join(folder: &str, path: &str) -> Option<String> {
 #[cfg(test)]
 impl Tree {
     pub(super) fn of(files: &[(&str, &str)]) -> Self {
-        let files = files
-            .iter()
-            .map(|(path, text)| ((*path).to_owned(), Some((*text).to_owned())));
-        Self {
-            files: files.collect(),
-            packages: Vec::new(),
-        }
+        let files = files.iter().map(|(path, text)| ((*path).to_owned(), Some((*text).to_owned())));
+        Self { files: files.collect(), packages: Vec::new() }
     }
 }
 
@@ -136,32 +123,15 @@ mod tests {
     fn new_files_are_read_and_ignored_ones_are_not() {
         let root = std::env::temp_dir().join(format!("redrive-xtask-tree-{}", std::process::id()));
         fs::create_dir_all(root.join("src")).unwrap();
-        assert!(
-            Command::new("git")
-                .args(["init", "--quiet"])
-                .current_dir(&root)
-                .status()
-                .unwrap()
-                .success()
-        );
-        for (path, text) in [
-            (".gitignore", "*.log"),
-            ("src/lib.rs", "//! Hi."),
-            ("run.log", "noise"),
-        ] {
+        assert!(Command::new("git").args(["init", "--quiet"]).current_dir(&root).status().unwrap().success());
+        for (path, text) in [(".gitignore", "*.log"), ("src/lib.rs", "//! Hi."), ("run.log", "noise")] {
             fs::write(root.join(path), text).unwrap();
         }
         fs::write(root.join("logo.png"), [0xff, 0xfe]).unwrap();
-        let tree = Tree {
-            files: read_files(&root).unwrap(),
-            packages: Vec::new(),
-        };
+        let tree = Tree { files: read_files(&root).unwrap(), packages: Vec::new() };
         fs::remove_dir_all(&root).unwrap();
 
-        assert_eq!(
-            tree.files.keys().collect::<Vec<_>>(),
-            [".gitignore", "logo.png", "src/lib.rs"]
-        );
+        assert_eq!(tree.files.keys().collect::<Vec<_>>(), [".gitignore", "logo.png", "src/lib.rs"]);
         assert_eq!(tree.text("src/lib.rs"), Some("//! Hi."));
         assert_eq!(tree.text("logo.png"), None);
         assert!(tree.has("src") && tree.has("logo.png") && !tree.has("run.log"));

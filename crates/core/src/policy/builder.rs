@@ -83,11 +83,7 @@ impl PolicySettings {
     /// # Errors
     /// With what makes no sense, and what to change.
     pub fn build(self) -> Result<Policy, PolicyError> {
-        PolicyBuilder {
-            settings: self,
-            ..PolicyBuilder::default()
-        }
-        .build()
+        PolicyBuilder { settings: self, ..PolicyBuilder::default() }.build()
     }
 
     fn check(&self) -> Result<(), PolicyError> {
@@ -99,10 +95,7 @@ impl PolicySettings {
         if self.jitter == Jitter::Decorrelated && first >= cap {
             return Err(PolicyError::NoRoom { first, cap });
         }
-        for (what, time) in [
-            ("a time in all", self.time),
-            ("an attempt time-out", self.attempt_time),
-        ] {
+        for (what, time) in [("a time in all", self.time), ("an attempt time-out", self.attempt_time)] {
             if time.is_some_and(|time| time.is_zero()) {
                 return Err(PolicyError::ZeroTime { what });
             }
@@ -239,30 +232,14 @@ impl PolicyBuilder {
     /// assert!(refused.to_string().contains("use at least 1"));
     /// ```
     pub fn build(self) -> Result<Policy, PolicyError> {
-        let Self {
-            settings,
-            budget,
-            breaker,
-            limit,
-            rate,
-            observers,
-            seed,
-        } = self;
+        let Self { settings, budget, breaker, limit, rate, observers, seed } = self;
         settings.check()?;
         let budget = handed_or_made(budget, settings.budget.as_ref(), Budget::new)?;
         let breaker = handed_or_made(breaker, settings.breaker.as_ref(), Breaker::new)?;
         let limit = handed_or_made(limit, settings.limit.as_ref(), Limit::from_settings)?;
         let rate = handed_or_made(rate, settings.rate.as_ref(), Rate::from_settings)?;
         let seed = seed.map(|seed| (seed, AtomicU64::new(0)));
-        Ok(Policy(Arc::new(Inner {
-            settings,
-            budget,
-            breaker,
-            limit,
-            rate,
-            observers,
-            seed,
-        })))
+        Ok(Policy(Arc::new(Inner { settings, budget, breaker, limit, rate, observers, seed })))
     }
 }
 
@@ -280,8 +257,6 @@ fn handed_or_made<T, S: Clone>(
 
 impl std::fmt::Debug for PolicyBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("PolicyBuilder")
-            .field(&self.settings)
-            .finish_non_exhaustive()
+        f.debug_tuple("PolicyBuilder").field(&self.settings).finish_non_exhaustive()
     }
 }

@@ -70,13 +70,8 @@ impl Downstream {
     pub(crate) async fn start() -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let inner = Arc::new(Inner {
-            started: Instant::now(),
-            book: Mutex::default(),
-        });
-        let router = Router::new()
-            .route("/orders", post(order))
-            .with_state(Arc::clone(&inner));
+        let inner = Arc::new(Inner { started: Instant::now(), book: Mutex::default() });
+        let router = Router::new().route("/orders", post(order)).with_state(Arc::clone(&inner));
         tokio::spawn(async move { axum::serve(listener, router).await });
         Ok(Self { address, inner })
     }
@@ -106,11 +101,7 @@ impl Inner {
     }
 
     fn mood(&self) -> Mood {
-        let round = MOODS
-            .iter()
-            .map(|(_, lasts)| *lasts)
-            .sum::<Duration>()
-            .as_millis();
+        let round = MOODS.iter().map(|(_, lasts)| *lasts).sum::<Duration>().as_millis();
         let mut left = self.started.elapsed().as_millis() % round;
         for (mood, lasts) in MOODS {
             if left < lasts.as_millis() {
@@ -123,11 +114,7 @@ impl Inner {
 }
 
 async fn order(State(inner): State<Arc<Inner>>, headers: HeaderMap, body: String) -> Response {
-    let key = headers
-        .get("idempotency-key")
-        .and_then(|key| key.to_str().ok())
-        .unwrap_or_default()
-        .to_owned();
+    let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok()).unwrap_or_default().to_owned();
     match inner.answer(key, &body) {
         Some(answer) => answer,
         // Never answers; the client's time-out ends it.

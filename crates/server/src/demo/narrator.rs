@@ -22,10 +22,7 @@ pub(crate) async fn telling<F: Future>(order: u32, call: F) -> F::Output {
 /// What the demo is about to do.
 pub(crate) fn opening(downstream: &Downstream, policy: &Policy, orders: u32, rate: u32) {
     let settings = policy.settings();
-    println!(
-        "Placing {orders} orders, {rate} a second, at {}.",
-        downstream.url()
-    );
+    println!("Placing {orders} orders, {rate} a second, at {}.", downstream.url());
     println!(
         "It has good and bad moments: 503 with Retry-After, requests that are never answered, and answers"
     );
@@ -45,12 +42,7 @@ pub(crate) struct Narrator;
 
 impl Observer for Narrator {
     fn attempted(&self, attempted: Attempted<'_>) {
-        let Attempted {
-            attempt,
-            outcome,
-            took,
-            ..
-        } = attempted;
+        let Attempted { attempt, outcome, took, .. } = attempted;
         let what = match outcome {
             Outcome::Said(Disposition::Ok) if attempt == 1 => return,
             Outcome::Said(Disposition::Ok) => "answered".to_owned(),
@@ -64,19 +56,11 @@ impl Observer for Narrator {
             Outcome::Unclassified => "failed, and nobody knows the error".to_owned(),
             Outcome::TimedOut => "no answer, executed: unknown".to_owned(),
         };
-        line(
-            attempt,
-            &format!("{what} after {} ms", took.as_millis()),
-            Tone::of(outcome),
-        );
+        line(attempt, &format!("{what} after {} ms", took.as_millis()), Tone::of(outcome));
     }
 
     fn waiting(&self, waiting: Waiting<'_>) {
-        line(
-            waiting.attempt,
-            &format!("  again in {} ms", waiting.delay.as_millis()),
-            Tone::Quiet,
-        );
+        line(waiting.attempt, &format!("  again in {} ms", waiting.delay.as_millis()), Tone::Quiet);
     }
 
     fn ended(&self, ended: Ended<'_>) {
@@ -120,9 +104,6 @@ fn line(attempt: u32, what: &str, tone: Tone) {
     if plain {
         println!("order {order:>3}  attempt {attempt}  {what}");
     } else {
-        println!(
-            "order {order:>3}  attempt {attempt}  \x1b[{}m{what}\x1b[0m",
-            tone.colour()
-        );
+        println!("order {order:>3}  attempt {attempt}  \x1b[{}m{what}\x1b[0m", tone.colour());
     }
 }

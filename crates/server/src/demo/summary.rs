@@ -11,11 +11,7 @@ use super::downstream::Downstream;
 #[derive(Debug)]
 pub(crate) enum Ending {
     /// With an answer, good or bad.
-    Answered {
-        order: u32,
-        status: StatusCode,
-        report: Report,
-    },
+    Answered { order: u32, status: StatusCode, report: Report },
     /// Without one.
     Unanswered { order: u32, report: Report },
     /// Without a word on why; a defect of ours.
@@ -62,11 +58,7 @@ impl Summary {
     pub(crate) fn note(&mut self, ending: Ending) {
         let (order, report, done) = match ending {
             Ending::Lost { order } => return self.lost.push(order),
-            Ending::Answered {
-                order,
-                status,
-                report,
-            } => (order, report, status.is_success()),
+            Ending::Answered { order, status, report } => (order, report, status.is_success()),
             Ending::Unanswered { order, report } => (order, report, false),
         };
         self.attempts += report.attempts;
@@ -89,64 +81,41 @@ impl Summary {
         let counted = downstream.counted();
         let (done, given_up) = (self.done.len(), self.given_up.len());
         println!("\nSummary");
-        print!(
-            "  orders      {} = {done} done + {given_up} given up",
-            self.placed
-        );
+        print!("  orders      {} = {done} done + {given_up} given up", self.placed);
         match self.unfinished() {
             0 => println!(),
             unfinished => println!(" + {unfinished} unfinished"),
         }
-        println!(
-            "  attempts    {} = {} first + {} retries",
-            self.attempts,
-            done + given_up,
-            self.retries()
-        );
+        println!("  attempts    {} = {} first + {} retries", self.attempts, done + given_up, self.retries());
         println!(
             "  at first    {} done, {} more after a retry",
             done - self.after_retry as usize,
             self.after_retry
         );
-        let reasons: Vec<_> = self
-            .reasons
-            .iter()
-            .map(|(reason, times)| format!("{reason} {times}"))
-            .collect();
+        let reasons: Vec<_> =
+            self.reasons.iter().map(|(reason, times)| format!("{reason} {times}")).collect();
         println!("  ended as    {}", reasons.join(", "));
         if let Some(budget) = policy.budget() {
             println!("  budget      {} retries out of it", budget.spent());
         }
         println!("\nAt the service");
         println!("  requests    {}", counted.requests);
-        println!(
-            "  effects     {}, of which twice: {}",
-            counted.effects, counted.twice
-        );
-        println!(
-            "  recognised  {} requests whose order had taken effect before",
-            counted.recognised
-        );
-        let unsure = self
-            .given_up
-            .iter()
-            .filter(|(_, executed)| *executed == Executed::Unknown);
-        let happened = unsure
-            .clone()
-            .filter(|(order, _)| downstream.has_effect(&key(*order)))
-            .count();
-        println!(
-            "\nEvery order that is done took effect exactly once. Of {given_up} given up, {} ended with an unknown",
-            unsure.count()
-        );
-        println!(
-            "outcome, and {happened} of those had happened: that is why the report says unknown and not failed."
-        );
+        println!("  effects     {}, of which twice: {}", counted.effects, counted.twice);
+        println!("  recognised  {} requests whose order had taken effect before", counted.recognised);
+        println!("\nEvery order that is done took effect exactly once.");
+        let unsure: Vec<_> =
+            self.given_up.iter().filter(|(_, executed)| *executed == Executed::Unknown).collect();
+        if !unsure.is_empty() {
+            let happened = unsure.iter().filter(|(order, _)| downstream.has_effect(&key(*order))).count();
+            println!(
+                "Of those given up, {} have an unknown outcome; the service executed {happened} of them.",
+                unsure.len()
+            );
+        }
     }
 
     fn retries(&self) -> u32 {
-        self.attempts
-            .saturating_sub(u32::try_from(self.done.len() + self.given_up.len()).unwrap_or(u32::MAX))
+        self.attempts.saturating_sub(u32::try_from(self.done.len() + self.given_up.len()).unwrap_or(u32::MAX))
     }
 
     /// What is wrong with the figures, if anything is.
@@ -155,11 +124,7 @@ impl Summary {
         if counted.twice > 0 {
             return Some(format!("{} effects happened more than once", counted.twice));
         }
-        if let Some(order) = self
-            .done
-            .iter()
-            .find(|order| !downstream.has_effect(&key(**order)))
-        {
+        if let Some(order) = self.done.iter().find(|order| !downstream.has_effect(&key(**order))) {
             return Some(format!("order {order} is done and had no effect"));
         }
         if let Some(order) = self.lost.first() {

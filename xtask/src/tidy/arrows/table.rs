@@ -70,19 +70,10 @@ fn arrow(line: usize, text: &str) -> Option<Arrow> {
     let is_name = |word: &str| {
         !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || matches!(c, '>' | ','))
     };
-    let to: Vec<String> = to
-        .split([' ', ','])
-        .filter(|word| !word.is_empty())
-        .map(str::to_owned)
-        .collect();
+    let to: Vec<String> = to.split([' ', ',']).filter(|word| !word.is_empty()).map(str::to_owned).collect();
     // A dev arrow to nothing says nothing.
     let meant = is_name(from) && to.iter().all(|word| is_name(word)) && !(dev && to.is_empty());
-    meant.then(|| Arrow {
-        line,
-        from: from.to_owned(),
-        to,
-        dev,
-    })
+    meant.then(|| Arrow { line, from: from.to_owned(), to, dev })
 }
 
 #[cfg(test)]
@@ -95,10 +86,7 @@ mod tests {
         let cases: &[Case<'_>] = &[
             ("redrive-core ->", Some(("redrive-core", &[], false))),
             ("server -> redrive", Some(("server", &["redrive"], false))),
-            (
-                "server -> redrive, http core",
-                Some(("server", &["redrive", "http", "core"], false)),
-            ),
+            ("server -> redrive, http core", Some(("server", &["redrive", "http", "core"], false))),
             ("http -dev-> testkit", Some(("http", &["testkit"], true))),
             ("  core  ->  a  ", Some(("core", &["a"], false))),
             ("core", None),

@@ -45,11 +45,7 @@ pub(super) fn declared(text: &str) -> Vec<Declaration> {
                 match rest[name.len()..].trim_start().bytes().next() {
                     Some(b';') if !name.is_empty() => {
                         let within = braces.iter().flatten().cloned().collect();
-                        declared.push(Declaration {
-                            name,
-                            within,
-                            path: path.take(),
-                        });
+                        declared.push(Declaration { name, within, path: path.take() });
                     }
                     // Of an inline module, `#[path]` names the folder.
                     Some(b'{') => opens_module = Some(path.take().unwrap_or(name)),
@@ -68,15 +64,9 @@ fn word(code: &str) -> &str {
 
 /// The string of the attribute between two offsets, if that is `#[path = "…"]`.
 fn path_attribute(source: &Source<'_>, start: usize, end: usize) -> Option<String> {
-    let rest = source.code[start..end]
-        .strip_prefix("#[")?
-        .trim_start()
-        .strip_prefix("path")?;
+    let rest = source.code[start..end].strip_prefix("#[")?.trim_start().strip_prefix("path")?;
     rest.trim_start().strip_prefix('=')?;
-    let string = source
-        .strings
-        .iter()
-        .find(|string| (start..end).contains(&string.start))?;
+    let string = source.strings.iter().find(|string| (start..end).contains(&string.start))?;
     Some(source.text[string.clone()].to_owned())
 }
 
@@ -88,10 +78,7 @@ mod tests {
     fn declarations_are_read_with_what_stands_around_them() {
         type Case<'a> = (&'a str, &'a [(&'a str, &'a [&'a str], Option<&'a str>)]);
         let cases: &[Case<'_>] = &[
-            (
-                "mod a;\npub(crate) mod b ;",
-                &[("a", &[], None), ("b", &[], None)],
-            ),
+            ("mod a;\npub(crate) mod b ;", &[("a", &[], None), ("b", &[], None)]),
             ("#[cfg(test)]\nmod a;", &[("a", &[], None)]),
             (
                 "mod a { pub mod b { mod c; } mod d; } mod e;",

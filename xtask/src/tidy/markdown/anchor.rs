@@ -15,11 +15,7 @@ pub(in crate::tidy) fn anchors(page: &str) -> BTreeSet<String> {
             let slug = slug(heading);
             let count = seen.entry(slug.clone()).or_default();
             *count += 1;
-            if *count == 1 {
-                slug
-            } else {
-                format!("{slug}-{}", *count - 1)
-            }
+            if *count == 1 { slug } else { format!("{slug}-{}", *count - 1) }
         })
         .collect()
 }
@@ -34,17 +30,11 @@ fn heading(text: &str) -> Option<&str> {
 fn slug(heading: &str) -> String {
     let mut words = heading.to_owned();
     while let Some(middle) = words.find("](") {
-        let end = words[middle..]
-            .find(')')
-            .map_or(words.len(), |length| middle + length + 1);
+        let end = words[middle..].find(')').map_or(words.len(), |length| middle + length + 1);
         words.replace_range(middle..end, "");
     }
-    let kept = words
-        .chars()
-        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
-    kept.flat_map(char::to_lowercase)
-        .map(|c| if c == ' ' { '-' } else { c })
-        .collect()
+    let kept = words.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
 #[cfg(test)]

@@ -23,20 +23,11 @@ pub(in crate::tidy) fn links(page: &str) -> Vec<Link> {
     let mut links = Vec::new();
     for (line, text) in prose(page) {
         let text = without_code(text);
-        let definition = text
-            .trim_start()
-            .strip_prefix('[')
-            .filter(|rest| !rest.starts_with('^'));
-        let defined = definition
-            .and_then(|rest| rest.split_once("]:"))
-            .map(|(_, target)| target.trim_start());
-        let inline = text
-            .match_indices("](")
-            .map(|(at, mark)| &text[at + mark.len()..]);
-        links.extend(defined.into_iter().chain(inline).map(|rest| Link {
-            line,
-            target: destination(rest),
-        }));
+        let definition = text.trim_start().strip_prefix('[').filter(|rest| !rest.starts_with('^'));
+        let defined =
+            definition.and_then(|rest| rest.split_once("]:")).map(|(_, target)| target.trim_start());
+        let inline = text.match_indices("](").map(|(at, mark)| &text[at + mark.len()..]);
+        links.extend(defined.into_iter().chain(inline).map(|rest| Link { line, target: destination(rest) }));
     }
     links
 }
@@ -103,23 +94,14 @@ mod tests {
     #[test]
     fn links_resolve_from_their_page() {
         let place = |path: &str, anchor: Option<&str>| {
-            Some(Place {
-                path: Some(path.to_owned()),
-                anchor: anchor.map(str::to_owned),
-            })
+            Some(Place { path: Some(path.to_owned()), anchor: anchor.map(str::to_owned) })
         };
         let cases = [
             ("names.md", place("docs/names.md", None)),
             ("../README.md#use", place("README.md", Some("use"))),
             ("#below", place("docs/page.md", Some("below"))),
             ("/clippy.toml", place("clippy.toml", None)),
-            (
-                "../../out.md",
-                Some(Place {
-                    path: None,
-                    anchor: None,
-                }),
-            ),
+            ("../../out.md", Some(Place { path: None, anchor: None })),
             ("https://example.com/a#b", None),
             ("mailto:someone@example.com", None),
         ];
