@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode};
@@ -88,13 +89,45 @@ async fn any_service_can_be_retried_by_its_errors() {
     assert_eq!(service.oneshot(16).await.unwrap(), 17);
 }
 
+/// A service that is ready only every other time it is asked, and whose callers must have waited for that.
+#[derive(Debug, Default)]
+struct Hesitant {
+    asked: u32,
+    ready: bool,
+}
+
+impl Clone for Hesitant {
+    /// A clone is not ready because its original was.
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl Service<()> for Hesitant {
+    type Response = ();
+    type Error = &'static str;
+    type Future = std::future::Ready<Result<(), &'static str>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.asked += 1;
+        self.ready = self.asked > 1;
+        if self.ready {
+            return Poll::Ready(Ok(()));
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn call(&mut self, (): ()) -> Self::Future {
+        assert!(std::mem::take(&mut self.ready), "called before it was ready");
+        std::future::ready(Err("down"))
+    }
+}
+
 #[tokio::test]
-async fn later_attempts_wait_until_the_service_is_ready() {
-    let inner = service_fn(|(): ()| async { Err::<(), _>("down") });
-    let limited = tower::ServiceBuilder::new()
-        .layer(RetryLayer::new(policy(), classify::all))
-        .service(tower::util::BoxCloneService::new(inner));
-    let stopped = limited.oneshot(()).await.unwrap_err();
+async fn every_attempt_waits_until_the_service_is_ready() {
+    let service = RetryLayer::new(policy(), classify::all).layer(Hesitant::default());
+    let stopped = service.oneshot(()).await.unwrap_err();
     assert_eq!(stopped.report.attempts, 3);
 }
 
