@@ -29,7 +29,9 @@ async fn server(downstream: Arc<AtomicU32>, policy: Policy) -> String {
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
-    tokio::spawn(axum::serve(listener, Router::new().route("/", get(handler)).layer(IncomingLayer)).into_future());
+    tokio::spawn(
+        axum::serve(listener, Router::new().route("/", get(handler)).layer(IncomingLayer)).into_future(),
+    );
     url
 }
 

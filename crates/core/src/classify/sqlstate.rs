@@ -15,7 +15,8 @@ use crate::disposition::Fault;
 /// | any other | not known |
 #[must_use]
 pub fn sqlstate(code: &str) -> Option<Fault> {
-    let class = code.get(..2)?;
+    // Five characters, or it is no SQLSTATE: SQLite's 5386 is not of class 53.
+    let class = code.get(..2).filter(|_| code.len() == 5)?;
     match (code, class) {
         ("40001" | "40P01" | "55P03" | "57014", _) => Some(Fault::transient().not_executed()),
         ("08001" | "08004" | "57P03", _) => Some(Fault::transient().not_executed()),
@@ -47,6 +48,7 @@ mod tests {
             ("23505", Some(Fault::permanent().not_executed())),
             ("42P01", Some(Fault::permanent().not_executed())),
             ("XX000", None),
+            ("5386", None),
             ("", None),
             ("é", None),
         ] {

@@ -392,10 +392,7 @@ mod tests {
     #[test]
     fn the_producers_own_full_queue_is_an_overload_and_nothing_was_sent() {
         let producer = producer(&[("queue.buffering.max.messages", "1")]).unwrap();
-        producer
-            .send(record(b"fits"))
-            .map_err(|(error, _)| error)
-            .unwrap();
+        producer.send(record(b"fits")).map_err(|(error, _)| error).unwrap();
         let (error, _) = producer.send(record(b"does not")).unwrap_err();
         assert_eq!(error, KafkaError::MessageProduction(Code::QueueFull));
         assert_eq!(kafka(&error), Some(Fault::overload()));

@@ -97,9 +97,7 @@ mod tests {
     }
 
     fn rows(connection: &Connection) -> u32 {
-        connection
-            .query_row("select count(*) from t", [], |row| row.get(0))
-            .unwrap()
+        connection.query_row("select count(*) from t", [], |row| row.get(0)).unwrap()
     }
 
     fn code(error: &Error) -> i32 {
@@ -145,9 +143,7 @@ mod tests {
             assert_eq!(code(&error), ffi::SQLITE_BUSY_SNAPSHOT);
             assert_eq!(sqlite(&error), AGAIN);
         }
-        stale
-            .execute_batch("rollback; begin; insert into t values (2); commit")
-            .unwrap();
+        stale.execute_batch("rollback; begin; insert into t values (2); commit").unwrap();
         assert_eq!(rows(&other), 2);
     }
 
@@ -157,9 +153,7 @@ mod tests {
         let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_SHARED_CACHE;
         let writer = Connection::open_with_flags(name, flags).unwrap();
         let reader = Connection::open_with_flags(name, flags).unwrap();
-        writer
-            .execute_batch("create table t (n); begin; insert into t values (1)")
-            .unwrap();
+        writer.execute_batch("create table t (n); begin; insert into t values (1)").unwrap();
         let error = reader.query_row("select n from t", [], |_| Ok(())).unwrap_err();
         assert_eq!(code(&error), ffi::SQLITE_LOCKED_SHAREDCACHE);
         assert_eq!(sqlite(&error), AGAIN);
@@ -188,10 +182,7 @@ mod tests {
             ("insert into t values (1, 0)", ffi::SQLITE_CONSTRAINT),
             ("insert into t values ('one', 0)", ffi::SQLITE_MISMATCH),
             ("insert into t values (2, zeroblob(1000000))", ffi::SQLITE_FULL),
-            (
-                "insert into t values (2, zeroblob(2000000000))",
-                ffi::SQLITE_TOOBIG,
-            ),
+            ("insert into t values (2, zeroblob(2000000000))", ffi::SQLITE_TOOBIG),
             ("insert into nowhere values (1)", ffi::SQLITE_ERROR),
             ("insert in to t", ffi::SQLITE_ERROR),
         ] {
@@ -215,39 +206,17 @@ mod tests {
     fn what_rusqlite_refuses_has_run_or_not() {
         let connection = Connection::open_in_memory().unwrap();
         connection.execute_batch("create table t (n)").unwrap();
-        let one = |sql: &str| {
-            connection
-                .query_row(sql, [], |row| row.get::<_, u8>(0))
-                .unwrap_err()
-        };
+        let one = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, u8>(0)).unwrap_err();
         let ran = Some(Fault::permanent());
         for (error, want) in [
-            (
-                connection.execute("insert into t values (?1)", []).unwrap_err(),
-                REFUSED,
-            ),
-            (
-                connection
-                    .execute("insert into t values (1); delete from t", [])
-                    .unwrap_err(),
-                REFUSED,
-            ),
-            (
-                connection
-                    .execute("insert into t values (:n)", &[(":m", &1)])
-                    .unwrap_err(),
-                REFUSED,
-            ),
+            (connection.execute("insert into t values (?1)", []).unwrap_err(), REFUSED),
+            (connection.execute("insert into t values (1); delete from t", []).unwrap_err(), REFUSED),
+            (connection.execute("insert into t values (:n)", &[(":m", &1)]).unwrap_err(), REFUSED),
             (Connection::open("a\0b").unwrap_err(), REFUSED),
             (one("select n from t"), ran),
             (one("insert into t values (1000) returning n"), ran),
             (one("insert into t values ('many') returning n"), ran),
-            (
-                connection
-                    .execute("insert into t values (1) returning n", [])
-                    .unwrap_err(),
-                ran,
-            ),
+            (connection.execute("insert into t values (1) returning n", []).unwrap_err(), ran),
             (Error::UnwindingPanic, None),
         ] {
             assert_eq!(sqlite(&error), want, "{error:?}");

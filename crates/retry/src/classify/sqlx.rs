@@ -129,19 +129,12 @@ mod tests {
         }
 
         fn kind(&self) -> ErrorKind {
-            if self.constraint {
-                ErrorKind::CheckViolation
-            } else {
-                ErrorKind::Other
-            }
+            if self.constraint { ErrorKind::CheckViolation } else { ErrorKind::Other }
         }
     }
 
     fn said(code: &'static str) -> Error {
-        Error::from(Said {
-            code: Some(code),
-            constraint: false,
-        })
+        Error::from(Said { code: Some(code), constraint: false })
     }
 
     const AGAIN: Option<Fault> = Some(Fault::transient().not_executed());
@@ -184,20 +177,8 @@ mod tests {
     #[test]
     fn a_constraint_is_known_by_its_kind_where_the_code_says_nothing() {
         for code in [None, Some("HY000")] {
-            assert_eq!(
-                sqlx(&Error::from(Said {
-                    code,
-                    constraint: true
-                })),
-                REFUSED
-            );
-            assert_eq!(
-                sqlx(&Error::from(Said {
-                    code,
-                    constraint: false
-                })),
-                None
-            );
+            assert_eq!(sqlx(&Error::from(Said { code, constraint: true })), REFUSED);
+            assert_eq!(sqlx(&Error::from(Said { code, constraint: false })), None);
         }
     }
 
@@ -219,13 +200,7 @@ mod tests {
             (Error::RowNotFound, RAN),
             (Error::ColumnIndexOutOfBounds { index: 1, len: 1 }, RAN),
             (Error::ColumnNotFound(text()), RAN),
-            (
-                Error::ColumnDecode {
-                    index: text(),
-                    source: "no".into(),
-                },
-                RAN,
-            ),
+            (Error::ColumnDecode { index: text(), source: "no".into() }, RAN),
             (Error::Decode("no".into()), RAN),
             (Error::Protocol(text()), RAN),
             (Error::TypeNotFound { type_name: text() }, RAN),

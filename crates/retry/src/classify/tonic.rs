@@ -163,10 +163,7 @@ mod tests {
             (Code::NotFound, permanent),
             (Code::AlreadyExists, permanent),
             (Code::PermissionDenied, permanent),
-            (
-                Code::ResourceExhausted,
-                Some(Fault::overload().executed(Executed::Unknown)),
-            ),
+            (Code::ResourceExhausted, Some(Fault::overload().executed(Executed::Unknown))),
             (Code::FailedPrecondition, permanent),
             (Code::Aborted, Some(Fault::transient().not_executed())),
             (Code::OutOfRange, permanent),
@@ -206,9 +203,7 @@ mod tests {
     fn pushed_back(code: Code, values: &[&str]) -> Option<Fault> {
         let mut status = Status::new(code, "later");
         for value in values {
-            status
-                .metadata_mut()
-                .append(header::GRPC_PUSHBACK, value.parse().unwrap());
+            status.metadata_mut().append(header::GRPC_PUSHBACK, value.parse().unwrap());
         }
         grpc(&status)
     }
@@ -218,22 +213,11 @@ mod tests {
         for (code, want) in [
             (Code::Unavailable, Fault::transient()),
             (Code::Aborted, Fault::transient().not_executed()),
-            (
-                Code::ResourceExhausted,
-                Fault::overload().executed(Executed::Unknown),
-            ),
+            (Code::ResourceExhausted, Fault::overload().executed(Executed::Unknown)),
         ] {
             let wait = Duration::from_millis(250);
-            assert_eq!(
-                pushed_back(code, &["250"]),
-                Some(want.not_before(wait)),
-                "{code:?}"
-            );
-            assert_eq!(
-                pushed_back(code, &["0"]),
-                Some(want.not_before(Duration::ZERO)),
-                "{code:?}"
-            );
+            assert_eq!(pushed_back(code, &["250"]), Some(want.not_before(wait)), "{code:?}");
+            assert_eq!(pushed_back(code, &["0"]), Some(want.not_before(Duration::ZERO)), "{code:?}");
         }
         assert_eq!(pushed_back(Code::NotFound, &["250"]), Some(Fault::permanent()));
         assert_eq!(pushed_back(Code::Unknown, &["250"]), None);
@@ -241,24 +225,9 @@ mod tests {
 
     #[test]
     fn push_back_that_names_no_wait_forbids_the_retry() {
-        for values in [
-            &["-1"] as &[_],
-            &["soon"],
-            &[""],
-            &["1.5"],
-            &["2147483648"],
-            &["10", "20"],
-        ] {
-            assert_eq!(
-                pushed_back(Code::Unavailable, values),
-                Some(Fault::permanent()),
-                "{values:?}"
-            );
-            assert_eq!(
-                pushed_back(Code::Unknown, values),
-                Some(Fault::permanent()),
-                "{values:?}"
-            );
+        for values in [&["-1"] as &[_], &["soon"], &[""], &["1.5"], &["2147483648"], &["10", "20"]] {
+            assert_eq!(pushed_back(Code::Unavailable, values), Some(Fault::permanent()), "{values:?}");
+            assert_eq!(pushed_back(Code::Unknown, values), Some(Fault::permanent()), "{values:?}");
             let rolled_back = Some(Fault::permanent().not_executed());
             assert_eq!(pushed_back(Code::Aborted, values), rolled_back, "{values:?}");
         }

@@ -57,17 +57,9 @@ impl Metrics {
     /// Tells the recorder what the metrics are and in which unit. Once, after the exporter was installed; exporters
     /// show it as help.
     pub fn describe() {
-        describe_counter!(
-            metric::ATTEMPTS,
-            Unit::Count,
-            "Attempts that ended, by what they said."
-        );
+        describe_counter!(metric::ATTEMPTS, Unit::Count, "Attempts that ended, by what they said.");
         describe_histogram!(metric::ATTEMPT_SECONDS, Unit::Seconds, "How long attempts took.");
-        describe_counter!(
-            metric::RETRIES,
-            Unit::Count,
-            "Retries, by class of the fault before them."
-        );
+        describe_counter!(metric::RETRIES, Unit::Count, "Retries, by class of the fault before them.");
         describe_histogram!(
             metric::RETRY_DELAY_SECONDS,
             Unit::Seconds,
@@ -79,20 +71,9 @@ impl Metrics {
             Unit::Count,
             "Calls that succeeded, but not at first."
         );
-        describe_gauge!(
-            metric::BUDGET_TOKENS,
-            Unit::Count,
-            "Retries that the budget would allow now."
-        );
-        describe_counter!(
-            metric::BUDGET_SPENT,
-            Unit::Count,
-            "Retries made out of the budget."
-        );
-        describe_gauge!(
-            metric::BREAKER_STATE,
-            "Where the breaker is: 0 closed, 1 half open, 2 open."
-        );
+        describe_gauge!(metric::BUDGET_TOKENS, Unit::Count, "Retries that the budget would allow now.");
+        describe_counter!(metric::BUDGET_SPENT, Unit::Count, "Retries made out of the budget.");
+        describe_gauge!(metric::BREAKER_STATE, "Where the breaker is: 0 closed, 1 half open, 2 open.");
     }
 }
 
@@ -122,10 +103,7 @@ impl Observer for Metrics {
             counter!(metric::BUDGET_SPENT, label::TARGET => target()).absolute(budget.spent());
         }
         if let Some(tokens) = ended.budget_tokens() {
-            #[allow(
-                clippy::cast_precision_loss,
-                reason = "a gauge is a double; exact up to 2⁵³ tokens"
-            )]
+            #[allow(clippy::cast_precision_loss, reason = "a gauge is a double; exact up to 2⁵³ tokens")]
             gauge!(metric::BUDGET_TOKENS, label::TARGET => target()).set(tokens as f64);
         }
         if let Some(state) = ended.breaker() {
@@ -150,11 +128,7 @@ mod tests {
     fn policy() -> PolicyBuilder {
         Policy::builder()
             .name("payments")
-            .backoff(Backoff::exponential(
-                Duration::from_millis(250),
-                2.0,
-                Duration::from_secs(10),
-            ))
+            .backoff(Backoff::exponential(Duration::from_millis(250), 2.0, Duration::from_secs(10)))
             .jitter(Jitter::None)
             .observer(Metrics)
     }
@@ -162,11 +136,8 @@ mod tests {
     /// What is measured, by name and labels, of calls whose attempts say this. Each takes `took`.
     fn measured(policy: &Policy, took: Duration, calls: &[&[Disposition]]) -> BTreeMap<String, DebugValue> {
         let recorder = DebuggingRecorder::new();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         metrics::with_local_recorder(&recorder, || {
             for says in calls {
                 let mut says = says.iter().copied();
@@ -174,11 +145,7 @@ mod tests {
                     let said = says.next().expect("no more attempts than dispositions");
                     async move {
                         tokio::time::sleep(took).await;
-                        if said == Disposition::Ok {
-                            Ok(())
-                        } else {
-                            Err(said)
-                        }
+                        if said == Disposition::Ok { Ok(()) } else { Err(said) }
                     }
                 };
                 let _ =
@@ -186,26 +153,15 @@ mod tests {
             }
         });
         let named = |(key, _, _, value): (metrics_util::CompositeKey, _, _, _)| {
-            let labels: Vec<_> = key
-                .key()
-                .labels()
-                .map(|label| format!("{}={}", label.key(), label.value()))
-                .collect();
+            let labels: Vec<_> =
+                key.key().labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
             (format!("{}{{{}}}", key.key().name(), labels.join(",")), value)
         };
-        recorder
-            .snapshotter()
-            .snapshot()
-            .into_vec()
-            .into_iter()
-            .map(named)
-            .collect()
+        recorder.snapshotter().snapshot().into_vec().into_iter().map(named).collect()
     }
 
     fn all<const N: usize>(of: [(&str, DebugValue); N]) -> BTreeMap<String, DebugValue> {
-        of.into_iter()
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect()
+        of.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
     fn count(count: u64) -> DebugValue {
@@ -226,11 +182,8 @@ mod tests {
 
     #[test]
     fn every_metric_has_the_value_of_what_happened() {
-        let policy = policy()
-            .budget(Budget::share_of(1.0).unwrap())
-            .breaker(Breaker::default())
-            .build()
-            .unwrap();
+        let policy =
+            policy().budget(Budget::share_of(1.0).unwrap()).breaker(Breaker::default()).build().unwrap();
         let calls = [
             &[Disposition::Ok] as &[_],
             &[transient(), Fault::overload().into(), Disposition::Ok],
@@ -240,30 +193,15 @@ mod tests {
             measured(&policy, Duration::from_millis(500), &calls),
             all([
                 ("redrive_attempts_total{target=payments,disposition=ok}", count(2)),
-                (
-                    "redrive_attempts_total{target=payments,disposition=retry}",
-                    count(2)
-                ),
-                (
-                    "redrive_attempts_total{target=payments,disposition=permanent}",
-                    count(1)
-                ),
+                ("redrive_attempts_total{target=payments,disposition=retry}", count(2)),
+                ("redrive_attempts_total{target=payments,disposition=permanent}", count(1)),
                 ("redrive_attempt_seconds{target=payments}", seconds(&[0.5; 5])),
                 ("redrive_retries_total{target=payments,class=transient}", count(1)),
                 ("redrive_retries_total{target=payments,class=overload}", count(1)),
-                (
-                    "redrive_retry_delay_seconds{target=payments}",
-                    seconds(&[0.25, 0.5])
-                ),
+                ("redrive_retry_delay_seconds{target=payments}", seconds(&[0.25, 0.5])),
                 ("redrive_success_after_retry_total{target=payments}", count(1)),
-                (
-                    "redrive_stopped_total{target=payments,reason=succeeded}",
-                    count(2)
-                ),
-                (
-                    "redrive_stopped_total{target=payments,reason=permanent}",
-                    count(1)
-                ),
+                ("redrive_stopped_total{target=payments,reason=succeeded}", count(2)),
+                ("redrive_stopped_total{target=payments,reason=permanent}", count(1)),
                 ("redrive_budget_tokens{target=payments}", level(1.0)),
                 ("redrive_budget_spent_total{target=payments}", count(2)),
                 ("redrive_breaker_state{target=payments}", level(0.0)),
@@ -273,18 +211,11 @@ mod tests {
 
     #[test]
     fn a_breaker_that_opened_is_seen_open() {
-        let settings = BreakerSettings {
-            window: 2,
-            least_calls: 2,
-            ..BreakerSettings::default()
-        };
+        let settings = BreakerSettings { window: 2, least_calls: 2, ..BreakerSettings::default() };
         let policy = policy().breaker(Breaker::new(settings).unwrap()).build().unwrap();
         let metrics = measured(&policy, Duration::ZERO, &[&[transient(); 2]]);
         assert_eq!(metrics["redrive_breaker_state{target=payments}"], level(2.0));
-        assert_eq!(
-            metrics["redrive_stopped_total{target=payments,reason=breaker_open}"],
-            count(1)
-        );
+        assert_eq!(metrics["redrive_stopped_total{target=payments,reason=breaker_open}"], count(1));
     }
 
     #[test]
@@ -305,21 +236,12 @@ mod tests {
     fn every_metric_is_described() {
         let recorder = DebuggingRecorder::new();
         let policy = policy().breaker(Breaker::default()).build().unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         metrics::with_local_recorder(&recorder, || {
             Metrics::describe();
             let mut failed = false;
-            let call = || {
-                ready(if std::mem::replace(&mut failed, true) {
-                    Ok(())
-                } else {
-                    Err(())
-                })
-            };
+            let call = || ready(if std::mem::replace(&mut failed, true) { Ok(()) } else { Err(()) });
             runtime
                 .block_on(async { call.retry(&policy).classify(|_: &()| Fault::transient()).await })
                 .unwrap();

@@ -62,13 +62,7 @@ impl Observer for Tracing {
 
     fn ended(&self, ended: Ended<'_>) {
         let policy = ended.policy.name();
-        let Report {
-            reason,
-            attempts: attempt,
-            waited,
-            executed,
-            ..
-        } = *ended.report;
+        let Report { reason, attempts: attempt, waited, executed, .. } = *ended.report;
         // The level of an event is fixed where it is written, hence three of the same.
         macro_rules! gave_up {
             ($at_level:ident) => {
@@ -133,11 +127,7 @@ mod tests {
         }
 
         fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-            assert_eq!(
-                field.name(),
-                "message",
-                "numbers and words only, no Debug output of anything"
-            );
+            assert_eq!(field.name(), "message", "numbers and words only, no Debug output of anything");
             self.message = format!("{value:?}");
         }
     }
@@ -163,10 +153,7 @@ mod tests {
             level: level.to_owned(),
             target: "redrive".to_owned(),
             message: message.to_owned(),
-            fields: fields
-                .iter()
-                .map(|(name, value)| (*name, (*value).to_owned()))
-                .collect(),
+            fields: fields.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
         }
     }
 
@@ -174,11 +161,7 @@ mod tests {
     fn log(says: &[Disposition]) -> Vec<Line> {
         let policy = Policy::builder()
             .name("payments")
-            .backoff(Backoff::exponential(
-                Duration::from_millis(20),
-                2.0,
-                Duration::from_secs(1),
-            ))
+            .backoff(Backoff::exponential(Duration::from_millis(20), 2.0, Duration::from_secs(1)))
             .jitter(Jitter::None)
             .observer(Tracing)
             .build()
@@ -198,11 +181,8 @@ mod tests {
     fn captured(work: impl Future<Output = ()>) -> Vec<Line> {
         let capture = Capture::default();
         let subscriber = tracing_subscriber::registry().with(capture.clone());
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         tracing::subscriber::with_default(subscriber, || runtime.block_on(work));
         let mut lines = capture.0.lock().unwrap().split_off(0);
         lines.retain(|line| line.target == "redrive");
@@ -263,37 +243,14 @@ mod tests {
         let unknown = Fault::transient().into();
         for (says, level, attempt, reason, executed) in [
             (&[transient(); 3] as &[_], "WARN", "3", "attempts_spent", "no"),
-            (
-                &[transient(), unknown, transient()],
-                "WARN",
-                "3",
-                "attempts_spent",
-                "unknown",
-            ),
-            (
-                &[transient(), Fault::permanent().into()],
-                "WARN",
-                "2",
-                "permanent",
-                "unknown",
-            ),
-            (
-                &[Fault::permanent().not_executed().into()],
-                "DEBUG",
-                "1",
-                "permanent",
-                "no",
-            ),
+            (&[transient(), unknown, transient()], "WARN", "3", "attempts_spent", "unknown"),
+            (&[transient(), Fault::permanent().into()], "WARN", "2", "permanent", "unknown"),
+            (&[Fault::permanent().not_executed().into()], "DEBUG", "1", "permanent", "no"),
         ] {
             let want = line(
                 level,
                 "gave up",
-                &[
-                    ("policy", "payments"),
-                    ("attempt", attempt),
-                    ("reason", reason),
-                    ("executed", executed),
-                ],
+                &[("policy", "payments"), ("attempt", attempt), ("reason", reason), ("executed", executed)],
             );
             assert_eq!(log(says).last(), Some(&want));
         }
@@ -307,10 +264,7 @@ mod tests {
             let _ = call.retry(&policy).classify(unknown).await;
         });
         let last = lines.last().unwrap();
-        assert_eq!(
-            (last.level.as_str(), last.fields["reason"].as_str()),
-            ("WARN", "unclassified")
-        );
+        assert_eq!((last.level.as_str(), last.fields["reason"].as_str()), ("WARN", "unclassified"));
     }
 
     #[test]
@@ -318,17 +272,10 @@ mod tests {
         let policy = Policy::builder().observer(Tracing).build().unwrap();
         let lines = captured(async {
             let call = || ready(Err::<(), _>(()));
-            let _ = call
-                .retry(&policy)
-                .classify(|_: &()| Fault::transient())
-                .cancel_on(ready(()))
-                .await;
+            let _ = call.retry(&policy).classify(|_: &()| Fault::transient()).cancel_on(ready(())).await;
         });
         let last = lines.last().unwrap();
-        assert_eq!(
-            (last.level.as_str(), last.fields["reason"].as_str()),
-            ("INFO", "cancelled")
-        );
+        assert_eq!((last.level.as_str(), last.fields["reason"].as_str()), ("INFO", "cancelled"));
         let discarded = line("DEBUG", "discarded", &[("policy", "payments"), ("attempt", "1")]);
         assert_eq!(log(&[Disposition::Discard]).last(), Some(&discarded));
     }
