@@ -139,13 +139,8 @@ impl Run {
     /// Asks to start the next attempt.
     pub fn admit(&mut self, policy: &Policy, clock: &impl Clock, dice: &mut impl Dice) -> Admission {
         let settings = policy.settings();
-        if self.history.attempts == 0 && self.history.started.is_none() {
-            if settings.time.is_some() {
-                self.history.started = Some(clock.now());
-            }
-            if let Some(budget) = policy.budget() {
-                budget.deposit(clock);
-            }
+        if settings.time.is_some() && self.history.started.is_none() {
+            self.history.started = Some(clock.now());
         }
         let limited = self.history.deadline.is_some() || self.history.started.is_some();
         if limited && let Some(reason) = policy.too_late(&self.history, clock.now()) {
@@ -170,6 +165,13 @@ impl Run {
             }
         }
         self.history.attempts += 1;
+        // Here and not at the first question: what waits for the rate asks twice, and what the breaker turns away
+        // is no attempt.
+        if self.history.attempts == 1
+            && let Some(budget) = policy.budget()
+        {
+            budget.deposit(clock);
+        }
         if let Some(limit) = policy.limit() {
             self.permit = limit.acquire();
             if self.permit.is_none() {
@@ -264,7 +266,11 @@ impl Run {
     fn release(&mut self, policy: &Policy, outcome: Outcome, clock: &impl Clock) {
         let unwell = matches!(outcome, Outcome::TimedOut | Outcome::Said(Disposition::Retry(_)));
         if let Some(pass) = self.pass.take() {
-            if unwell { pass.failed(clock.now()) } else { pass.succeeded() }
+            if unwell {
+                pass.failed(clock.now());
+            } else {
+                pass.succeeded();
+            }
         } else if let Some(breaker) = policy.breaker()
             && self.through_closed
         {
