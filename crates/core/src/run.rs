@@ -227,10 +227,10 @@ impl Run {
         if !policy.observers().is_empty() {
             self.tell(policy, outcome, clock.now());
         }
+        self.timed_out = outcome == Outcome::TimedOut;
         if let Outcome::Said(Disposition::Ok) = outcome {
             return Verdict::Done;
         }
-        self.timed_out = outcome == Outcome::TimedOut;
         self.executed = match (self.executed, executed(outcome)) {
             (Executed::No, Executed::No) => Executed::No,
             _ => Executed::Unknown,
