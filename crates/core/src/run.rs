@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::breaker::Pass;
 use crate::dice::{Dice, Seeded};
-use crate::disposition::{Again, Class, Disposition, Executed};
+use crate::disposition::{Again, Class, Disposition, Executed, Fault};
 use crate::limit::{Load, Permit};
 use crate::moment::{Clock, Moment};
 use crate::observe::{Attempted, Ended, Outcome, Waiting};
@@ -175,7 +175,7 @@ impl Run {
         if let Some(limit) = policy.limit() {
             self.permit = limit.acquire();
             if self.permit.is_none() {
-                return self.refused(policy, clock.now(), dice);
+                return self.refused(policy, clock, dice);
             }
         }
         if !policy.observers().is_empty() {
@@ -185,11 +185,12 @@ impl Run {
     }
 
     /// The limit is full: an attempt that was refused on the spot, and may be made later.
-    fn refused(&mut self, policy: &Policy, now: Moment, dice: &mut impl Dice) -> Admission {
+    fn refused(&mut self, policy: &Policy, clock: &impl Clock, dice: &mut impl Dice) -> Admission {
+        // The other side was not asked, so the breaker hears nothing.
         self.pass = None;
-        let full = Again { class: Class::Overload, not_before: None, executed: Executed::No };
-        match self.decide(policy, Outcome::Said(Disposition::Retry(full)), now, dice) {
-            Verdict::RetryAt(at) => self.wait(at, now),
+        self.through_closed = false;
+        match self.settle(policy, Fault::overload(), None, clock, dice) {
+            Verdict::RetryAt(at) => Admission::Wait(at),
             Verdict::Dead(reason) => Admission::Stop(reason),
             Verdict::Done | Verdict::Drop => Admission::Stop(StopReason::AttemptsSpent),
         }
@@ -341,8 +342,8 @@ impl From<Disposition> for Outcome {
     }
 }
 
-impl From<crate::disposition::Fault> for Outcome {
-    fn from(fault: crate::disposition::Fault) -> Self {
+impl From<Fault> for Outcome {
+    fn from(fault: Fault) -> Self {
         Self::Said(fault.into())
     }
 }
