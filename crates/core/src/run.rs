@@ -78,6 +78,8 @@ pub struct History {
 pub struct Run {
     history: History,
     waited: Duration,
+    /// When the last wait ends.
+    until: Option<Moment>,
     executed: Executed,
     timed_out: bool,
     /// Dice of its own, where the policy is seeded.
@@ -103,6 +105,7 @@ impl Run {
                 previous: Duration::ZERO,
             },
             waited: Duration::ZERO,
+            until: None,
             executed: Executed::No,
             timed_out: false,
             seeded: policy.seeded(),
@@ -151,7 +154,10 @@ impl Run {
             if let Err(free) = rate.take(now) {
                 return match policy.too_late(&self.history, free) {
                     Some(reason) => Admission::Stop(reason),
-                    None => self.wait(free, now),
+                    None => {
+                        self.wait(free, now);
+                        Admission::Wait(free)
+                    }
                 };
             }
         }
@@ -196,9 +202,12 @@ impl Run {
         }
     }
 
-    fn wait(&mut self, until: Moment, now: Moment) -> Admission {
-        self.waited += until.since(now);
-        Admission::Wait(until)
+    /// Notes a wait, and says how long it is.
+    fn wait(&mut self, until: Moment, now: Moment) -> Duration {
+        let delay = until.since(now);
+        self.waited += delay;
+        self.until = Some(until);
+        delay
     }
 
     fn attempt_deadline(&self, policy: &Policy, clock: &impl Clock) -> Option<Moment> {
@@ -244,8 +253,7 @@ impl Run {
         let now = clock.now();
         let verdict = self.decide(policy, outcome, now, dice);
         if let Verdict::RetryAt(at) = verdict {
-            let delay = at.since(now);
-            self.waited += delay;
+            let delay = self.wait(at, now);
             self.history.previous = delay;
             let class = class(outcome);
             let attempt = self.history.attempts;
@@ -297,6 +305,12 @@ impl Run {
 
     /// Ends the run: tells the observers, and says what happened.
     pub fn end(&mut self, policy: &Policy, reason: StopReason, clock: &impl Clock) -> Report {
+        // The rest of a wait that was cut short was not waited.
+        if reason == StopReason::Cancelled
+            && let Some(until) = self.until.take()
+        {
+            self.waited = self.waited.saturating_sub(until.since(clock.now()));
+        }
         let report = self.report(reason);
         if !policy.observers().is_empty() {
             let now = clock.now();
