@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use crate::breaker::Pass;
+use crate::breaker::{Breaker, Pass};
 use crate::dice::{Dice, Seeded};
 use crate::disposition::{Again, Class, Disposition, Executed, Fault};
 use crate::limit::{Load, Permit};
@@ -151,6 +151,10 @@ impl Run {
         }
         if let Some(rate) = policy.rate() {
             let now = clock.now();
+            // No use waiting for the rate, or spending it, only to be turned away.
+            if policy.breaker().and_then(Breaker::open_until).is_some_and(|until| until > now) {
+                return Admission::Stop(StopReason::BreakerOpen);
+            }
             if let Err(free) = rate.take(now) {
                 return match policy.too_late(&self.history, free) {
                     Some(reason) => Admission::Stop(reason),
