@@ -27,8 +27,9 @@
 //! # What it costs
 //!
 //! One uncontended atomic addition on a first-try success. The sum is exact: over any history, retries granted are
-//! never more than `share · first attempts` plus what the floor allows. A withdrawal that runs at the same instant as
-//! another's counting may be refused although a token is about to be there; it errs on the side of not retrying.
+//! never more than `share · first attempts` plus what the floor allows. It errs on the side of not retrying: a withdrawal
+//! that runs at the same instant as another's counting may be refused although a token is about to be there, and what
+//! is being counted at the very instant at which the ring turns may be forgotten with what fell off.
 
 use std::time::Duration;
 
@@ -225,7 +226,8 @@ impl Budget {
         let each = worth / (passed + 1);
         let earlier = passed.min(SLOTS as u64 - 1);
         let present = if passed == earlier { worth - each * earlier } else { each };
-        // The ring before the balance: a turn in between then sees the deposit and does not forget it.
+        // The ring before the balance: a turn in between then sees the deposit. The other way round it would be
+        // forgotten each time.
         for back in 1..=earlier {
             inner.received[index(slot - back)].fetch_add(each, Ordering::AcqRel);
         }
