@@ -1,18 +1,33 @@
 //! Durations in configuration: `"250ms"`, `"10s"`, `"1h 30m"`.
 
 pub(crate) mod duration {
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-    use std::time::Duration;
+    use serde::de::{Error, Visitor};
+    use serde::{Deserializer, Serializer};
+    use std::{fmt, time::Duration};
 
     pub(crate) fn serialize<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(&humantime::format_duration(*duration))
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        let text = <std::borrow::Cow<'de, str>>::deserialize(from)?;
-        humantime::parse_duration(&text).map_err(|error| {
-            Error::custom(format!("`{text}` is no duration ({error}); write it as \"250ms\" or \"10s\""))
-        })
+        from.deserialize_str(Text)
+    }
+
+    /// Expects text. Whoever writes a bare number is told the form as well.
+    struct Text;
+
+    impl Visitor<'_> for Text {
+        type Value = Duration;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a duration; write it as \"250ms\" or \"10s\"")
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<Duration, E> {
+            humantime::parse_duration(text).map_err(|error| {
+                E::custom(format!("`{text}` is no duration ({error}); write it as \"250ms\" or \"10s\""))
+            })
+        }
     }
 }
 
