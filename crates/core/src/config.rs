@@ -1,4 +1,4 @@
-//! Durations in configuration: `"250ms"`, `"10s"`, `"1h 30m"`.
+//! Forms in configuration: durations as `"250ms"`, `"10s"`, `"1h 30m"`, and the budget that is not there as `"none"`.
 
 pub(crate) mod duration {
     use serde::de::{Error, Visitor};
@@ -61,5 +61,55 @@ pub(crate) mod optional {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
         Ok(Option::<Written>::deserialize(from)?.map(|Written(duration)| duration))
+    }
+}
+
+/// A budget or `"none"`. What is left out is the default budget and not every format has a null, so none has a word.
+pub(crate) mod budget {
+    use crate::budget::BudgetSettings;
+    use serde::de::value::MapAccessDeserializer;
+    use serde::de::{Error, MapAccess, Unexpected, Visitor};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::fmt;
+
+    const NONE: &str = "none";
+
+    #[allow(clippy::ref_option, reason = "the signature that serde asks for")]
+    pub(crate) fn serialize<S: Serializer>(
+        budget: &Option<BudgetSettings>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        match budget {
+            Some(settings) => settings.serialize(to),
+            None => to.serialize_str(NONE),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<BudgetSettings>, D::Error> {
+        from.deserialize_any(SettingsOrNone)
+    }
+
+    struct SettingsOrNone;
+
+    impl<'de> Visitor<'de> for SettingsOrNone {
+        type Value = Option<BudgetSettings>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a budget of `share`, `floor` and `window`, or \"none\"")
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+            if text == NONE { Ok(None) } else { Err(E::invalid_value(Unexpected::Str(text), &self)) }
+        }
+
+        fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+            BudgetSettings::deserialize(MapAccessDeserializer::new(map)).map(Some)
+        }
     }
 }

@@ -16,8 +16,8 @@ use crate::rate::{Rate, RateSettings};
 /// A policy as plain data: what a configuration file says. [`build`](Self::build) checks it.
 ///
 /// With the feature `serde` it can be read and written; durations are strings such as `"250ms"`, what is left out has
-/// its default, and a key that does not exist is refused. A configuration without a budget says
-/// `budget = { share = 0, floor = 0 }`.
+/// its default, and a key that does not exist is refused. A configuration without a budget says `budget = "none"`; a
+/// budget of nothing, `{ share = 0, floor = 0 }`, is another matter and grants no retry at all.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
@@ -46,7 +46,7 @@ pub struct PolicySettings {
     #[cfg_attr(feature = "serde", serde(with = "crate::config::duration"))]
     pub not_before_max: Duration,
     /// Retries as a share of first attempts.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    #[cfg_attr(feature = "serde", serde(with = "crate::config::budget"))]
     pub budget: Option<BudgetSettings>,
     /// When to stop calling at all.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
