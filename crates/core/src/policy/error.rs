@@ -85,7 +85,7 @@ pub enum PolicyError {
         most: u32,
     },
     /// The rate is no positive number.
-    #[error("a rate of {per_second} a second is not a positive number")]
+    #[error("a rate of {per_second} a second is no rate; use a number above zero, or leave the rate out")]
     Rate {
         /// The rate.
         per_second: f64,
