@@ -153,12 +153,13 @@ impl Policy {
             Outcome::Said(Disposition::Retry(again)) => again,
             Outcome::TimedOut => TIMED_OUT,
         };
+        if let Some(reason) = self.forbids(again) {
+            return Verdict::Dead(reason);
+        }
         if history.attempts >= history.attempts_max {
             return Verdict::Dead(StopReason::AttemptsSpent);
         }
-        let Some(delay) = self.delay(history, again, dice) else {
-            return Verdict::Dead(StopReason::NotBeforeTooFar);
-        };
+        let delay = self.delay(history, again, dice);
         let at = now + delay;
         if let Some(reason) = self.too_late(history, at) {
             return Verdict::Dead(reason);
@@ -166,20 +167,29 @@ impl Policy {
         if self.breaker().and_then(Breaker::open_until).is_some_and(|until| until > at) {
             return Verdict::Dead(StopReason::BreakerOpen);
         }
-        if !self.afford(again.class, now) {
+        if self.budget().is_some_and(|budget| !budget.withdraw(now)) {
             return Verdict::Dead(StopReason::BudgetSpent);
         }
         Verdict::RetryAt(at)
     }
 
-    /// The wait before the next attempt; `None` where the other side asks for more than this policy waits.
-    fn delay(&self, history: &History, again: Again, dice: &mut impl Dice) -> Option<Duration> {
-        let PolicySettings { backoff, jitter, not_before_max, .. } = &self.0.settings;
+    /// Why nobody should try again after this, whoever has attempts left: a retry further out has to hear it from
+    /// the last attempt too.
+    fn forbids(&self, again: Again) -> Option<StopReason> {
+        if again.not_before > Some(self.0.settings.not_before_max) {
+            return Some(StopReason::NotBeforeTooFar);
+        }
+        let unpaid = again.class == Class::Overload && self.budget().is_none();
+        unpaid.then_some(StopReason::BudgetSpent)
+    }
+
+    /// The wait before the next attempt.
+    fn delay(&self, history: &History, again: Again, dice: &mut impl Dice) -> Duration {
+        let PolicySettings { backoff, jitter, .. } = &self.0.settings;
         let History { attempts, previous, .. } = *history;
         match again.not_before {
-            None => Some(jitter.draw(backoff, attempts, previous, dice)),
-            Some(floor) if floor > *not_before_max => None,
-            Some(floor) => Some(jitter.draw_from(floor, backoff, attempts, previous, dice)),
+            None => jitter.draw(backoff, attempts, previous, dice),
+            Some(floor) => jitter.draw_from(floor, backoff, attempts, previous, dice),
         }
     }
 
@@ -190,14 +200,6 @@ impl Policy {
         }
         let limit = self.0.settings.time.zip(history.started).map(|(time, started)| started + time);
         limit.is_some_and(|limit| at >= limit).then_some(StopReason::TimeSpent)
-    }
-
-    fn afford(&self, class: Class, now: Moment) -> bool {
-        match (self.budget(), class) {
-            (Some(budget), _) => budget.withdraw(now),
-            (None, Class::Transient) => true,
-            (None, Class::Overload) => false,
-        }
     }
 }
 
