@@ -31,6 +31,8 @@ pub(crate) struct Course<P> {
     scope: Option<Scope>,
     /// Which attempt somebody further out is on, where somebody repeats.
     nested: Option<u32>,
+    /// Whether a retry further in forbade that the last attempt be repeated.
+    forbidden: bool,
 }
 
 /// Whether to call now.
@@ -50,7 +52,7 @@ pub(crate) enum Next {
 
 impl<P: Borrow<Policy>> Course<P> {
     pub(crate) const fn new(policy: P, terms: Terms) -> Self {
-        Self { policy, terms, run: None, scope: None, nested: None }
+        Self { policy, terms, run: None, scope: None, nested: None, forbidden: false }
     }
 
     pub(crate) const fn terms_mut(&mut self) -> &mut Terms {
@@ -97,6 +99,7 @@ impl<P: Borrow<Policy>> Course<P> {
 
     pub(crate) fn settle(&mut self, outcome: Outcome) -> Next {
         let forbidden = self.scope.take().and_then(|scope| scope.forbidden());
+        self.forbidden = forbidden.is_some();
         let Some(run) = &mut self.run else { return Next::Stop(StopReason::Cancelled) };
         match run.settle(self.policy.borrow(), outcome, forbidden, &clock, &mut ThreadDice) {
             Verdict::Done => Next::Stop(StopReason::Succeeded),
@@ -110,18 +113,19 @@ impl<P: Borrow<Policy>> Course<P> {
         let policy = self.policy.borrow();
         let run = self.run.get_or_insert_with(|| Run::new(policy));
         let report = run.end(policy, reason, &clock);
-        if reason != StopReason::Succeeded && self.forbids_outer_retry(&report) {
+        let failed = !matches!(reason, StopReason::Succeeded | StopReason::Discarded);
+        if failed && self.forbids_outer_retry(&report) {
             scope::forbid_outer_retry(reason);
         }
         report
     }
 
-    /// Layers do not multiply: whoever has retried in vain says so, unless he asked to be left out of it.
+    /// Layers do not multiply: whoever has retried in vain says so, unless he asked to be left out of it, and whoever
+    /// was told so passes it on.
     fn forbids_outer_retry(&self, report: &Report) -> bool {
-        let in_vain = matches!(report.reason, StopReason::AttemptsSpent | StopReason::TimeSpent)
-            && report.attempts > 1
-            && !self.terms.independent;
-        in_vain || report.reason.forbids_outer_retry()
+        let in_vain =
+            matches!(report.reason, StopReason::AttemptsSpent | StopReason::TimeSpent) && report.attempts > 1;
+        (in_vain || self.forbidden) && !self.terms.independent || report.reason.forbids_outer_retry()
     }
 }
 
