@@ -1,5 +1,6 @@
 //! Policies in configuration files.
 #![cfg(feature = "serde")]
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::time::Duration;
 

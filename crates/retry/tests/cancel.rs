@@ -1,0 +1,118 @@
+//! Giving up: by a token, by dropping the future, by leaving a session.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::time::Duration;
+
+use redrive_core::{Backoff, Executed, Jitter, PolicyBuilder};
+use redrive_retry::{Policy, Retry, Start, StopReason, blocking, classify};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+const MS: fn(u64) -> Duration = Duration::from_millis;
+
+/// Ten attempts, 100 ms between them.
+fn ten() -> PolicyBuilder {
+    Policy::builder().attempts(10).backoff(Backoff::constant(MS(100))).jitter(Jitter::None).no_budget()
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancelling_ends_a_wait_in_the_middle() {
+    let (token, start) = (CancellationToken::new(), Instant::now());
+    let cancelled = token.clone();
+    let task = tokio::spawn(async move {
+        let policy = ten().backoff(Backoff::constant(MS(3_600_000))).build().unwrap();
+        let down = || async { Err::<(), _>("down") };
+        let retried = down.retry(&policy).classify(classify::all).cancel_on(cancelled.cancelled());
+        retried.await.unwrap_err()
+    });
+    sleep(MS(10)).await;
+    token.cancel();
+    let stopped = task.await.unwrap();
+    assert_eq!(start.elapsed(), MS(10), "not a millisecond of the hour");
+    assert_eq!(stopped.error, Some("down"));
+    assert_eq!((stopped.report.reason, stopped.report.waited), (StopReason::Cancelled, MS(10)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_under_way_is_finished_before_it_is_cancelled() {
+    let policy = ten().build().unwrap();
+    let start = Instant::now();
+    let fails = || async {
+        sleep(MS(1_000)).await;
+        Err::<(), _>("down")
+    };
+    let stopped = fails.retry(&policy).classify(classify::all).cancel_on(sleep(MS(500))).await.unwrap_err();
+    assert_eq!((start.elapsed(), stopped.error), (MS(1_000), Some("down")));
+    assert_eq!((stopped.report.reason, stopped.report.attempts), (StopReason::Cancelled, 1));
+
+    let works = || async {
+        sleep(MS(1_000)).await;
+        Ok::<_, &str>("done")
+    };
+    let done = works.retry(&policy).classify(classify::all).cancel_on(sleep(MS(500))).await;
+    assert_eq!(done.unwrap(), "done", "its answer is not thrown away");
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_the_future_drops_the_attempt() {
+    struct Held(Arc<AtomicBool>);
+    impl Drop for Held {
+        fn drop(&mut self) {
+            self.0.store(true, SeqCst);
+        }
+    }
+    let (policy, torn, calls) = (ten().build().unwrap(), Arc::new(AtomicBool::new(false)), AtomicU32::new(0));
+    let call = || {
+        calls.fetch_add(1, SeqCst);
+        let held = Held(Arc::clone(&torn));
+        async move {
+            let _held = held;
+            pending::<Result<(), &str>>().await
+        }
+    };
+    let waited = timeout(MS(10), call.retry(&policy).classify(classify::all).into_future()).await;
+    assert!(waited.is_err() && torn.load(SeqCst));
+    sleep(MS(10_000)).await;
+    assert_eq!(calls.load(SeqCst), 1, "and nothing follows");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_s_wait_that_was_dropped_goes_on_where_it_was() {
+    let policy = ten().build().unwrap();
+    let (mut session, start) = (policy.start(), Instant::now());
+    session.next().await;
+    session.failed("down", classify::all);
+    assert!(timeout(MS(60), session.next()).await.is_err());
+    assert_eq!(session.next().await.map(|attempt| attempt.number()), Some(2));
+    assert_eq!(start.elapsed(), MS(100));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_s_attempt_of_which_nothing_was_said_is_the_last() {
+    let policy = ten().build().unwrap();
+    let mut session = policy.start::<&str>();
+    session.next().await;
+    assert!(timeout(MS(60), session.run(pending::<Result<(), _>>(), classify::all)).await.is_err());
+    assert_eq!(session.next().await, None);
+    assert_eq!(session.report().unwrap().reason, StopReason::Unclassified);
+    assert_eq!(session.report().unwrap().executed, Executed::Unknown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_blocking_wait_that_says_no_is_the_end() {
+    let policy = ten().build().unwrap();
+    let mut waits = Vec::new();
+    let stopped = blocking::Retry::retry(|| Err::<(), _>("down"), &policy)
+        .classify(classify::all)
+        .wait_with(|wait| {
+            waits.push(wait);
+            waits.len() < 3
+        })
+        .call()
+        .unwrap_err();
+    assert_eq!(waits, [MS(100); 3]);
+    assert_eq!((stopped.report.reason, stopped.report.attempts), (StopReason::Cancelled, 3));
+}
