@@ -43,7 +43,7 @@ fn perform(step: Step) -> Outcome {
     match step.commands {
         // All of them, even after a failure.
         Ok(commands) => {
-            faults.extend(commands.into_iter().filter_map(|it| perform_one(step.name, it, &mut tally).err()))
+            faults.extend(commands.into_iter().filter_map(|it| perform_one(step.name, it, &mut tally).err()));
         }
         Err(error) => faults.push(error),
     }

@@ -264,7 +264,8 @@ const fn index(slot: u64) -> usize {
     (slot % SLOTS as u64) as usize
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(not(loom))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

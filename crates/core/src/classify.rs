@@ -64,6 +64,9 @@ where
     }
 }
 
+/// What a call gives whose values are `T`, whose errors are `E`, and whose classifier is `C`.
+pub type Output<C, T, E> = <<C as Classify<E>>::Answer as Answer>::Output<T>;
+
 /// Two classifiers, asked in order.
 #[derive(Debug, Clone, Copy)]
 pub struct Or<A, B> {

@@ -221,8 +221,9 @@ impl<S: Service<Req>, Req> Future for Call<S, Req> {
 
 pin_project! {
     /// The response to come.
-    pub struct Retrying<S: Service<Req>, J, R, Req>
+    pub struct Retrying<S, J, R, Req>
     where
+        S: Service<Req>,
         S: Clone,
         R: Repeat<Req>,
     {

@@ -1,4 +1,5 @@
 //! The client over real sockets: what is sent again, what is not, and what travels along.
+#![allow(clippy::unwrap_used, reason = "a panic is a test's way to fail")]
 #![cfg(feature = "reqwest")]
 
 use std::time::Duration;

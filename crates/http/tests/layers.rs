@@ -1,4 +1,5 @@
 //! The tower layers: what the client's side repeats, and what the two sides say to one another.
+#![allow(clippy::unwrap_used, reason = "a panic is a test's way to fail")]
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
 //! What the client's spans say, in OpenTelemetry's words.
+#![allow(clippy::unwrap_used, reason = "a panic is a test's way to fail")]
 #![cfg(all(feature = "reqwest", feature = "tracing"))]
 
 use std::collections::BTreeMap;

@@ -19,7 +19,7 @@
 
 use std::time::{Duration, Instant};
 
-use redrive_core::classify::{Answer, Classify, unknown};
+use redrive_core::classify::{Classify, Output, unknown};
 use redrive_core::{Moment, Policy, StopReason, Stopped};
 
 use crate::attempt::Attempt;
@@ -69,6 +69,9 @@ impl<F: FnMut(Attempt) -> Result<T, E>, T, E> Retry<(Attempt,)> for F {
         self(attempt)
     }
 }
+
+/// What [`call`](Retrying::call) gives.
+type Called<C, T, E> = Result<Output<C, T, E>, Stopped<E>>;
 
 /// Waits, and says whether to go on.
 type Wait = fn(Duration) -> bool;
@@ -143,13 +146,13 @@ where
     ///
     /// # Errors
     /// With the last error and why it stopped.
-    pub fn call(self) -> Result<<C::Answer as Answer>::Output<O::Value>, Stopped<O::Error>> {
+    pub fn call(self) -> Called<C, O::Value, O::Error> {
         self.report().into_result()
     }
 
     /// Calls it, and gives the report also when it works.
     #[must_use]
-    pub fn report(mut self) -> Reported<<C::Answer as Answer>::Output<O::Value>, O::Error> {
+    pub fn report(mut self) -> Reported<Output<C, O::Value, O::Error>, O::Error> {
         let mut course = Course::new(self.policy, self.terms);
         let mut last = None;
         let reason = loop {

@@ -32,7 +32,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use pin_project_lite::pin_project;
-use redrive_core::classify::{Answer, Classify, unknown};
+use redrive_core::classify::{Answer, Classify, Output, unknown};
 use redrive_core::observe::Outcome;
 use redrive_core::{Disposition, Fault, Policy, Report, StopReason, Stopped};
 
@@ -209,7 +209,7 @@ where
     C: Classify<O::Error>,
     X: Future<Output = ()>,
 {
-    type Output = Result<<C::Answer as Answer>::Output<O::Value>, Stopped<O::Error>>;
+    type Output = Result<Output<C, O::Value, O::Error>, Stopped<O::Error>>;
     type IntoFuture = Awaiting<'p, O, C, X, Bare>;
 
     fn into_future(self) -> Self::IntoFuture {
@@ -228,7 +228,7 @@ where
     C: Classify<O::Error>,
     X: Future<Output = ()>,
 {
-    type Output = Reported<<C::Answer as Answer>::Output<O::Value>, O::Error>;
+    type Output = Reported<Output<C, O::Value, O::Error>, O::Error>;
     type IntoFuture = Awaiting<'p, O, C, X, WithReport>;
 
     fn into_future(self) -> Self::IntoFuture {
@@ -309,7 +309,7 @@ where
     C: Classify<O::Error>,
     X: Future<Output = ()>,
 {
-    type Output = Result<<C::Answer as Answer>::Output<O::Value>, Stopped<O::Error>>;
+    type Output = Result<Output<C, O::Value, O::Error>, Stopped<O::Error>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let finished = ready!(self.project().drive.poll(cx));
@@ -323,7 +323,7 @@ where
     C: Classify<O::Error>,
     X: Future<Output = ()>,
 {
-    type Output = Reported<<C::Answer as Answer>::Output<O::Value>, O::Error>;
+    type Output = Reported<Output<C, O::Value, O::Error>, O::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let finished = ready!(self.project().drive.poll(cx));

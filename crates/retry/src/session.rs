@@ -41,7 +41,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Instant;
 
-use redrive_core::classify::{Answer, Classify};
+use redrive_core::classify::{Answer, Classify, Output};
 use redrive_core::observe::Outcome;
 use redrive_core::{Disposition, Moment, Policy, Report, StopReason, Stopped};
 
@@ -131,7 +131,7 @@ impl<E> Session<E> {
         &mut self,
         attempt: impl Future<Output = Result<T, E>>,
         classifier: C,
-    ) -> Option<<C::Answer as Answer>::Output<T>> {
+    ) -> Option<Output<C, T, E>> {
         match self.call(attempt).await {
             Some(Ok(value)) => Some(C::Answer::worked(self.done(value))),
             Some(Err(error)) => {
