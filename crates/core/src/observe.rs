@@ -1,6 +1,6 @@
 //! Telling whoever listens.
 //!
-//! An [`Observer`] hangs on a [`Policy`](crate::Policy) and hears of every attempt, every wait and every end. It is
+//! An [`Observer`] hangs on a [`Policy`] and hears of every attempt, every wait and every end. It is
 //! called in line, so it must be quick and must not block. Without one, nothing is measured and nothing is paid.
 
 use std::time::Duration;
