@@ -14,6 +14,15 @@ use crate::backoff::Backoff;
 use crate::dice::{Dice, uniform};
 
 /// How the wait is drawn below the ceiling that the [`Backoff`] gives. The default is [`Full`](Jitter::Full).
+///
+/// ```
+/// use redrive_core::{Backoff, Jitter, Seeded};
+/// use std::time::Duration;
+///
+/// let (backoff, mut dice) = (Backoff::default(), Seeded::new(1));
+/// let wait = Jitter::Full.draw(&backoff, 3, Duration::ZERO, &mut dice);
+/// assert!(wait <= backoff.ceiling(3));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]

@@ -1,21 +1,23 @@
 //! A `reqwest` client that retries what is safe to repeat.
 //!
-//! ```no_run
+//! ```
 //! use redrive_core::Policy;
 //! use redrive_http::Client;
+//! # use redrive_testkit::{Reply, Scripted};
 //!
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! # let server = Scripted::start([Reply::status(502), Reply::status(200), Reply::status(502)]).await;
+//! # let (page, payments) = (server.url("/page"), server.url("/payments"));
 //! let client = Client::new(reqwest::Client::new(), Policy::default());
 //!
-//! let page = client.get("http://127.0.0.1:8080/page").send().await?.error_for_status()?;
-//! let paid = client
-//!     .post("http://127.0.0.1:8080/payments")
-//!     .with(|request| request.body("17 EUR"))
-//!     .mint_key()
-//!     .send()
-//!     .await?;
+//! let page = client.get(page).send().await?.error_for_status()?;
+//! assert_eq!(Client::report(&page).unwrap().attempts, 2);
+//!
+//! let paid = client.post(payments).with(|request| request.body("17 EUR")).mint_key().send().await?;
+//! assert_eq!(paid.status(), 200);
 //! # Ok(())
 //! # }
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(run()).unwrap();
 //! ```
 //!
 //! - Idempotent methods are repeated, and every request that carries an `Idempotency-Key`. A POST without one is sent once.
