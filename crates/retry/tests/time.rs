@@ -1,7 +1,6 @@
 //! Time-outs and deadlines, on a clock that stands still until everybody waits.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use std::future::pending;
 use std::time::Duration;
 
 use redrive_core::{Backoff, Executed, Jitter, PolicyBuilder};
@@ -15,6 +14,12 @@ fn ten() -> PolicyBuilder {
     Policy::builder().attempts(10).backoff(Backoff::constant(MS(100))).jitter(Jitter::None).no_budget()
 }
 
+/// A call that hangs. Where nobody ends it the test fails, and does not hang itself.
+async fn hang<T>() -> T {
+    sleep(Duration::from_secs(24 * 60 * 60)).await;
+    panic!("nobody ended it")
+}
+
 /// A call that takes this long and then fails.
 fn slow(time: Duration) -> impl AsyncFn() -> Result<(), &'static str> + Copy {
     async move || {
@@ -26,7 +31,7 @@ fn slow(time: Duration) -> impl AsyncFn() -> Result<(), &'static str> + Copy {
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_takes_too_long_is_ended_and_its_effect_is_unknown() {
     let policy = ten().attempts(3).attempt_time(MS(1_000)).build().unwrap();
-    let hangs = || pending::<Result<(), &str>>();
+    let hangs = || hang::<Result<(), &str>>();
 
     let start = Instant::now();
     let stopped = hangs.retry(&policy).classify(classify::all).await.unwrap_err();
@@ -51,7 +56,7 @@ async fn a_success_after_a_time_out_is_no_time_out() {
     let policy = ten().attempt_time(MS(1_000)).build().unwrap();
     let call = |attempt: Attempt| async move {
         if attempt.number() == 1 {
-            pending::<()>().await;
+            hang::<()>().await;
         }
         Ok::<_, &str>(attempt.number())
     };
@@ -65,7 +70,7 @@ async fn the_error_before_a_time_out_is_kept() {
     let policy = ten().attempts(2).attempt_time(MS(1_000)).build().unwrap();
     let call = |attempt: Attempt| async move {
         if attempt.number() == 2 {
-            pending::<()>().await;
+            hang::<()>().await;
         }
         Err::<(), _>("down")
     };
@@ -129,7 +134,7 @@ async fn the_deadline_ends_a_running_attempt() {
     let start = Instant::now();
     let hangs = |attempt: Attempt| {
         assert_eq!(attempt.remaining(), Some(MS(1_000)));
-        pending::<Result<(), &str>>()
+        hang::<Result<(), &str>>()
     };
     let stopped = hangs.retry(&policy).classify(classify::all).within(MS(1_000)).await.unwrap_err();
     assert_eq!(start.elapsed(), MS(1_000));
