@@ -174,6 +174,7 @@ impl Breaker {
 
     /// Whether calls go through without a pass. The caller then reports with [`settle_closed`](Self::settle_closed):
     /// the healthy path holds nothing and counts no references.
+    #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         matches!(State::unpack(self.0.word.load(Ordering::Acquire)), State::Closed { .. })
     }
@@ -197,6 +198,7 @@ impl Breaker {
     }
 
     /// Notes how a call went that was let through while the breaker was closed.
+    #[inline]
     pub(crate) fn settle_closed(&self, failed: bool, clock: &impl Clock) {
         let settings = &self.0.settings;
         let full = 1u64 << settings.window;
@@ -205,7 +207,11 @@ impl Breaker {
         {
             return;
         }
-        let now = if failed { Some(clock.now()) } else { None };
+        self.push_closed(failed, if failed { Some(clock.now()) } else { None });
+    }
+
+    fn push_closed(&self, failed: bool, now: Option<Moment>) {
+        let settings = &self.0.settings;
         let _: Result<(), ()> = change(&self.0.word, |word| {
             // What began while it was closed says nothing once it is not.
             let State::Closed { turn, calls } = State::unpack(word) else {

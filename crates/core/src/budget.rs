@@ -163,6 +163,7 @@ impl Budget {
     }
 
     /// Notes a first attempt. The clock is asked once in a while, not every time.
+    #[inline]
     pub fn deposit(&self, clock: &impl Clock) {
         let lying = self.0.fresh.fetch_add(1, Ordering::Relaxed);
         if lying == 0 {

@@ -7,6 +7,7 @@
 //! Reading the time costs about as much as everything else on the path of a first-try success together, so that
 //! path does not read it. That is why some functions take a [`Clock`], which is asked only when the answer matters.
 
+use std::num::NonZeroU64;
 use std::ops::Add;
 use std::time::Duration;
 
@@ -21,29 +22,38 @@ use std::time::Duration;
 /// assert_eq!(later.since(start), Duration::from_millis(250));
 /// assert_eq!(start.since(later), Duration::ZERO);
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Moment(u64);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(NonZeroU64);
 
 impl Moment {
     /// The last moment there is: some 584 years after the origin. Sums stop here.
-    pub const FAR: Moment = Moment(u64::MAX);
+    pub const FAR: Moment = Moment(NonZeroU64::MAX);
 
     /// The moment `nanos` after the origin.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
-        Self(nanos)
+        match NonZeroU64::new(nanos.saturating_add(1)) {
+            Some(at) => Self(at),
+            None => Self::FAR,
+        }
     }
 
     /// Nanoseconds since the origin.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
-        self.0
+        self.0.get() - 1
     }
 
     /// The time that passed since `earlier`, or zero where `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Moment) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+        Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
+    }
+}
+
+impl Default for Moment {
+    fn default() -> Self {
+        Self::from_nanos(0)
     }
 }
 

@@ -66,6 +66,8 @@ struct Inner {
     limit: Option<Limit>,
     rate: Option<Rate>,
     observers: Vec<Box<dyn Observer>>,
+    /// See [`Policy::is_plain`].
+    plain: bool,
     /// The seed, and how many runs have been given dice of their own from it.
     seed: Option<(u64, AtomicU64)>,
 }
@@ -81,6 +83,7 @@ impl Default for Policy {
             limit: None,
             rate: None,
             observers: Vec::new(),
+            plain: true,
             seed: None,
         }))
     }
@@ -101,18 +104,21 @@ impl Policy {
 
     /// What it was made from. A budget or breaker that was handed in as a value appears here by its own settings.
     #[must_use]
+    #[inline]
     pub fn settings(&self) -> &PolicySettings {
         &self.0.settings
     }
 
     /// The budget, if it has one.
     #[must_use]
+    #[inline]
     pub fn budget(&self) -> Option<&Budget> {
         self.0.budget.as_ref()
     }
 
     /// The breaker, if it has one.
     #[must_use]
+    #[inline]
     pub fn breaker(&self) -> Option<&Breaker> {
         self.0.breaker.as_ref()
     }
@@ -131,6 +137,27 @@ impl Policy {
 
     pub(crate) fn observers(&self) -> &[Box<dyn Observer>] {
         &self.0.observers
+    }
+
+    /// Whether the two are one: clones of each other, with the same budget and breaker.
+    #[must_use]
+    #[inline]
+    pub fn is(&self, other: &Policy) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Whether anybody observes it.
+    #[must_use]
+    #[inline]
+    pub fn is_observed(&self) -> bool {
+        !self.0.observers.is_empty()
+    }
+
+    /// Whether an attempt needs neither the clock nor a place: no limit on time, rate or concurrency, and nobody observes.
+    /// Known from the start, so that a call asks once and not for each of them.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.0.plain
     }
 
     /// Dice for the next run where the policy is seeded: the same seed gives the same sequence of runs, and no two

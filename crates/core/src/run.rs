@@ -76,18 +76,32 @@ pub struct History {
 /// ```
 #[derive(Debug)]
 pub struct Run {
-    history: History,
+    attempts: u32,
+    attempts_max: u32,
+    deadline: Option<Moment>,
+    /// Whether a retry further out makes the other attempts, and has earned them.
+    nested: bool,
+    /// Whether the breaker was closed when the attempt was let through.
+    through_closed: bool,
+    /// What a first-try success under a plain policy has no use for, so that most runs never write it.
+    more: Option<More>,
+}
+
+/// What a run remembers once an attempt has failed, or under a policy that limits or is observed.
+#[derive(Debug, Default)]
+struct More {
+    started: Option<Moment>,
+    previous: Duration,
     waited: Duration,
     /// When the last wait ends.
     until: Option<Moment>,
-    executed: Executed,
+    /// Whether an attempt left its effect unknown.
+    unsure: bool,
     timed_out: bool,
     /// Dice of its own, where the policy is seeded.
     seeded: Option<Seeded>,
     /// When the attempt under way began, where an observer wants to know.
     began: Option<Moment>,
-    /// Whether the breaker was closed when the attempt was let through.
-    through_closed: bool,
     pass: Option<Pass>,
     permit: Option<Permit>,
 }
@@ -95,58 +109,78 @@ pub struct Run {
 impl Run {
     /// A call that has made no attempt yet.
     #[must_use]
+    #[inline]
     pub fn new(policy: &Policy) -> Self {
         Self {
-            history: History {
-                attempts: 0,
-                attempts_max: policy.settings().attempts,
-                started: None,
-                deadline: None,
-                previous: Duration::ZERO,
-            },
-            waited: Duration::ZERO,
-            until: None,
-            executed: Executed::No,
-            timed_out: false,
-            seeded: policy.seeded(),
-            began: None,
+            attempts: 0,
+            attempts_max: policy.settings().attempts,
+            deadline: None,
+            nested: false,
             through_closed: false,
-            pass: None,
-            permit: None,
+            more: None,
         }
     }
 
-    /// Makes one attempt and no more, because a retry further out makes the others.
+    /// Makes one attempt and no more, because the call cannot be repeated.
     pub fn only_once(&mut self) {
-        self.history.attempts_max = 1;
+        self.attempts_max = 1;
+    }
+
+    /// Makes one attempt and no more, because a retry further out makes the others. It earns no tokens either: whoever
+    /// cannot spend does not earn, and a policy on two layers would earn twice for one call.
+    pub fn nested(&mut self) {
+        self.only_once();
+        self.nested = true;
     }
 
     /// No attempt makes sense after this moment. The earliest of several holds.
     pub fn deadline(&mut self, deadline: Moment) {
-        let earliest = self.history.deadline.map_or(deadline, |earlier| earlier.min(deadline));
-        self.history.deadline = Some(earliest);
+        let earliest = self.deadline.map_or(deadline, |earlier| earlier.min(deadline));
+        self.deadline = Some(earliest);
     }
 
     /// Attempts started so far; inside an attempt, its number.
     #[must_use]
+    #[inline]
     pub fn attempts(&self) -> u32 {
-        self.history.attempts
+        self.attempts
     }
 
     /// How many there may be.
     #[must_use]
+    #[inline]
     pub fn attempts_max(&self) -> u32 {
-        self.history.attempts_max
+        self.attempts_max
     }
 
     /// Asks to start the next attempt.
+    ///
+    /// What most calls need is short, and becomes part of every call site; the rest is not, and stays in one place.
+    #[inline]
     pub fn admit(&mut self, policy: &Policy, clock: &impl Clock, dice: &mut impl Dice) -> Admission {
-        let settings = policy.settings();
-        if settings.time.is_some() && self.history.started.is_none() {
-            self.history.started = Some(clock.now());
+        if !policy.is_plain() || self.deadline.is_some() {
+            return self.admit_within_limits(policy, clock, dice);
         }
-        let limited = self.history.deadline.is_some() || self.history.started.is_some();
-        if limited && let Some(reason) = policy.too_late(&self.history, clock.now()) {
+        if let Err(reason) = self.pass_breaker(policy, clock) {
+            return Admission::Stop(reason);
+        }
+        self.count(policy, clock);
+        Admission::Go { deadline: None }
+    }
+
+    #[inline(never)]
+    fn admit_within_limits(
+        &mut self,
+        policy: &Policy,
+        clock: &impl Clock,
+        dice: &mut impl Dice,
+    ) -> Admission {
+        if policy.settings().time.is_some() && self.history().started.is_none() {
+            self.more().started = Some(clock.now());
+        }
+        let history = self.history();
+        let limited = history.deadline.is_some() || history.started.is_some();
+        if limited && let Some(reason) = policy.too_late(&history, clock.now()) {
             return Admission::Stop(reason);
         }
         if let Some(rate) = policy.rate() {
@@ -156,7 +190,7 @@ impl Run {
                 return Admission::Stop(StopReason::BreakerOpen);
             }
             if let Err(free) = rate.take(now) {
-                return match policy.too_late(&self.history, free) {
+                return match policy.too_late(&history, free) {
                     Some(reason) => Admission::Stop(reason),
                     None => {
                         self.wait(free, now);
@@ -165,39 +199,52 @@ impl Run {
                 };
             }
         }
-        if let Some(breaker) = policy.breaker() {
-            self.through_closed = breaker.is_closed();
-            if !self.through_closed {
-                match breaker.admit(clock) {
-                    Ok(pass) => self.pass = Some(pass),
-                    Err(_) => return Admission::Stop(StopReason::BreakerOpen),
-                }
-            }
+        if let Err(reason) = self.pass_breaker(policy, clock) {
+            return Admission::Stop(reason);
         }
-        self.history.attempts += 1;
-        // Here and not at the first question: what waits for the rate asks twice, and what the breaker turns away
-        // is no attempt.
-        if self.history.attempts == 1
+        self.count(policy, clock);
+        if let Some(limit) = policy.limit() {
+            let permit = limit.acquire();
+            if permit.is_none() {
+                return self.refused(policy, clock, dice);
+            }
+            self.more().permit = permit;
+        }
+        if !policy.observers().is_empty() {
+            self.more().began = Some(clock.now());
+        }
+        Admission::Go { deadline: self.attempt_deadline(policy, clock) }
+    }
+
+    /// Asks the breaker, if there is one. A closed one is only looked at: a pass would count references.
+    #[inline]
+    fn pass_breaker(&mut self, policy: &Policy, clock: &impl Clock) -> Result<(), StopReason> {
+        let Some(breaker) = policy.breaker() else { return Ok(()) };
+        self.through_closed = breaker.is_closed();
+        if !self.through_closed {
+            let pass = breaker.admit(clock).map_err(|_| StopReason::BreakerOpen)?;
+            self.more().pass = Some(pass);
+        }
+        Ok(())
+    }
+
+    /// Counts an attempt that is made. The first one earns its share of a token: here and not at the first question, because what
+    /// waits for the rate asks twice, and what the breaker turns away is no attempt.
+    #[inline]
+    fn count(&mut self, policy: &Policy, clock: &impl Clock) {
+        self.attempts += 1;
+        if self.attempts == 1
+            && !self.nested
             && let Some(budget) = policy.budget()
         {
             budget.deposit(clock);
         }
-        if let Some(limit) = policy.limit() {
-            self.permit = limit.acquire();
-            if self.permit.is_none() {
-                return self.refused(policy, clock, dice);
-            }
-        }
-        if !policy.observers().is_empty() {
-            self.began = Some(clock.now());
-        }
-        Admission::Go { deadline: self.attempt_deadline(policy, clock) }
     }
 
     /// The limit is full: an attempt that was refused on the spot, and may be made later.
     fn refused(&mut self, policy: &Policy, clock: &impl Clock, dice: &mut impl Dice) -> Admission {
         // The other side was not asked, so the breaker hears nothing.
-        self.pass = None;
+        self.more().pass = None;
         self.through_closed = false;
         match self.settle(policy, Fault::overload(), None, clock, dice) {
             Verdict::RetryAt(at) => Admission::Wait(at),
@@ -209,19 +256,41 @@ impl Run {
     /// Notes a wait, and says how long it is.
     fn wait(&mut self, until: Moment, now: Moment) -> Duration {
         let delay = until.since(now);
-        self.waited += delay;
-        self.until = Some(until);
+        let more = self.more();
+        more.waited += delay;
+        more.until = Some(until);
         delay
     }
 
     fn attempt_deadline(&self, policy: &Policy, clock: &impl Clock) -> Option<Moment> {
         let settings = policy.settings();
+        let History { started, deadline, .. } = self.history();
         let ends = [
-            self.history.deadline,
-            self.history.started.zip(settings.time).map(|(started, time)| started + time),
+            deadline,
+            started.zip(settings.time).map(|(started, time)| started + time),
             settings.attempt_time.map(|time| clock.now() + time),
         ];
         ends.into_iter().flatten().min()
+    }
+
+    /// Tells that the attempt worked, and ends the run: [`settle`](Self::settle) and [`end`](Self::end) in one, for what
+    /// happens most.
+    #[inline]
+    pub fn succeed(&mut self, policy: &Policy, clock: &impl Clock) -> Report {
+        if policy.is_plain() && self.more.is_none() {
+            self.tell_closed_breaker(policy, false, clock);
+            return self.report(StopReason::Succeeded);
+        }
+        self.worked(policy, clock);
+        self.end(policy, StopReason::Succeeded, clock)
+    }
+
+    #[inline(never)]
+    fn worked(&mut self, policy: &Policy, clock: &impl Clock) {
+        self.tell(policy, Outcome::Said(Disposition::Ok), clock);
+        if let Some(more) = &mut self.more {
+            more.timed_out = false;
+        }
     }
 
     /// Tells how the attempt went, and asks what now.
@@ -237,18 +306,14 @@ impl Run {
         dice: &mut impl Dice,
     ) -> Verdict {
         let outcome = outcome.into();
-        self.release(policy, outcome, clock);
-        if !policy.observers().is_empty() {
-            self.tell(policy, outcome, clock.now());
-        }
-        self.timed_out = outcome == Outcome::TimedOut;
         if let Outcome::Said(Disposition::Ok) = outcome {
+            self.worked(policy, clock);
             return Verdict::Done;
         }
-        self.executed = match (self.executed, executed(outcome)) {
-            (Executed::No, Executed::No) => Executed::No,
-            _ => Executed::Unknown,
-        };
+        self.tell(policy, outcome, clock);
+        let more = self.more();
+        more.timed_out = outcome == Outcome::TimedOut;
+        more.unsure |= executed(outcome) == Executed::Unknown;
         if let Some(reason) = forbidden
             && outcome != Outcome::Said(Disposition::Discard)
         {
@@ -258,9 +323,9 @@ impl Run {
         let verdict = self.decide(policy, outcome, now, dice);
         if let Verdict::RetryAt(at) = verdict {
             let delay = self.wait(at, now);
-            self.history.previous = delay;
+            self.more().previous = delay;
             let class = class(outcome);
-            let attempt = self.history.attempts;
+            let attempt = self.attempts;
             for observer in policy.observers() {
                 observer.waiting(Waiting { policy, attempt, class, delay });
             }
@@ -269,27 +334,39 @@ impl Run {
     }
 
     fn decide(&mut self, policy: &Policy, outcome: Outcome, now: Moment, dice: &mut impl Dice) -> Verdict {
-        match &mut self.seeded {
-            Some(seeded) => policy.decide(&self.history, outcome, now, seeded),
-            None => policy.decide(&self.history, outcome, now, dice),
+        let history = self.history();
+        let seeded = &mut self.more().seeded;
+        if seeded.is_none() {
+            *seeded = policy.seeded();
+        }
+        match seeded {
+            Some(seeded) => policy.decide(&history, outcome, now, seeded),
+            None => policy.decide(&history, outcome, now, dice),
         }
     }
 
-    /// Gives back what the attempt held, and tells breaker and limit how it went.
-    fn release(&mut self, policy: &Policy, outcome: Outcome, clock: &impl Clock) {
+    fn history(&self) -> History {
+        let Self { attempts, attempts_max, deadline, .. } = *self;
+        let (started, previous) =
+            self.more.as_ref().map(|more| (more.started, more.previous)).unwrap_or_default();
+        History { attempts, attempts_max, started, deadline, previous }
+    }
+
+    fn more(&mut self) -> &mut More {
+        self.more.get_or_insert_default()
+    }
+
+    /// Gives back what the attempt held, and tells breaker, limit and observers how it went.
+    fn tell(&mut self, policy: &Policy, outcome: Outcome, clock: &impl Clock) {
         let unwell = matches!(outcome, Outcome::TimedOut | Outcome::Said(Disposition::Retry(_)));
-        if let Some(pass) = self.pass.take() {
-            if unwell {
-                pass.failed(clock.now());
-            } else {
-                pass.succeeded();
-            }
-        } else if let Some(breaker) = policy.breaker()
-            && self.through_closed
-        {
-            breaker.settle_closed(unwell, clock);
+        let More { pass, permit, began, .. } = self.more();
+        let (pass, permit, began) = (pass.take(), permit.take(), began.take());
+        match pass {
+            Some(pass) if unwell => pass.failed(clock.now()),
+            Some(pass) => pass.succeeded(),
+            None => self.tell_closed_breaker(policy, unwell, clock),
         }
-        if let Some(permit) = self.permit.take() {
+        if let Some(permit) = permit {
             permit.settle(match outcome {
                 Outcome::TimedOut => Load::TooMuch,
                 Outcome::Said(Disposition::Retry(Again { class: Class::Overload, .. })) => Load::TooMuch,
@@ -297,13 +374,21 @@ impl Run {
                 _ => Load::Unsaid,
             });
         }
+        if !policy.observers().is_empty() {
+            let took = began.map_or(Duration::ZERO, |began| clock.now().since(began));
+            let attempt = self.attempts;
+            for observer in policy.observers() {
+                observer.attempted(Attempted { policy, attempt, outcome, took });
+            }
+        }
     }
 
-    fn tell(&mut self, policy: &Policy, outcome: Outcome, now: Moment) {
-        let took = self.began.take().map_or(Duration::ZERO, |began| now.since(began));
-        let attempt = self.history.attempts;
-        for observer in policy.observers() {
-            observer.attempted(Attempted { policy, attempt, outcome, took });
+    #[inline]
+    fn tell_closed_breaker(&self, policy: &Policy, failed: bool, clock: &impl Clock) {
+        if self.through_closed
+            && let Some(breaker) = policy.breaker()
+        {
+            breaker.settle_closed(failed, clock);
         }
     }
 
@@ -311,9 +396,10 @@ impl Run {
     pub fn end(&mut self, policy: &Policy, reason: StopReason, clock: &impl Clock) -> Report {
         // The rest of a wait that was cut short was not waited.
         if reason == StopReason::Cancelled
-            && let Some(until) = self.until.take()
+            && let Some(more) = &mut self.more
+            && let Some(until) = more.until.take()
         {
-            self.waited = self.waited.saturating_sub(until.since(clock.now()));
+            more.waited = more.waited.saturating_sub(until.since(clock.now()));
         }
         let report = self.report(reason);
         if !policy.observers().is_empty() {
@@ -327,14 +413,20 @@ impl Run {
 
     /// What happened, had it ended now for this reason.
     #[must_use]
+    #[inline]
     pub fn report(&self, reason: StopReason) -> Report {
-        Report {
-            reason,
-            attempts: self.history.attempts,
-            waited: self.waited,
-            executed: self.executed,
-            timed_out: self.timed_out,
-        }
+        let attempts = self.attempts;
+        let Some(More { waited, unsure, timed_out, .. }) = self.more else {
+            return Report {
+                reason,
+                attempts,
+                waited: Duration::ZERO,
+                executed: Executed::No,
+                timed_out: false,
+            };
+        };
+        let executed = if unsure { Executed::Unknown } else { Executed::No };
+        Report { reason, attempts, waited, executed, timed_out }
     }
 }
 

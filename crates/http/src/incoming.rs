@@ -28,17 +28,19 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use http::{HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use pin_project_lite::pin_project;
 use redrive_core::names::header;
-use redrive_retry::scope::Scoped;
+use redrive_retry::clock;
+use redrive_retry::scope::{Scope, Scoped};
 use tower::{Layer, Service};
 
 use crate::travel;
 
 /// Puts every request into the scope that its sender describes: attempt, deadline. Retries inside then make one attempt if
 /// the sender repeats, and none past his deadline. An answer of 400 or above is marked `redrive-no-retry: 1` where a
-/// retry inside ended to leave something alone, or had itself tried in vain.
+/// retry inside ended to leave something alone, or had itself tried in vain; where one was asked to come back later, the answer
+/// says so in `Retry-After`, if it does not already.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct IncomingLayer;
 
@@ -90,12 +92,25 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let (mut answer, scope) = ready!(self.project().answer.poll(cx));
-        if let Ok(response) = &mut answer
+        if let (Ok(response), Some(scope)) = (&mut answer, scope)
             && response.status().as_u16() >= 400
-            && scope.is_some_and(|scope| scope.forbidden().is_some())
         {
-            response.headers_mut().insert(header::NO_RETRY, HeaderValue::from_static("1"));
+            pass_on(scope, response.headers_mut());
         }
         Poll::Ready(answer)
+    }
+}
+
+/// Tells the sender what the retries inside were told.
+fn pass_on(scope: Scope, headers: &mut HeaderMap) {
+    if scope.forbidden().is_some() {
+        headers.insert(header::NO_RETRY, HeaderValue::from_static("1"));
+    } else if let Some(at) = scope.not_before()
+        && !headers.contains_key(header::RETRY_AFTER)
+    {
+        // In whole seconds, and not a moment too early.
+        let wait = at.since(clock());
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
 }

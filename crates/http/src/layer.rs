@@ -35,6 +35,7 @@ use redrive_core::classify::unknown;
 use redrive_core::{Fault, Policy, Run, StopReason, Stopped};
 use redrive_retry::Attempt;
 use redrive_retry::drive::{Drive, Finished, Judge, Operation};
+use redrive_retry::held::Held;
 use redrive_retry::postfix::ByError;
 use tower::util::Oneshot;
 use tower::{Layer, Service};
@@ -141,16 +142,18 @@ where
         })
     }
 
+    #[inline]
     fn call(&mut self, mut request: Req) -> Self::Future {
-        let RetryLayer { policy, judge, repeat, independent } = self.layer.clone();
+        let RetryLayer { policy, judge, repeat, independent } = &self.layer;
         // The one that was polled ready goes along; a fresh clone stays.
         let fresh = self.inner.clone();
         let ready = mem::replace(&mut self.inner, fresh);
         repeat.prepare(&mut request);
         let copy = repeat.copy(&request);
         let once = copy.is_none();
-        let calls = Calls { service: ready, request: Some(request), copy, repeat };
-        Retrying { drive: Drive::new(policy, calls, judge).only_once(once).independent(independent) }
+        let calls = Calls { service: ready, request: Some(request), copy, repeat: repeat.clone() };
+        let drive = Drive::new(Held::of(policy), calls, judge.clone());
+        Retrying { drive: drive.only_once(once).independent(*independent) }
     }
 }
 
@@ -228,7 +231,7 @@ pin_project! {
         R: Repeat<Req>,
     {
         #[pin]
-        drive: Drive<Policy, Calls<S, R, Req>, J>,
+        drive: Drive<Held, Calls<S, R, Req>, J>,
     }
 }
 
@@ -241,11 +244,11 @@ where
     type Output = Result<S::Response, Stopped<S::Error>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Finished { result, report } = ready!(self.project().drive.poll(cx));
-        Poll::Ready(match result {
-            Some(Ok(response)) => Ok(response),
-            Some(Err(error)) => Err(Stopped { error: Some(error), report }),
-            None => Err(Stopped { error: None, report }),
+        // A success leaves its report where it is: moving it costs more than making it.
+        Poll::Ready(match ready!(self.project().drive.poll(cx)) {
+            Finished { result: Some(Ok(response)), .. } => Ok(response),
+            Finished { result: Some(Err(error)), report } => Err(Stopped { error: Some(error), report }),
+            Finished { result: None, report } => Err(Stopped { error: None, report }),
         })
     }
 }

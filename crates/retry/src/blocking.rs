@@ -20,7 +20,8 @@
 use std::time::{Duration, Instant};
 
 use redrive_core::classify::{Classify, Output, unknown};
-use redrive_core::{Moment, Policy, StopReason, Stopped};
+use redrive_core::observe::Outcome;
+use redrive_core::{Disposition, Moment, Policy, StopReason, Stopped};
 
 use crate::attempt::Attempt;
 use crate::clock::clock;
@@ -159,11 +160,23 @@ where
             let next = match course.begin() {
                 Begin::Stop(reason) => Next::Stop(reason),
                 Begin::Wait(until) => Next::Wait(until),
-                Begin::Call(attempt) => {
-                    let result = course.inside(|| self.operation.attempt(attempt));
-                    let outcome = outcome(&self.classifier, &result);
-                    last = Some(result);
-                    course.settle(outcome)
+                Begin::Call => {
+                    let attempt = course.attempt();
+                    let result = {
+                        let mut outer = None;
+                        let _inside = course.enter(&mut outer);
+                        self.operation.attempt(attempt)
+                    };
+                    match outcome(&self.classifier, &result) {
+                        Outcome::Said(Disposition::Ok) => {
+                            let report = course.succeed();
+                            return reported::<C::Answer, _, _>(Finished { result: Some(result), report });
+                        }
+                        outcome => {
+                            last = Some(result);
+                            course.settle(outcome)
+                        }
+                    }
                 }
             };
             match next {

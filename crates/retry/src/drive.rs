@@ -22,7 +22,7 @@ use std::time::Instant;
 
 use pin_project_lite::pin_project;
 use redrive_core::observe::Outcome;
-use redrive_core::{Policy, Report, StopReason};
+use redrive_core::{Disposition, Moment, Policy, Report, StopReason};
 use tokio::time::Sleep;
 
 use crate::attempt::Attempt;
@@ -71,6 +71,9 @@ pin_project! {
         judge: J,
         last: Option<Result<O::Value, O::Error>>,
         cancelled: bool,
+        // Of the wait, or of the time-out of the attempt under way. Boxed, and made when there is something to wait for: a future
+        // is moved before it is polled, and every first-try success would carry it along for nothing.
+        timer: Option<Pin<Box<Sleep>>>,
         #[pin]
         cancel: X,
         #[pin]
@@ -82,20 +85,22 @@ pin_project! {
     #[project = StateProjected]
     enum State<F> {
         Idle,
-        Calling { #[pin] attempt: F, #[pin] time_out: Option<Sleep> },
-        Waiting { #[pin] sleep: Sleep },
+        Calling { #[pin] attempt: F },
+        Waiting,
         Over,
     }
 }
 
 impl<P: Borrow<Policy>, O: Operation, J: Judge<O::Value, O::Error>> Drive<P, O, J> {
     /// Drives this operation through this policy.
+    #[inline]
     pub fn new(policy: P, operation: O, judge: J) -> Self {
         Self::with_terms(policy, operation, judge, pending(), Terms::default())
     }
 }
 
 impl<P: Borrow<Policy>, O: Operation, J: Judge<O::Value, O::Error>, X> Drive<P, O, J, X> {
+    #[inline]
     pub(crate) fn with_terms(policy: P, operation: O, judge: J, cancel: X, terms: Terms) -> Self {
         Self {
             course: Course::new(policy, terms),
@@ -103,24 +108,28 @@ impl<P: Borrow<Policy>, O: Operation, J: Judge<O::Value, O::Error>, X> Drive<P, 
             judge,
             last: None,
             cancelled: false,
+            timer: None,
             cancel,
             state: State::Idle,
         }
     }
 
     /// Makes one attempt, whatever the policy says, because the operation cannot be repeated.
+    #[inline]
     pub fn only_once(mut self, once: bool) -> Self {
         self.course.terms_mut().only_once = once;
         self
     }
 
     /// Retries although another retry of this task, further out, retries as well.
+    #[inline]
     pub fn independent(mut self, independent: bool) -> Self {
         self.course.terms_mut().independent = independent;
         self
     }
 
     /// No attempt makes sense after this.
+    #[inline]
     pub fn deadline(mut self, deadline: Option<Instant>) -> Self {
         self.course.terms_mut().deadline = deadline;
         self
@@ -136,68 +145,137 @@ where
 {
     type Output = Finished<O::Value, O::Error>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
-            let next = match this.state.as_mut().project() {
-                StateProjected::Idle => match this.course.begin() {
-                    Begin::Stop(reason) => Next::Stop(reason),
-                    Begin::Wait(until) => Next::Wait(until),
-                    Begin::Call(number) => {
-                        // A response that was kept through the wait still holds its connection.
-                        if matches!(this.last, Some(Ok(_))) {
-                            *this.last = None;
-                        }
-                        let attempt = this.course.inside(|| this.operation.call(number));
-                        let time_out = number.deadline.map(sleep_until);
-                        this.state.set(State::Calling { attempt, time_out });
+            let this = self.as_mut().project();
+            let fresh = match this.state.as_ref().get_ref() {
+                State::Calling { .. } => false,
+                State::Idle => match this.course.begin() {
+                    Begin::Call => true,
+                    Begin::Wait(until) => {
+                        self.as_mut().wait(until);
                         continue;
                     }
+                    Begin::Stop(reason) => return Poll::Ready(self.finish(reason)),
                 },
-                StateProjected::Calling { attempt, time_out } => {
-                    match this.course.inside(|| attempt.poll(cx)) {
-                        Poll::Ready(result) => {
-                            let outcome = this.judge.judge(&result);
+                State::Waiting => {
+                    if ready!(self.as_mut().poll_wait(cx)) {
+                        continue;
+                    }
+                    return Poll::Ready(self.finish(StopReason::Cancelled));
+                }
+                State::Over => panic!("polled after it was over"),
+            };
+            let next = match self.as_mut().poll_attempt(fresh, cx) {
+                Poll::Ready(mut result) => {
+                    let mut this = self.as_mut().project();
+                    match this.judge.judge(&result) {
+                        Outcome::Said(Disposition::Ok) => {
+                            this.state.set(State::Over);
+                            let report = this.course.succeed();
+                            if let Ok(value) = &mut result {
+                                this.judge.note(value, &report);
+                            }
+                            return Poll::Ready(Finished { result: Some(result), report });
+                        }
+                        outcome => {
                             *this.last = Some(result);
                             this.course.settle(outcome)
                         }
-                        Poll::Pending => {
-                            match time_out.as_pin_mut() {
-                                Some(time_out) => ready!(time_out.poll(cx)),
-                                None => return Poll::Pending,
-                            }
-                            this.state.set(State::Idle);
-                            this.course.settle(Outcome::TimedOut)
-                        }
                     }
                 }
-                StateProjected::Waiting { sleep } => {
-                    if !*this.cancelled && this.cancel.as_mut().poll(cx).is_ready() {
-                        *this.cancelled = true;
-                    }
-                    if *this.cancelled {
-                        Next::Stop(StopReason::Cancelled)
-                    } else {
-                        ready!(sleep.poll(cx));
-                        this.state.set(State::Idle);
-                        continue;
-                    }
+                Poll::Pending => {
+                    ready!(self.as_mut().poll_time_out(cx));
+                    self.as_mut().project().course.settle(Outcome::TimedOut)
                 }
-                StateProjected::Over => panic!("polled after it was over"),
             };
             match next {
-                Next::Wait(until) => this.state.set(State::Waiting { sleep: sleep_until(until) }),
-                Next::Stop(reason) => {
-                    this.state.set(State::Over);
-                    let report = this.course.end(reason);
-                    if let Some(Ok(value)) = this.last {
-                        this.judge.note(value, &report);
-                    }
-                    return Poll::Ready(Finished { result: this.last.take(), report });
-                }
+                Next::Wait(until) => self.as_mut().wait(until),
+                Next::Stop(reason) => return Poll::Ready(self.finish(reason)),
             }
         }
     }
+}
+
+impl<P, O, J, X> Drive<P, O, J, X>
+where
+    P: Borrow<Policy>,
+    O: Operation,
+    J: Judge<O::Value, O::Error>,
+    X: Future<Output = ()>,
+{
+    /// Polls the attempt under way, a fresh one after starting it.
+    ///
+    /// It is made and polled for the first time inside one and the same scope, because entering one is not for free.
+    #[inline(always)]
+    fn poll_attempt(
+        self: Pin<&mut Self>,
+        fresh: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<O::Value, O::Error>> {
+        let mut this = self.project();
+        let attempt = this.course.attempt();
+        let mut outer = None;
+        let _inside = this.course.enter(&mut outer);
+        if fresh {
+            // A response that was kept through the wait still holds its connection.
+            if matches!(this.last, Some(Ok(_))) {
+                *this.last = None;
+            }
+            this.state.set(State::Calling { attempt: this.operation.call(attempt) });
+        }
+        match this.state.project() {
+            StateProjected::Calling { attempt } => attempt.poll(cx),
+            _ => unreachable!("an attempt is under way"),
+        }
+    }
+
+    /// Whether the time of the attempt under way is up.
+    fn poll_time_out(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        let Some(deadline) = this.course.deadline() else { return Poll::Pending };
+        let time_out = this.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        ready!(time_out.as_mut().poll(cx));
+        rest(this.timer, this.state);
+        Poll::Ready(())
+    }
+
+    fn wait(self: Pin<&mut Self>, until: Moment) {
+        let mut this = self.project();
+        this.state.set(State::Waiting);
+        *this.timer = Some(Box::pin(sleep_until(until)));
+    }
+
+    /// Waits; says `false` where it was cancelled.
+    fn poll_wait(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<bool> {
+        let this = self.project();
+        *this.cancelled = *this.cancelled || this.cancel.poll(cx).is_ready();
+        if *this.cancelled {
+            return Poll::Ready(false);
+        }
+        if let Some(timer) = this.timer {
+            ready!(timer.as_mut().poll(cx));
+        }
+        rest(this.timer, this.state);
+        Poll::Ready(true)
+    }
+
+    fn finish(self: Pin<&mut Self>, reason: StopReason) -> Finished<O::Value, O::Error> {
+        let mut this = self.project();
+        this.state.set(State::Over);
+        let report = this.course.end(reason);
+        if let Some(Ok(value)) = this.last {
+            this.judge.note(value, &report);
+        }
+        Finished { result: this.last.take(), report }
+    }
+}
+
+/// Nothing is called and nothing is waited for.
+fn rest<F>(timer: &mut Option<Pin<Box<Sleep>>>, mut state: Pin<&mut State<F>>) {
+    *timer = None;
+    state.set(State::Idle);
 }
 
 impl<P, O: Operation, J, X> fmt::Debug for Drive<P, O, J, X> {

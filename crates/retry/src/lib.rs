@@ -25,6 +25,8 @@ pub mod attempt;
 
 pub mod drive;
 
+pub mod held;
+
 pub mod postfix;
 
 pub mod session;

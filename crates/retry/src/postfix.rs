@@ -212,6 +212,7 @@ where
     type Output = Result<Output<C, O::Value, O::Error>, Stopped<O::Error>>;
     type IntoFuture = Awaiting<'p, O, C, X, Bare>;
 
+    #[inline]
     fn into_future(self) -> Self::IntoFuture {
         Awaiting { drive: self.drive(), form: PhantomData }
     }

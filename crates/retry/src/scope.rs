@@ -3,13 +3,15 @@
 //! While an attempt is polled (or, in blocking code, called), a thread-local names it; when the poll returns, the name
 //! is taken away again. So the scope follows the task from thread to thread, and what runs beside it does not see it.
 //!
-//! Three things go through it:
+//! Four things go through it:
 //!
 //! - **inwards, that somebody repeats**: a retry inside an attempt of another makes one attempt;
 //! - **inwards, the time that is left**: the earliest deadline holds;
 //! - **outwards, "leave it alone"**: when a retry inside ends because the budget is spent, the breaker is open or the
 //!   other side asked for too long a wait, a failure of the attempt around it is final, whatever its classifier says.
 //!   Repeating it would call the same downstream again.
+//! - **outwards, "not before"**: a `Retry-After` that a retry inside was given, and that the error on its way out may have
+//!   lost, is a floor for the wait of the retry around it.
 //!
 //! A task that is spawned inside an attempt is a task of its own and sees nothing, unless its future is wrapped in [`carry`].
 
@@ -28,11 +30,87 @@ use crate::attempt::Attempt;
 pub struct Scope {
     attempt: Attempt,
     repeats: bool,
-    forbidden: Option<StopReason>,
+    plea: Option<Plea>,
+}
+
+/// What a retry inside an attempt asks of those around it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Plea {
+    /// Do not try again.
+    LeaveAlone(StopReason),
+    /// Do not try again before this moment.
+    NotBefore(Moment),
+}
+
+impl Plea {
+    /// Why nobody should try again, if nobody should.
+    pub(crate) const fn reason(self) -> Option<StopReason> {
+        match self {
+            Self::LeaveAlone(reason) => Some(reason),
+            Self::NotBefore(_) => None,
+        }
+    }
 }
 
 thread_local! {
-    static CURRENT: Cell<Option<Scope>> = const { Cell::new(None) };
+    static CURRENT: Current = const { Current::none() };
+}
+
+/// The thread's scope, a cell for each part of it.
+///
+/// Not one cell with a [`Scope`] in it: an attempt is entered right after it was written down, and a processor that is
+/// asked to read in one piece what it has just written in several waits until all of them have arrived. Copying a scope
+/// in and out took longer than the rest of the call.
+struct Current {
+    inside: Cell<bool>,
+    number: Cell<u32>,
+    max: Cell<u32>,
+    overall: Cell<u32>,
+    deadline: Cell<Option<Moment>>,
+    repeats: Cell<bool>,
+    plea: Cell<Option<Plea>>,
+}
+
+impl Current {
+    const fn none() -> Self {
+        Self {
+            inside: Cell::new(false),
+            number: Cell::new(0),
+            max: Cell::new(0),
+            overall: Cell::new(0),
+            deadline: Cell::new(None),
+            repeats: Cell::new(false),
+            plea: Cell::new(None),
+        }
+    }
+
+    #[inline]
+    fn get(&self) -> Option<Scope> {
+        if !self.inside.get() {
+            return None;
+        }
+        let (number, max, overall) = (self.number.get(), self.max.get(), self.overall.get());
+        let attempt = Attempt { number, max, overall, deadline: self.deadline.get() };
+        Some(Scope { attempt, repeats: self.repeats.get(), plea: self.plea.get() })
+    }
+
+    #[inline(always)]
+    fn set(&self, scope: Scope) {
+        let Scope { attempt: Attempt { number, max, overall, deadline }, repeats, plea } = scope;
+        self.inside.set(true);
+        self.repeats.set(repeats);
+        self.plea.set(plea);
+        self.count(number, max, overall, deadline);
+    }
+
+    /// A call of its own, so that the numbers come in registers: inlined, the compiler copies two of them at once.
+    #[inline(never)]
+    fn count(&self, number: u32, max: u32, overall: u32, deadline: Option<Moment>) {
+        self.number.set(number);
+        self.max.set(max);
+        self.overall.set(overall);
+        self.deadline.set(deadline);
+    }
 }
 
 impl Scope {
@@ -45,11 +123,7 @@ impl Scope {
     pub fn incoming(attempt: Option<u32>, deadline: Option<Moment>) -> Self {
         let number = attempt.unwrap_or(1).max(1);
         let attempt_of = Attempt { number, max: u32::MAX, overall: number, deadline };
-        Self { attempt: attempt_of, repeats: attempt.is_some(), forbidden: None }
-    }
-
-    pub(crate) const fn of(attempt: Attempt, repeats: bool) -> Self {
-        Self { attempt, repeats, forbidden: None }
+        Self { attempt: attempt_of, repeats: attempt.is_some(), plea: None }
     }
 
     /// The attempt.
@@ -70,22 +144,23 @@ impl Scope {
 
     /// Why nobody further out should try again, if a retry inside said so.
     #[must_use]
-    pub const fn forbidden(&self) -> Option<StopReason> {
-        self.forbidden
+    pub fn forbidden(&self) -> Option<StopReason> {
+        self.plea.and_then(Plea::reason)
+    }
+
+    /// Before when nobody further out should try again, if a retry inside was told so.
+    #[must_use]
+    pub const fn not_before(&self) -> Option<Moment> {
+        match self.plea {
+            Some(Plea::NotBefore(at)) => Some(at),
+            _ => None,
+        }
     }
 
     /// Runs `work` inside this scope, and remembers what it forbade.
     pub fn enter<R>(&mut self, work: impl FnOnce() -> R) -> R {
-        struct Restore<'a>(&'a mut Scope, Option<Scope>);
-        impl Drop for Restore<'_> {
-            fn drop(&mut self) {
-                if let Some(left) = CURRENT.replace(self.1) {
-                    self.0.forbidden = left.forbidden;
-                }
-            }
-        }
-        let outer = CURRENT.replace(Some(*self));
-        let _restore = Restore(self, outer);
+        let mut outer = None;
+        let _inside = enter(self.attempt, self.repeats, &mut self.plea, &mut outer);
         work()
     }
 
@@ -95,18 +170,82 @@ impl Scope {
     }
 }
 
+/// Makes this attempt the thread's scope, until what is returned is dropped. Then `plea` says what was asked.
+///
+/// The scope around, seldom there, is kept in `outer`: a place of the caller's, so that none of it is written where there
+/// is none.
+#[inline(always)]
+pub(crate) fn enter<'a>(
+    attempt: Attempt,
+    repeats: bool,
+    plea: &'a mut Option<Plea>,
+    outer: &'a mut Option<Scope>,
+) -> Inside<'a> {
+    CURRENT.with(|current| {
+        if current.inside.get() {
+            keep(outer);
+        }
+        current.set(Scope { attempt, repeats, plea: *plea });
+    });
+    Inside { outer, plea }
+}
+
+/// Whoever holds this is inside a scope.
+#[must_use = "the scope is left when this is dropped"]
+pub(crate) struct Inside<'a> {
+    outer: &'a mut Option<Scope>,
+    plea: &'a mut Option<Plea>,
+}
+
+impl Drop for Inside<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        CURRENT.with(|current| {
+            *self.plea = current.plea.get();
+            current.inside.set(false);
+        });
+        if self.outer.is_some() {
+            back_to(self.outer);
+        }
+    }
+}
+
+#[inline(never)]
+fn keep(outer: &mut Option<Scope>) {
+    *outer = current();
+}
+
+#[inline(never)]
+fn back_to(outer: &mut Option<Scope>) {
+    if let Some(outer) = outer.take() {
+        CURRENT.with(|current| current.set(outer));
+    }
+}
+
 /// The scope that this task is in, if it is in one.
 #[must_use]
+#[inline]
 pub fn current() -> Option<Scope> {
-    CURRENT.get()
+    CURRENT.with(Current::get)
 }
 
 /// Tells every retry around this code that a failure is final. What a client does on `redrive-no-retry`.
 pub fn forbid_outer_retry(reason: StopReason) {
-    if let Some(mut scope) = CURRENT.get() {
-        scope.forbidden = Some(reason);
-        CURRENT.set(Some(scope));
-    }
+    // Outside of any scope nobody reads it, and whoever enters one overwrites it.
+    CURRENT.with(|current| current.plea.set(Some(Plea::LeaveAlone(reason))));
+}
+
+/// Tells every retry around this code that the other side asked not to be called before this moment. The latest of several
+/// holds, and none where a failure is final anyway.
+pub fn ask_not_before(at: Moment) {
+    CURRENT.with(|current| {
+        let plea = match current.plea.get() {
+            Some(Plea::LeaveAlone(_)) => return,
+            Some(Plea::NotBefore(other)) => Plea::NotBefore(at.max(other)),
+            None => Plea::NotBefore(at),
+        };
+        current.plea.set(Some(plea));
+    });
 }
 
 /// Takes the present scope along into a task that is about to be spawned: retries in it then see the retry around.

@@ -36,18 +36,22 @@
 //! [`run`](Session::run) puts the attempt into its scope, ends it at its time-out and classifies its error. Code that cannot
 //! hand over a future says the same by hand: [`done`](Session::done), [`failed`](Session::failed).
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::task::Poll;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
+use pin_project_lite::pin_project;
 use redrive_core::classify::{Answer, Classify, Output};
 use redrive_core::observe::Outcome;
-use redrive_core::{Disposition, Moment, Policy, Report, StopReason, Stopped};
+use redrive_core::{Moment, Policy, Report, StopReason, Stopped};
+
+use tokio::time::Sleep;
 
 use crate::attempt::Attempt;
 use crate::clock::sleep_until;
 use crate::course::{Begin, Course, Next, Terms};
+use crate::held::Held;
 
 /// Starts sessions.
 pub trait Start {
@@ -56,18 +60,18 @@ pub trait Start {
 }
 
 impl Start for Policy {
+    #[inline]
     fn start<E>(&self) -> Session<E> {
-        Session::new(self.clone())
+        Session::held(Held::of(self))
     }
 }
 
 /// One call's way through its attempts, as a loop. See the [module](self).
 #[derive(Debug)]
 pub struct Session<E> {
-    course: Course<Policy>,
+    course: Course<Held>,
     state: State,
     error: Option<E>,
-    attempt: Option<Attempt>,
 }
 
 #[derive(Debug)]
@@ -79,9 +83,15 @@ enum State {
 impl<E> Session<E> {
     /// A session under this policy.
     #[must_use]
+    #[inline]
     pub const fn new(policy: Policy) -> Self {
+        Self::held(Held::new(policy))
+    }
+
+    #[inline]
+    const fn held(policy: Held) -> Self {
         let course = Course::new(policy, Terms { independent: false, only_once: false, deadline: None });
-        Self { course, state: State::Between(None), error: None, attempt: None }
+        Self { course, state: State::Between(None), error: None }
     }
 
     /// No attempt makes sense after this. To be said before the first [`next`](Self::next).
@@ -116,10 +126,7 @@ impl<E> Session<E> {
                 State::Between(None) => match self.course.begin() {
                     Begin::Wait(until) => self.state = State::Between(Some(until)),
                     Begin::Stop(reason) => self.stop(reason),
-                    Begin::Call(attempt) => {
-                        self.attempt = Some(attempt);
-                        return Some(attempt);
-                    }
+                    Begin::Call => return Some(self.course.attempt()),
                 },
             }
         }
@@ -127,47 +134,21 @@ impl<E> Session<E> {
 
     /// Runs the attempt: inside its scope, up to its time-out, its error classified. Gives the value when it worked,
     /// and in the form that the classifier's answer has: `Some(None)` where it was discarded.
-    pub async fn run<T, C: Classify<E>>(
-        &mut self,
-        attempt: impl Future<Output = Result<T, E>>,
-        classifier: C,
-    ) -> Option<Output<C, T, E>> {
-        match self.call(attempt).await {
-            Some(Ok(value)) => Some(C::Answer::worked(self.done(value))),
-            Some(Err(error)) => {
-                self.failed(error, classifier);
-                match self.state {
-                    State::Over(report) if report.reason == StopReason::Discarded => C::Answer::discarded(),
-                    _ => None,
-                }
-            }
-            None => {
-                self.settle(Outcome::TimedOut);
-                None
-            }
-        }
-    }
-
-    /// The attempt's output; `None` where it timed out.
-    async fn call<R>(&mut self, attempt: impl Future<Output = R>) -> Option<R> {
-        let mut attempt = pin!(attempt);
-        let deadline = self.attempt.and_then(|attempt| attempt.deadline);
-        let mut time_out = pin!(deadline.map(sleep_until));
-        poll_fn(|cx| {
-            if let Poll::Ready(output) = self.course.inside(|| attempt.as_mut().poll(cx)) {
-                return Poll::Ready(Some(output));
-            }
-            match time_out.as_mut().as_pin_mut() {
-                Some(time_out) => time_out.poll(cx).map(|()| None),
-                None => Poll::Pending,
-            }
-        })
-        .await
+    #[inline]
+    pub fn run<T, F, C>(&mut self, attempt: F, classifier: C) -> Running<'_, E, F, C>
+    where
+        F: Future<Output = Result<T, E>>,
+        C: Classify<E>,
+    {
+        Running { session: self, classifier: Some(classifier), time_out: None, attempt }
     }
 
     /// Says that the attempt worked, and gives the value back.
+    #[inline]
     pub fn done<T>(&mut self, value: T) -> T {
-        self.settle(Outcome::Said(Disposition::Ok));
+        if self.course.is_inside() {
+            self.state = State::Over(self.course.succeed());
+        }
         value
     }
 
@@ -209,5 +190,56 @@ impl<E> Session<E> {
             State::Between(_) => self.course.end(StopReason::Cancelled),
         };
         Stopped { error: self.error, report }
+    }
+}
+
+pin_project! {
+    /// An attempt of a session. Written out, because an `async fn` would move the attempt twice before polling it.
+    #[must_use = "futures do nothing unless polled"]
+    #[derive(Debug)]
+    pub struct Running<'s, E, F, C> {
+        session: &'s mut Session<E>,
+        classifier: Option<C>,
+        // Made when the attempt has to be waited for.
+        time_out: Option<Pin<Box<Sleep>>>,
+        #[pin]
+        attempt: F,
+    }
+}
+
+impl<T, E, F, C> Future for Running<'_, E, F, C>
+where
+    F: Future<Output = Result<T, E>>,
+    C: Classify<E>,
+{
+    type Output = Option<Output<C, T, E>>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let session = this.session;
+        let polled = {
+            let mut outer = None;
+            let _inside = session.course.enter(&mut outer);
+            this.attempt.poll(cx)
+        };
+        let failed = match polled {
+            Poll::Ready(Ok(value)) => return Poll::Ready(Some(C::Answer::worked(session.done(value)))),
+            Poll::Ready(Err(error)) => Some(error),
+            Poll::Pending => {
+                let Some(deadline) = session.course.deadline() else { return Poll::Pending };
+                let time_out = this.time_out.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+                ready!(time_out.as_mut().poll(cx));
+                None
+            }
+        };
+        match (failed, this.classifier.take()) {
+            (Some(error), Some(classifier)) => session.failed(error, classifier),
+            _ => session.settle(Outcome::TimedOut),
+        }
+        Poll::Ready(match session.state {
+            State::Over(report) if report.reason == StopReason::Discarded => C::Answer::discarded(),
+            _ => None,
+        })
     }
 }

@@ -238,8 +238,13 @@ impl PolicyBuilder {
         let breaker = handed_or_made(breaker, settings.breaker.as_ref(), Breaker::new)?;
         let limit = handed_or_made(limit, settings.limit.as_ref(), Limit::from_settings)?;
         let rate = handed_or_made(rate, settings.rate.as_ref(), Rate::from_settings)?;
+        let plain = settings.time.is_none()
+            && settings.attempt_time.is_none()
+            && limit.is_none()
+            && rate.is_none()
+            && observers.is_empty();
         let seed = seed.map(|seed| (seed, AtomicU64::new(0)));
-        Ok(Policy(Arc::new(Inner { settings, budget, breaker, limit, rate, observers, seed })))
+        Ok(Policy(Arc::new(Inner { settings, budget, breaker, limit, rate, observers, plain, seed })))
     }
 }
 
