@@ -1,0 +1,36 @@
+//! What a first-try success costs, in nanoseconds and allocations: bare, through each of Redrive's doors, and through its rivals.
+//!
+//! `cargo bench -p redrive-benches --bench retry`. Prints a table, then a line for each target, then all figures as JSON.
+
+mod bare;
+
+mod ours;
+
+mod rivals;
+
+mod print;
+
+use std::time::Instant;
+
+use redrive_benches::conditions::Conditions;
+use redrive_benches::measure::{Plan, measure};
+
+/// Rounds enough that a neighbour's burst of work is a few outliers; turns short enough (some 0.2 ms) to be rarely interrupted.
+const PLAN: Plan = Plan { rounds: 400, calls: 5_000 };
+
+fn main() {
+    // `cargo test --benches` and `cargo bench -- --list` call the binary too; nothing is to be measured then.
+    if std::env::args().any(|arg| arg == "--test" || arg == "--list") {
+        return;
+    }
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_time().build() {
+        Ok(runtime) => runtime,
+        Err(error) => panic!("no runtime: {error}"),
+    };
+    // Every side could make a timer, as it could in production.
+    let _context = runtime.enter();
+    let started = Instant::now();
+    let sides = [bare::sides(), ours::sides(), rivals::sides()].into_iter().flatten().collect();
+    let figures = measure(PLAN, sides);
+    print::report(&Conditions::here(), PLAN, started.elapsed(), &figures);
+}

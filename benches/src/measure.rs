@@ -1,0 +1,129 @@
+//! Sides that take turns, many short rounds, the median of them.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use crate::allocations;
+
+/// One way of making the same call.
+pub struct Side<'a> {
+    name: &'static str,
+    bare: &'static str,
+    batch: Box<dyn FnMut(u32) + 'a>,
+}
+
+impl<'a> Side<'a> {
+    /// A side whose cost is what it takes beyond the side named `bare`.
+    ///
+    /// The loop is made here, around the concrete closure, so that the only dynamic call is the one for a whole batch.
+    pub fn new<R>(name: &'static str, bare: &'static str, mut call: impl FnMut() -> R + 'a) -> Self {
+        let batch = move |calls| {
+            for _ in 0..calls {
+                black_box(call());
+            }
+        };
+        Self { name, bare, batch: Box::new(batch) }
+    }
+}
+
+impl std::fmt::Debug for Side<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Side").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan {
+    /// How often all sides take their turn.
+    pub rounds: u32,
+    /// Calls in one turn of one side.
+    pub calls: u32,
+}
+
+/// What was measured of one side, in nanoseconds a call.
+#[derive(Debug, Clone)]
+pub struct Figures {
+    /// The side.
+    pub name: &'static str,
+    /// The side that it is compared with.
+    pub bare: &'static str,
+    /// The middle of all rounds.
+    pub median: f64,
+    /// The best round: what the code costs when nobody disturbs it.
+    pub least: f64,
+    /// A tenth of the rounds was faster than this.
+    pub p10: f64,
+    /// A tenth of the rounds was slower than this.
+    pub p90: f64,
+    /// Allocations a call.
+    pub allocations: f64,
+}
+
+/// Measures all sides in turns.
+#[must_use]
+pub fn measure(plan: Plan, mut sides: Vec<Side<'_>>) -> Vec<Figures> {
+    let mut nanos = vec![Vec::with_capacity(plan.rounds as usize); sides.len()];
+    let allocations: Vec<f64> = sides.iter_mut().map(|side| count(plan, side)).collect();
+    for round in 0..plan.rounds as usize {
+        for turn in 0..sides.len() {
+            // Another one begins every round, so that nobody always follows the same neighbour.
+            let turn = (round + turn) % sides.len();
+            nanos[turn].push(time(plan, &mut sides[turn]));
+        }
+    }
+    sides
+        .iter()
+        .zip(nanos)
+        .zip(allocations)
+        .map(|((side, nanos), allocations)| figures(side, nanos, allocations))
+        .collect()
+}
+
+/// Warms a side up and counts what it allocates once it is warm.
+fn count(plan: Plan, side: &mut Side<'_>) -> f64 {
+    (side.batch)(plan.calls);
+    let made = allocations::during(|| (side.batch)(plan.calls));
+    f64::from(u32::try_from(made).unwrap_or(u32::MAX)) / f64::from(plan.calls)
+}
+
+fn time(plan: Plan, side: &mut Side<'_>) -> f64 {
+    allocations::uncounted(|| {
+        let start = Instant::now();
+        (side.batch)(plan.calls);
+        start.elapsed().as_secs_f64() * 1e9 / f64::from(plan.calls)
+    })
+}
+
+fn figures(side: &Side<'_>, mut nanos: Vec<f64>, allocations: f64) -> Figures {
+    nanos.sort_by(f64::total_cmp);
+    let at = |tenths: usize| nanos[(nanos.len() - 1) * tenths / 10];
+    Figures {
+        name: side.name,
+        bare: side.bare,
+        median: at(5),
+        least: at(0),
+        p10: at(1),
+        p90: at(9),
+        allocations,
+    }
+}
+
+/// The figures of the side with this name.
+///
+/// # Panics
+/// If there is none: the bench then asks for something that it did not measure.
+#[must_use]
+pub fn find<'a>(figures: &'a [Figures], name: &str) -> &'a Figures {
+    match figures.iter().find(|figures| figures.name == name) {
+        Some(found) => found,
+        None => panic!("no side is called {name}"),
+    }
+}
+
+/// What a side takes beyond its bare call.
+#[must_use]
+pub fn over_bare(figures: &[Figures], name: &str) -> f64 {
+    let side = find(figures, name);
+    side.median - find(figures, side.bare).median
+}
