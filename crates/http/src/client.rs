@@ -201,12 +201,7 @@ impl Call {
         let sends = Sends { client: inner, next: Some(request) };
         let judge = ByStatus { statuses, errors: classify::reqwest as fn(&Error) -> Option<Fault> };
         let drive = Drive::new(&policy, sends, judge).only_once(once).independent(independent);
-        let finished = drive.deadline(deadline).await;
-        match finished.result {
-            Some(Ok(response)) => Ok(response),
-            Some(Err(error)) => Err(Stopped { error: Some(error), report: finished.report }),
-            None => Err(Stopped { error: None, report: finished.report }),
-        }
+        drive.deadline(deadline).await.into_result()
     }
 }
 

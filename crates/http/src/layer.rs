@@ -28,7 +28,7 @@ use std::fmt;
 use std::future::Future;
 use std::mem;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 use redrive_core::classify::unknown;
@@ -244,12 +244,7 @@ where
     type Output = Result<S::Response, Stopped<S::Error>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // A success leaves its report where it is: moving it costs more than making it.
-        Poll::Ready(match ready!(self.project().drive.poll(cx)) {
-            Finished { result: Some(Ok(response)), .. } => Ok(response),
-            Finished { result: Some(Err(error)), report } => Err(Stopped { error: Some(error), report }),
-            Finished { result: None, report } => Err(Stopped { error: None, report }),
-        })
+        self.project().drive.poll(cx).map(Finished::into_result)
     }
 }
 

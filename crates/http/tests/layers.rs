@@ -227,3 +227,17 @@ async fn a_success_is_never_marked() {
     let response = IncomingLayer.layer(inside).oneshot(request(Method::GET, None)).await.unwrap();
     assert!(!response.headers().contains_key("redrive-no-retry"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_was_asked_of_the_server_is_asked_of_the_sender() {
+    let inside = service_fn(|_: Request<String>| async {
+        let call = || async { Err::<(), _>("down") };
+        let policy = Policy::builder().attempts(1).build().unwrap();
+        let wait = Duration::from_millis(6_500);
+        let _ = call.retry(&policy).classify(|_: &&str| Fault::transient().not_before(wait)).await;
+        Ok::<_, Infallible>(Response::builder().status(502).body(String::new()).unwrap())
+    });
+    let response = IncomingLayer.layer(inside).oneshot(request(Method::GET, None)).await.unwrap();
+    assert_eq!(response.headers()["retry-after"], "7", "whole seconds, and none too early");
+    assert!(!response.headers().contains_key("redrive-no-retry"));
+}

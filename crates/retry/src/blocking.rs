@@ -27,7 +27,7 @@ use crate::attempt::Attempt;
 use crate::clock::clock;
 use crate::course::{Begin, Course, Next, Terms};
 use crate::drive::Finished;
-use crate::postfix::{Reported, Unknown, outcome, reported};
+use crate::postfix::{Reported, Unknown, outcome, output, reported};
 
 /// Anything that can be called again: `Fn() -> Result` or `Fn(Attempt) -> Result`. `Args` tells the two apart and is
 /// never written.
@@ -147,37 +147,36 @@ where
     ///
     /// # Errors
     /// With the last error and why it stopped.
-    pub fn call(self) -> Called<C, O::Value, O::Error> {
-        self.report().into_result()
+    pub fn call(mut self) -> Called<C, O::Value, O::Error> {
+        let mut course = Course::new(self.policy, self.terms);
+        output::<C::Answer, _, _>(self.drive(&mut course))
     }
 
     /// Calls it, and gives the report also when it works.
     #[must_use]
     pub fn report(mut self) -> Reported<Output<C, O::Value, O::Error>, O::Error> {
         let mut course = Course::new(self.policy, self.terms);
+        let finished = self.drive(&mut course);
+        reported::<C::Answer, _, _>(finished, || course.report(StopReason::Succeeded))
+    }
+
+    #[inline]
+    fn drive(&mut self, course: &mut Course<&Policy>) -> Finished<O::Value, O::Error> {
         let mut last = None;
         let reason = loop {
             let next = match course.begin() {
                 Begin::Stop(reason) => Next::Stop(reason),
                 Begin::Wait(until) => Next::Wait(until),
-                Begin::Call => {
-                    let attempt = course.attempt();
-                    let result = {
-                        let mut outer = None;
-                        let _inside = course.enter(&mut outer);
-                        self.operation.attempt(attempt)
-                    };
-                    match outcome(&self.classifier, &result) {
-                        Outcome::Said(Disposition::Ok) => {
-                            let report = course.succeed();
-                            return reported::<C::Answer, _, _>(Finished { result: Some(result), report });
-                        }
-                        outcome => {
-                            last = Some(result);
-                            course.settle(outcome)
-                        }
+                Begin::Call => match self.attempt(course) {
+                    (Outcome::Said(Disposition::Ok), Ok(value)) => {
+                        course.succeed();
+                        return Finished::Worked(value);
                     }
-                }
+                    (outcome, result) => {
+                        last = Some(result);
+                        course.settle(outcome)
+                    }
+                },
             };
             match next {
                 Next::Stop(reason) => break reason,
@@ -185,7 +184,18 @@ where
                 Next::Wait(_) => {}
             }
         };
-        reported::<C::Answer, _, _>(Finished { result: last, report: course.end(reason) })
+        Finished::Ended { last, report: course.end(reason) }
+    }
+
+    #[inline]
+    fn attempt(&mut self, course: &mut Course<&Policy>) -> (Outcome, Result<O::Value, O::Error>) {
+        let attempt = course.attempt();
+        let result = {
+            let mut outer = None;
+            let _inside = course.enter(&mut outer);
+            self.operation.attempt(attempt)
+        };
+        (outcome(&self.classifier, &result), result)
     }
 
     fn wait_until(&mut self, until: Moment) -> bool {

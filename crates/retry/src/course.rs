@@ -150,6 +150,14 @@ impl<P: Borrow<Policy>> Course<P> {
         }
     }
 
+    /// What happened, of a call that ended for this reason.
+    pub(crate) fn report(&self, reason: StopReason) -> Report {
+        match &self.run {
+            Some(run) => run.report(reason),
+            None => Run::new(self.policy.borrow()).report(reason),
+        }
+    }
+
     /// The attempt did not work, or the judge says so.
     pub(crate) fn settle(&mut self, outcome: Outcome) -> Next {
         self.inside = false;

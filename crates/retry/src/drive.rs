@@ -22,7 +22,7 @@ use std::time::Instant;
 
 use pin_project_lite::pin_project;
 use redrive_core::observe::Outcome;
-use redrive_core::{Disposition, Moment, Policy, Report, StopReason};
+use redrive_core::{Disposition, Moment, Policy, Report, StopReason, Stopped};
 use tokio::time::Sleep;
 
 use crate::attempt::Attempt;
@@ -53,13 +53,36 @@ pub trait Judge<T, E> {
     }
 }
 
-/// How a drive ended.
+/// How a call ended.
+///
+/// A success comes without its report, which [`Drive::report`] makes when somebody wants it: moving one costs more than the
+/// rest of a first-try success together.
 #[derive(Debug)]
-pub struct Finished<T, E> {
-    /// The last result there is. `None` where no attempt gave one: none was started, or they all timed out.
-    pub result: Option<Result<T, E>>,
-    /// Why it ended.
-    pub report: Report,
+pub enum Finished<T, E> {
+    /// It worked.
+    Worked(T),
+    /// It did not, or nobody needs it any more.
+    Ended {
+        /// The last result there is. `None` where no attempt gave one: none was started, or they all timed out.
+        last: Option<Result<T, E>>,
+        /// Why it ended.
+        report: Report,
+    },
+}
+
+impl<T, E> Finished<T, E> {
+    /// The value, also one that was judged a failure, as an HTTP answer can be; otherwise the error and why it ended.
+    ///
+    /// # Errors
+    /// Where there is no value.
+    #[inline]
+    pub fn into_result(self) -> Result<T, Stopped<E>> {
+        match self {
+            Self::Worked(value) | Self::Ended { last: Some(Ok(value)), .. } => Ok(value),
+            Self::Ended { last: Some(Err(error)), report } => Err(Stopped { error: Some(error), report }),
+            Self::Ended { last: None, report } => Err(Stopped { error: None, report }),
+        }
+    }
 }
 
 pin_project! {
@@ -136,6 +159,14 @@ impl<P: Borrow<Policy>, O: Operation, J: Judge<O::Value, O::Error>, X> Drive<P, 
     }
 }
 
+impl<P: Borrow<Policy>, O: Operation, J, X> Drive<P, O, J, X> {
+    /// What happened, of a call that [`Worked`](Finished::Worked).
+    #[must_use]
+    pub fn report(&self) -> Report {
+        self.course.report(StopReason::Succeeded)
+    }
+}
+
 impl<P, O, J, X> Future for Drive<P, O, J, X>
 where
     P: Borrow<Policy>,
@@ -168,18 +199,16 @@ where
                 State::Over => panic!("polled after it was over"),
             };
             let next = match self.as_mut().poll_attempt(fresh, cx) {
-                Poll::Ready(mut result) => {
+                Poll::Ready(result) => {
                     let mut this = self.as_mut().project();
-                    match this.judge.judge(&result) {
-                        Outcome::Said(Disposition::Ok) => {
+                    match (this.judge.judge(&result), result) {
+                        (Outcome::Said(Disposition::Ok), Ok(mut value)) => {
                             this.state.set(State::Over);
                             let report = this.course.succeed();
-                            if let Ok(value) = &mut result {
-                                this.judge.note(value, &report);
-                            }
-                            return Poll::Ready(Finished { result: Some(result), report });
+                            this.judge.note(&mut value, &report);
+                            return Poll::Ready(Finished::Worked(value));
                         }
-                        outcome => {
+                        (outcome, result) => {
                             *this.last = Some(result);
                             this.course.settle(outcome)
                         }
@@ -268,7 +297,7 @@ where
         if let Some(Ok(value)) = this.last {
             this.judge.note(value, &report);
         }
-        Finished { result: this.last.take(), report }
+        Finished::Ended { last: this.last.take(), report }
     }
 }
 

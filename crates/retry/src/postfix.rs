@@ -274,16 +274,26 @@ pub(crate) fn outcome<T, E, C: Classify<E>>(classifier: &C, result: &Result<T, E
     }
 }
 
-/// The value or the last error of a finished drive, in the form that the classifier's answer has.
-pub(crate) fn reported<A: Answer, T, E>(finished: Finished<T, E>) -> Reported<A::Output<T>, E> {
-    let Finished { result, report } = finished;
-    let result = match result {
-        Some(Ok(value)) => Ok(A::worked(value)),
-        Some(Err(error)) if report.reason == StopReason::Discarded => A::discarded().ok_or(Some(error)),
-        Some(Err(error)) => Err(Some(error)),
-        None => Err(None),
+/// What a finished call gives, in the form that the classifier's answer has: a discarded one is a success without a value.
+#[inline]
+pub(crate) fn output<A: Answer, T, E>(finished: Finished<T, E>) -> Result<A::Output<T>, Stopped<E>> {
+    match (finished.into_result(), A::discarded()) {
+        (Ok(value), _) => Ok(A::worked(value)),
+        (Err(Stopped { report, .. }), Some(nothing)) if report.reason == StopReason::Discarded => Ok(nothing),
+        (Err(stopped), _) => Err(stopped),
+    }
+}
+
+/// The same with the report, which `worked` makes of a success.
+pub(crate) fn reported<A: Answer, T, E>(
+    finished: Finished<T, E>,
+    worked: impl FnOnce() -> Report,
+) -> Reported<A::Output<T>, E> {
+    let report = match &finished {
+        Finished::Worked(_) => worked(),
+        Finished::Ended { report, .. } => *report,
     };
-    Reported { result, report }
+    Reported { result: output::<A, _, _>(finished).map_err(Stopped::into_error), report }
 }
 
 /// The two forms of an output.
@@ -313,8 +323,7 @@ where
     type Output = Result<Output<C, O::Value, O::Error>, Stopped<O::Error>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let finished = ready!(self.project().drive.poll(cx));
-        Poll::Ready(reported::<C::Answer, _, _>(finished).into_result())
+        self.project().drive.poll(cx).map(output::<C::Answer, _, _>)
     }
 }
 
@@ -327,7 +336,8 @@ where
     type Output = Reported<Output<C, O::Value, O::Error>, O::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let finished = ready!(self.project().drive.poll(cx));
-        Poll::Ready(reported::<C::Answer, _, _>(finished))
+        let mut drive = self.project().drive;
+        let finished = ready!(drive.as_mut().poll(cx));
+        Poll::Ready(reported::<C::Answer, _, _>(finished, || drive.report()))
     }
 }

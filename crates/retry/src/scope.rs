@@ -94,7 +94,6 @@ impl Current {
         Some(Scope { attempt, repeats: self.repeats.get(), plea: self.plea.get() })
     }
 
-    #[inline(always)]
     fn set(&self, scope: Scope) {
         let Scope { attempt: Attempt { number, max, overall, deadline }, repeats, plea } = scope;
         self.inside.set(true);
@@ -185,8 +184,15 @@ pub(crate) fn enter<'a>(
         if current.inside.get() {
             keep(outer);
         }
-        current.set(Scope { attempt, repeats, plea: *plea });
+        let Attempt { number, max, overall, deadline } = attempt;
+        current.inside.set(true);
+        current.repeats.set(repeats);
+        current.plea.set(None);
+        current.count(number, max, overall, deadline);
     });
+    if plea.is_some() {
+        hand_in(plea);
+    }
     Inside { outer, plea }
 }
 
@@ -201,13 +207,21 @@ impl Drop for Inside<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         CURRENT.with(|current| {
-            *self.plea = current.plea.get();
+            if current.plea.get().is_some() {
+                *self.plea = current.plea.get();
+            }
             current.inside.set(false);
         });
         if self.outer.is_some() {
             back_to(self.outer);
         }
     }
+}
+
+/// Says again what was said while the attempt was last polled.
+#[inline(never)]
+fn hand_in(plea: &Option<Plea>) {
+    CURRENT.with(|current| current.plea.set(*plea));
 }
 
 #[inline(never)]

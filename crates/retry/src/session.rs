@@ -77,7 +77,7 @@ pub struct Session<E> {
 #[derive(Debug)]
 enum State {
     Between(Option<Moment>),
-    Over(Report),
+    Over(StopReason),
 }
 
 impl<E> Session<E> {
@@ -147,7 +147,8 @@ impl<E> Session<E> {
     #[inline]
     pub fn done<T>(&mut self, value: T) -> T {
         if self.course.is_inside() {
-            self.state = State::Over(self.course.succeed());
+            self.course.succeed();
+            self.state = State::Over(StopReason::Succeeded);
         }
         value
     }
@@ -170,14 +171,15 @@ impl<E> Session<E> {
     }
 
     fn stop(&mut self, reason: StopReason) {
-        self.state = State::Over(self.course.end(reason));
+        self.course.end(reason);
+        self.state = State::Over(reason);
     }
 
     /// Why it ended, once it has.
     #[must_use]
-    pub const fn report(&self) -> Option<&Report> {
-        match &self.state {
-            State::Over(report) => Some(report),
+    pub fn report(&self) -> Option<Report> {
+        match self.state {
+            State::Over(reason) => Some(self.course.report(reason)),
             State::Between(_) => None,
         }
     }
@@ -186,7 +188,7 @@ impl<E> Session<E> {
     #[must_use]
     pub fn stopped(mut self) -> Stopped<E> {
         let report = match self.state {
-            State::Over(report) => report,
+            State::Over(reason) => self.course.report(reason),
             State::Between(_) => self.course.end(StopReason::Cancelled),
         };
         Stopped { error: self.error, report }
@@ -238,7 +240,7 @@ where
             _ => session.settle(Outcome::TimedOut),
         }
         Poll::Ready(match session.state {
-            State::Over(report) if report.reason == StopReason::Discarded => C::Answer::discarded(),
+            State::Over(StopReason::Discarded) => C::Answer::discarded(),
             _ => None,
         })
     }

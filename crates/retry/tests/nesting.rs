@@ -162,3 +162,29 @@ async fn an_attempt_that_copes_with_what_was_forbidden_inside_succeeds() {
     };
     assert_eq!(call.retry(&policy).classify(classify::all).await, Ok(true));
 }
+
+#[tokio::test(start_paused = true)]
+async fn not_before_goes_outwards_although_the_error_has_lost_it() {
+    let (policy, down) = (three().build().unwrap(), Down::default());
+    let asks_for_a_minute = |_: &&str| Fault::transient().not_before(Duration::from_secs(60));
+    let inner = || async {
+        (|| async { down.call() }).retry(&policy).classify(asks_for_a_minute).await.map_err(|_| "it failed")
+    };
+    let middle = || async { inner.retry(&policy).classify(classify::all).await };
+    let before = Instant::now();
+    let stopped = middle.retry(&policy).classify(classify::all).await.unwrap_err();
+    assert_eq!(down.calls(), 3);
+    assert_eq!(stopped.report.waited, Duration::from_secs(120), "and not 200 ms");
+    assert_eq!(before.elapsed(), Duration::from_secs(120));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_policy_on_two_layers_earns_once_for_one_call() {
+    let budget = Budget::share_of(0.1).unwrap();
+    let policy = three().budget(budget.clone()).build().unwrap();
+    let inner = || async { (|| async { Ok::<_, &str>(()) }).retry(&policy).await };
+    for _ in 0..100 {
+        inner.retry(&policy).await.unwrap();
+    }
+    assert_eq!(budget.tokens(clock()), 10);
+}
