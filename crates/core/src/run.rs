@@ -392,6 +392,13 @@ impl Run {
         }
     }
 
+    /// Tells that the attempt under way was torn off: nobody will learn whether it took effect.
+    pub fn tear(&mut self) {
+        let more = self.more();
+        more.unsure = true;
+        (more.pass, more.permit) = (None, None);
+    }
+
     /// Ends the run: tells the observers, and says what happened.
     pub fn end(&mut self, policy: &Policy, reason: StopReason, clock: &impl Clock) -> Report {
         // The rest of a wait that was cut short was not waited.

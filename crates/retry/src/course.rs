@@ -32,10 +32,12 @@ impl Terms {
 
 /// One call on its way. `P` is a policy or a reference to one.
 #[derive(Debug)]
-pub(crate) struct Course<P> {
+pub(crate) struct Course<P: Borrow<Policy>> {
     policy: P,
     terms: Terms,
     run: Option<Run>,
+    /// Whether it has ended, and the observers were told.
+    over: bool,
     /// Whether an attempt is under way.
     inside: bool,
     /// Until when it may run.
@@ -64,7 +66,16 @@ pub(crate) enum Next {
 impl<P: Borrow<Policy>> Course<P> {
     #[inline]
     pub(crate) const fn new(policy: P, terms: Terms) -> Self {
-        Self { policy, terms, run: None, inside: false, deadline: None, plea: None, nested: None }
+        Self {
+            policy,
+            terms,
+            run: None,
+            over: false,
+            inside: false,
+            deadline: None,
+            plea: None,
+            nested: None,
+        }
     }
 
     pub(crate) const fn terms_mut(&mut self) -> &mut Terms {
@@ -142,7 +153,7 @@ impl<P: Borrow<Policy>> Course<P> {
     /// The attempt worked, and that is the end of it.
     #[inline(always)]
     pub(crate) fn succeed(&mut self) -> Report {
-        self.inside = false;
+        (self.inside, self.over) = (false, true);
         let policy = self.policy.borrow();
         match &mut self.run {
             Some(run) => run.succeed(policy, &clock),
@@ -187,6 +198,7 @@ impl<P: Borrow<Policy>> Course<P> {
     }
 
     pub(crate) fn end(&mut self, reason: StopReason) -> Report {
+        self.over = true;
         let policy = self.policy.borrow();
         let run = self.run.get_or_insert_with(|| Run::new(policy));
         let report = run.end(policy, reason, &clock);
@@ -207,5 +219,27 @@ impl<P: Borrow<Policy>> Course<P> {
         } else if let Some(Plea::NotBefore(at)) = self.plea {
             scope::ask_not_before(at);
         }
+    }
+}
+
+/// A call that is dropped before it ended was cancelled, and those who observe it hear so. Whether an attempt under way took
+/// effect is then unknown. Those around it are told nothing: they may be others than when it began.
+impl<P: Borrow<Policy>> Drop for Course<P> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.over && self.run.is_some() {
+            self.torn();
+        }
+    }
+}
+
+impl<P: Borrow<Policy>> Course<P> {
+    #[cold]
+    fn torn(&mut self) {
+        let Some(run) = &mut self.run else { return };
+        if self.inside {
+            run.tear();
+        }
+        run.end(self.policy.borrow(), StopReason::Cancelled, &clock);
     }
 }

@@ -88,7 +88,7 @@ impl<T, E> Finished<T, E> {
 pin_project! {
     /// An operation on its way through a policy. `X` is a future whose end cancels the waiting.
     #[must_use = "futures do nothing unless polled"]
-    pub struct Drive<P, O: Operation, J, X = Pending<()>> {
+    pub struct Drive<P: Borrow<Policy>, O: Operation, J, X = Pending<()>> {
         course: Course<P>,
         operation: O,
         judge: J,
@@ -307,7 +307,7 @@ fn rest<F>(timer: &mut Option<Pin<Box<Sleep>>>, mut state: Pin<&mut State<F>>) {
     state.set(State::Idle);
 }
 
-impl<P, O: Operation, J, X> fmt::Debug for Drive<P, O, J, X> {
+impl<P: Borrow<Policy>, O: Operation, J, X> fmt::Debug for Drive<P, O, J, X> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Drive").finish_non_exhaustive()
     }

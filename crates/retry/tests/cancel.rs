@@ -2,11 +2,12 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::future::pending;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redrive_core::{Backoff, Executed, Jitter, PolicyBuilder};
+use redrive_core::observe::{Ended, Observer};
+use redrive_core::{Backoff, Executed, Fault, Jitter, PolicyBuilder, Report};
 use redrive_retry::{Policy, Retry, Start, StopReason, blocking, classify};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -115,4 +116,36 @@ async fn a_blocking_wait_that_says_no_is_the_end() {
         .unwrap_err();
     assert_eq!(waits, [MS(100); 3]);
     assert_eq!((stopped.report.reason, stopped.report.attempts), (StopReason::Cancelled, 3));
+}
+
+/// Hears how runs end.
+#[derive(Clone, Default)]
+struct Ends(Arc<Mutex<Vec<Report>>>);
+
+impl Observer for Ends {
+    fn ended(&self, ended: Ended<'_>) {
+        self.0.lock().unwrap().push(*ended.report);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_dropped_is_heard_of_as_cancelled() {
+    let ends = Ends::default();
+    let policy = Policy::builder().observer(ends.clone()).build().unwrap();
+    let refused = || async { Err::<(), _>("refused") };
+    let waiting = refused.retry(&policy).classify(|_: &&str| Fault::transient().not_executed()).into_future();
+    let stuck = (|| pending::<Result<(), &str>>()).retry(&policy).into_future();
+    let _ = timeout(Duration::from_nanos(1), waiting).await;
+    let _ = timeout(Duration::from_millis(1), stuck).await;
+    drop((|| async { Ok::<_, &str>(()) }).retry(&policy).into_future());
+    (|| async { Ok::<_, &str>(()) }).retry(&policy).await.unwrap();
+
+    let ends = ends.0.lock().unwrap();
+    let seen: Vec<_> = ends.iter().map(|report| (report.reason, report.attempts, report.executed)).collect();
+    let wanted = [
+        (StopReason::Cancelled, 1, Executed::No),
+        (StopReason::Cancelled, 1, Executed::Unknown),
+        (StopReason::Succeeded, 1, Executed::No),
+    ];
+    assert_eq!(seen, wanted, "what was never polled never began");
 }
