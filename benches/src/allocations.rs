@@ -1,7 +1,8 @@
 //! Counting allocations.
 //!
-//! The counting allocator replaces the global one in every binary that links this crate, and counts per thread. While the
-//! clock runs it is told not to count, so that a side that allocates pays for its allocation and not for our counting.
+//! The counting allocator replaces the global one in every binary that links this crate, and counts per
+//! thread. While the clock runs it is told not to count, so that a side that allocates pays for its
+//! allocation and not for our counting.
 
 /// How many allocations this thread makes in here.
 pub fn during(work: impl FnOnce()) -> u64 {

@@ -1,11 +1,12 @@
 //! Redrive beside its rivals: the pieces that the measurements share.
 //!
-//! Rivals' crates are dependencies of this package alone. `benches/` holds what is measured, `tests/peers/` what the rivals get
-//! wrong and Redrive does not.
+//! Rivals' crates are dependencies of this package alone. `benches/` holds what is measured, `tests/peers/`
+//! what the rivals get wrong and Redrive does not.
 //!
-//! Why not an off-the-shelf harness: those measure one side after the other, seconds apart, and on a shared machine the
-//! neighbour's work then lands on one side and not on the other. Here all sides take turns within every round of a few
-//! milliseconds, so noise hits them alike, and the figure is the median over many rounds.
+//! Why not an off-the-shelf harness: those measure one side after the other, seconds apart, and on a shared
+//! machine the neighbour's work then lands on one side and not on the other. Here all sides take turns within
+//! every round of a few milliseconds, so noise hits them alike, and the figure is the median over many
+//! rounds.
 
 pub mod measure;
 

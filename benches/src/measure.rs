@@ -15,7 +15,8 @@ pub struct Side<'a> {
 impl<'a> Side<'a> {
     /// A side whose cost is what it takes beyond the side named `bare`.
     ///
-    /// The loop is made here, around the concrete closure, so that the only dynamic call is the one for a whole batch.
+    /// The loop is made here, around the concrete closure, so that the only dynamic call is the one for a
+    /// whole batch.
     pub fn new<R>(name: &'static str, bare: &'static str, mut call: impl FnMut() -> R + 'a) -> Self {
         let batch = move |calls| {
             for _ in 0..calls {

@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: runs one benchmark and holds it to its targets.
 //!
-//! A benchmark prints a table for people, a `target` line for each promise, and one line `figures {json}` that we keep
-//! from the reader and write where `--json` says.
+//! A benchmark prints a table for people, a `target` line for each promise, and one line `figures {json}`
+//! that we keep from the reader and write where `--json` says.
 
 mod report;
 

@@ -1,7 +1,7 @@
 //! `cargo xtask deny`: licences, sources and bans of all dependencies, by the rules in `deny.toml`.
 //!
-//! Apart from `test`, because its program takes minutes to build. Advisories are left out: they need a database from
-//! the network, and they change the verdict on a commit that did not change.
+//! Apart from `test`, because its program takes minutes to build. Advisories are left out: they need a
+//! database from the network, and they change the verdict on a commit that did not change.
 
 use std::process::{Command, ExitCode};
 

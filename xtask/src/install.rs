@@ -1,7 +1,7 @@
 //! The programs that the tests need, and how to get them on Debian.
 //!
-//! A bare machine with Rust on it should run `cargo xtask test` without a page of instructions. To need one more
-//! program, add a line to [`NEEDS`].
+//! A bare machine with Rust on it should run `cargo xtask test` without a page of instructions. To need one
+//! more program, add a line to [`NEEDS`].
 
 use std::env;
 use std::path::{Path, PathBuf};

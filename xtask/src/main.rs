@@ -1,7 +1,7 @@
 //! Redrive's own tasks, run as `cargo xtask TASK`.
 //!
-//! A Rust program rather than a folder of scripts, so that the checks have tests and a new machine needs nothing but
-//! Rust. The price is its compile time ahead of everything else in CI, hence few dependencies.
+//! A Rust program rather than a folder of scripts, so that the checks have tests and a new machine needs
+//! nothing but Rust. The price is its compile time ahead of everything else in CI, hence few dependencies.
 //!
 //! stdout is data (the summary, the violations, a bench's table), stderr is talk.
 
@@ -32,14 +32,14 @@ struct Cli {
 enum Task {
     /// Install the programs that the tests need
     ///
-    /// Names what is missing, then installs its Debian package with apt-get, through sudo unless root. Does nothing
-    /// when all is there.
+    /// Names what is missing, then installs its Debian package with apt-get, through sudo unless root. Does
+    /// nothing when all is there.
     Install,
 
     /// Run every test: unit, doc, loom, each feature alone, rustdoc
     ///
-    /// A failing step does not stop the ones after it. The tests talk on stderr; stdout is a table of the steps, and
-    /// last a line such as `120 passed, 0 failed, 2 skipped`. Exits 1 if any step failed.
+    /// A failing step does not stop the ones after it. The tests talk on stderr; stdout is a table of the
+    /// steps, and last a line such as `120 passed, 0 failed, 2 skipped`. Exits 1 if any step failed.
     Test {
         /// Fail when a needed program is missing, rather than install it
         #[arg(long)]
@@ -51,13 +51,14 @@ enum Task {
 
     /// Check what the compiler does not: crate arrows, dead files, links, names
     ///
-    /// Compiles nothing. Prints each violation on stdout as `path:line: what is wrong; what to do`, and exits 1 if
-    /// there are any.
+    /// Compiles nothing. Prints each violation on stdout as `path:line: what is wrong; what to do`, and exits
+    /// 1 if there are any.
     Tidy,
 
     /// Run one benchmark of redrive-benches
     ///
-    /// Prints the benchmark's table and its targets. A target that falls short fails the run only with --check.
+    /// Prints the benchmark's table and its targets. A target that falls short fails the run only with
+    /// --check.
     Bench {
         /// Which benchmark; a wrong name lists the known ones
         name: String,

@@ -10,8 +10,9 @@ use std::process::{Command, ExitStatus, Stdio};
 
 /// The cargo that runs us, with an environment as if called from a shell.
 ///
-/// `cargo run` tells us about our own package in `CARGO_PKG_*` and the like. Passed on, they would differ from those of
-/// a plain `cargo build`, and build scripts that watch them would run again at each change between the two.
+/// `cargo run` tells us about our own package in `CARGO_PKG_*` and the like. Passed on, they would differ
+/// from those of a plain `cargo build`, and build scripts that watch them would run again at each change
+/// between the two.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in env::vars_os() {

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything that must pass before a change lands.
 //!
-//! Steps run one after another and none stops the next, so that one run shows all that is wrong. What the tests print
-//! goes to stderr, beside cargo's own talk and in order with it; stdout is the summary alone.
+//! Steps run one after another and none stops the next, so that one run shows all that is wrong. What the
+//! tests print goes to stderr, beside cargo's own talk and in order with it; stdout is the summary alone.
 
 mod libtest;
 mod steps;

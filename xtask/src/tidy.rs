@@ -1,8 +1,8 @@
 //! `cargo xtask tidy`: what the compiler does not check, in a second or two and without compiling.
 //!
-//! Each check is a function from the [`Tree`] to its violations, in a file of its own. The tree is read once and held
-//! in memory, so that a test can hand a check a tree written as literals. To add a check, write its file and give it
-//! a line in [`CHECKS`].
+//! Each check is a function from the [`Tree`] to its violations, in a file of its own. The tree is read once
+//! and held in memory, so that a test can hand a check a tree written as literals. To add a check, write its
+//! file and give it a line in [`CHECKS`].
 
 mod arrows;
 mod core_is_pure;

@@ -1,7 +1,7 @@
 //! The workspace as cargo sees it: packages, targets, features, and who depends on whom.
 //!
-//! Read from `cargo metadata --no-deps`, which neither resolves nor downloads. We take the few fields we need,
-//! and so do without the `cargo_metadata` crate and what it depends on.
+//! Read from `cargo metadata --no-deps`, which neither resolves nor downloads. We take the few fields we
+//! need, and so do without the `cargo_metadata` crate and what it depends on.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,6 +1,8 @@
-//! What a first-try success costs, in nanoseconds and allocations: bare, through each of Redrive's doors, and through its rivals.
+//! What a first-try success costs, in nanoseconds and allocations: bare, through each of Redrive's doors, and
+//! through its rivals.
 //!
-//! `cargo bench -p redrive-benches --bench retry`. Prints a table, then a line for each target, then all figures as JSON.
+//! `cargo bench -p redrive-benches --bench retry`. Prints a table, then a line for each target, then all
+//! figures as JSON.
 
 mod bare;
 
@@ -15,7 +17,8 @@ use std::time::Instant;
 use redrive_benches::conditions::Conditions;
 use redrive_benches::measure::{Plan, measure};
 
-/// Rounds enough that a neighbour's burst of work is a few outliers; turns short enough (some 0.2 ms) to be rarely interrupted.
+/// Rounds enough that a neighbour's burst of work is a few outliers; turns short enough (some 0.2 ms) to be
+/// rarely interrupted.
 const PLAN: Plan = Plan { rounds: 400, calls: 5_000 };
 
 fn main() {

@@ -1,8 +1,8 @@
 //! How long to wait before the n-th retry, before jitter.
 //!
-//! [`Backoff::ceiling`] is the longest wait that a retry may get; [`Jitter`](crate::Jitter) then chooses at or below
-//! it. Every shape is safe for every input: up to `u32::MAX` retries and [`Duration::MAX`] nothing overflows,
-//! panics or wraps, it stops at the cap.
+//! [`Backoff::ceiling`] is the longest wait that a retry may get; [`Jitter`](crate::Jitter) then chooses at
+//! or below it. Every shape is safe for every input: up to `u32::MAX` retries and [`Duration::MAX`] nothing
+//! overflows, panics or wraps, it stops at the cap.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,14 +1,15 @@
 //! A circuit breaker: stop calling what is down, and find out gently when it is back.
 //!
-//! Closed, it looks at the last `window` calls; when enough of them failed it opens. Open, nothing is called for
-//! `open_for`. Then it is half open: at most `probes` calls at a time are let through, and when as many have succeeded
-//! it closes; one that fails opens it again.
+//! Closed, it looks at the last `window` calls; when enough of them failed it opens. Open, nothing is called
+//! for `open_for`. Then it is half open: at most `probes` calls at a time are let through, and when as many
+//! have succeeded it closes; one that fails opens it again.
 //!
-//! The whole state is one word, so every transition is one compare-and-set and the number of probes is exact. The
-//! window counts calls and not seconds, which is why a success on the healthy path needs no clock, and no write either:
-//! a full window without failures stays as it is.
+//! The whole state is one word, so every transition is one compare-and-set and the number of probes is exact.
+//! The window counts calls and not seconds, which is why a success on the healthy path needs no clock, and no
+//! write either: a full window without failures stays as it is.
 //!
-//! Only retryable faults and time-outs are failures. A permanent error is an answer, and whoever answers is alive.
+//! Only retryable faults and time-outs are failures. A permanent error is an answer, and whoever answers is
+//! alive.
 
 use std::time::Duration;
 
@@ -16,7 +17,8 @@ use crate::moment::{Clock, Moment, nanos};
 use crate::policy::PolicyError;
 use crate::sync::{Arc, AtomicU64, Ordering, change};
 
-/// What a [`Breaker`] is made from. Defaults: half of the last 20 calls failed, at least 10 of them made; open for 5 s; 3 probes.
+/// What a [`Breaker`] is made from. Defaults: half of the last 20 calls failed, at least 10 of them made;
+/// open for 5 s; 3 probes.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
@@ -89,11 +91,12 @@ struct Inner {
     word: AtomicU64,
 }
 
-/// The word, unpacked. Two bits say which; 20 bits of `turn` count how often it opened, so that a probe that comes
-/// back late is told from one of the present turn; the rest is as wide as the comment says.
+/// The word, unpacked. Two bits say which; 20 bits of `turn` count how often it opened, so that a probe that
+/// comes back late is told from one of the present turn; the rest is as wide as the comment says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// The last calls, newest lowest, 1 for failed, under a marker bit that shows how many there are (42 bits).
+    /// The last calls, newest lowest, 1 for failed, under a marker bit that shows how many there are (42
+    /// bits).
     Closed { turn: u64, calls: u64 },
     /// Until when, in milliseconds (42 bits).
     Open { turn: u64, until: u64 },
@@ -172,8 +175,8 @@ impl Breaker {
         self.probe(clock.now()).map(|turn| Pass { breaker: self.clone(), turn })
     }
 
-    /// Whether calls go through without a pass. The caller then reports with [`settle_closed`](Self::settle_closed):
-    /// the healthy path holds nothing and counts no references.
+    /// Whether calls go through without a pass. The caller then reports with
+    /// [`settle_closed`](Self::settle_closed): the healthy path holds nothing and counts no references.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         matches!(State::unpack(self.0.word.load(Ordering::Acquire)), State::Closed { .. })

@@ -1,35 +1,39 @@
 //! Retries as a share of first attempts.
 //!
-//! Backoff bounds how fast one caller retries. Nothing but a budget bounds how much all callers together add to a
-//! downstream that is already failing: with three attempts each, a total outage triples the load; with a budget of a
-//! tenth, it grows by a tenth (the SRE book's figures).
+//! Backoff bounds how fast one caller retries. Nothing but a budget bounds how much all callers together add
+//! to a downstream that is already failing: with three attempts each, a total outage triples the load; with a
+//! budget of a tenth, it grows by a tenth (the SRE book's figures).
 //!
 //! # How it works
 //!
-//! Every first attempt deposits `share` of a token, every retry withdraws one. What was deposited longer ago than the
-//! window is forgotten. Beside it a `floor` of so many retries a second is always there, so that a caller with little
-//! traffic can retry at all.
+//! Every first attempt deposits `share` of a token, every retry withdraws one. What was deposited longer ago
+//! than the window is forgotten. Beside it a `floor` of so many retries a second is always there, so that a
+//! caller with little traffic can retry at all.
 //!
 //! # Why so
 //!
-//! The usual implementation keeps a ring of counters behind a mutex and asks "is there enough?" before it takes:
-//! between the two, another thread takes the same token, and reading the clock costs more than the rest of the call.
-//! Here:
+//! The usual implementation keeps a ring of counters behind a mutex and asks "is there enough?" before it
+//! takes: between the two, another thread takes the same token, and reading the clock costs more than the
+//! rest of the call. Here:
 //!
-//! - A deposit is one atomic addition and, but for two of [`HEAP`], reads no clock. It lands in `fresh`, an uncounted heap.
-//! - A withdrawal, which is rare and about to wait anyway, first counts the heap into the ring's present slot and into
-//!   `balance`, then takes one token out of `balance` by compare-and-set. Only that word decides, so no token is spent twice.
-//! - Tokens are spent oldest first. So the balance is always made of the newest deposits, and forgetting a slot is
-//!   one line: the balance may not be larger than what the remaining slots received.
-//! - So that the heap never grows stale, the first deposit into an empty one looks at the clock, and every [`HEAP`]th
-//!   counts it. What lay in it is taken to have arrived evenly since that look, and is spread over the slots between.
+//! - A deposit is one atomic addition and, but for two of [`HEAP`], reads no clock. It lands in `fresh`, an
+//!   uncounted heap.
+//! - A withdrawal, which is rare and about to wait anyway, first counts the heap into the ring's present slot
+//!   and into `balance`, then takes one token out of `balance` by compare-and-set. Only that word decides, so
+//!   no token is spent twice.
+//! - Tokens are spent oldest first. So the balance is always made of the newest deposits, and forgetting a
+//!   slot is one line: the balance may not be larger than what the remaining slots received.
+//! - So that the heap never grows stale, the first deposit into an empty one looks at the clock, and every
+//!   [`HEAP`]th counts it. What lay in it is taken to have arrived evenly since that look, and is spread over
+//!   the slots between.
 //!
 //! # What it costs
 //!
-//! One uncontended atomic addition on a first-try success. The sum is exact: over any history, retries granted are
-//! never more than `share · first attempts` plus what the floor allows. It errs on the side of not retrying: a withdrawal
-//! that runs at the same instant as another's counting may be refused although a token is about to be there, and what
-//! is being counted at the very instant at which the ring turns may be forgotten with what fell off.
+//! One uncontended atomic addition on a first-try success. The sum is exact: over any history, retries
+//! granted are never more than `share · first attempts` plus what the floor allows. It errs on the side of
+//! not retrying: a withdrawal that runs at the same instant as another's counting may be refused although a
+//! token is about to be there, and what is being counted at the very instant at which the ring turns may be
+//! forgotten with what fell off.
 
 use std::time::Duration;
 
@@ -64,7 +68,8 @@ pub const HEAP: u64 = if cfg!(loom) { 2 } else { 1024 };
 /// Slots in the ring: a deposit is forgotten at most a tenth of the window early or late.
 const SLOTS: usize = if cfg!(loom) { 2 } else { 10 };
 
-/// One token, in the fixed point of the balance. Decimal, so that ten deposits of 0.2 are two tokens to the last digit.
+/// One token, in the fixed point of the balance. Decimal, so that ten deposits of 0.2 are two tokens to the
+/// last digit.
 const TOKEN: u64 = 1_000_000_000;
 
 /// `clock` before the first look at the time.
@@ -222,13 +227,13 @@ impl Budget {
             return;
         }
         let worth = fresh.saturating_mul(inner.share);
-        // An even stream since the last look at the clock: so much fell into each slot, and what fell into slots that
-        // left the ring is forgotten.
+        // An even stream since the last look at the clock: so much fell into each slot, and what fell into
+        // slots that left the ring is forgotten.
         let each = worth / (passed + 1);
         let earlier = passed.min(SLOTS as u64 - 1);
         let present = if passed == earlier { worth - each * earlier } else { each };
-        // The ring before the balance: a turn in between then sees the deposit. The other way round it would be
-        // forgotten each time.
+        // The ring before the balance: a turn in between then sees the deposit. The other way round it would
+        // be forgotten each time.
         for back in 1..=earlier {
             inner.received[index(slot - back)].fetch_add(each, Ordering::AcqRel);
         }
@@ -236,7 +241,8 @@ impl Budget {
         inner.balance.fetch_add(each * earlier + present, Ordering::AcqRel);
     }
 
-    /// Turns the ring on to `slot` and forgets what fell off. Says how many slots passed, for the one who turned it.
+    /// Turns the ring on to `slot` and forgets what fell off. Says how many slots passed, for the one who
+    /// turned it.
     fn turn(&self, slot: u64) -> u64 {
         let inner = &*self.0;
         let last = inner.clock.load(Ordering::Acquire);

@@ -9,8 +9,8 @@
 //! | [`Disposition`] | cannot happen | `Option<T>`: `None` where it said [`Discard`](Disposition::Discard) |
 //! | `Option<Disposition>` | `None`, as above | `Option<T>` |
 //!
-//! So whoever cannot discard never has to unwrap, and whoever can cannot forget to look. An error that nobody knows is
-//! permanent, and is reported as `unclassified` so that it can be found.
+//! So whoever cannot discard never has to unwrap, and whoever can cannot forget to look. An error that nobody
+//! knows is permanent, and is reported as `unclassified` so that it can be found.
 //!
 //! ```
 //! use redrive_core::{Classify, Fault, classify};
@@ -182,8 +182,8 @@ pub fn unknown<E: ?Sized>(_: &E) -> Option<Fault> {
     None
 }
 
-/// The classifier that calls every error transient, with an unknown effect. For calls that are idempotent and whose
-/// errors are all alike.
+/// The classifier that calls every error transient, with an unknown effect. For calls that are idempotent and
+/// whose errors are all alike.
 #[must_use]
 pub fn all<E: ?Sized>(_: &E) -> Fault {
     Fault::transient()

@@ -1,4 +1,5 @@
-//! Forms in configuration: durations as `"250ms"`, `"10s"`, `"1h 30m"`, and the budget that is not there as `"none"`.
+//! Forms in configuration: durations as `"250ms"`, `"10s"`, `"1h 30m"`, and the budget that is not there as
+//! `"none"`.
 
 pub(crate) mod duration {
     use serde::de::{Error, Visitor};
@@ -64,7 +65,8 @@ pub(crate) mod optional {
     }
 }
 
-/// A budget or `"none"`. What is left out is the default budget and not every format has a null, so none has a word.
+/// A budget or `"none"`. What is left out is the default budget and not every format has a null, so none has
+/// a word.
 pub(crate) mod budget {
     use crate::budget::BudgetSettings;
     use serde::de::value::MapAccessDeserializer;

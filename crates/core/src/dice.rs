@@ -1,7 +1,7 @@
 //! Chance as a value.
 //!
-//! Whoever wants a random wait is handed the dice. Production hands in the thread's own generator, a test hands in
-//! [`Seeded`], and the same seed gives the same waits on every machine.
+//! Whoever wants a random wait is handed the dice. Production hands in the thread's own generator, a test
+//! hands in [`Seeded`], and the same seed gives the same waits on every machine.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ impl<D: Dice + ?Sized> Dice for &mut D {
     }
 }
 
-/// Dice that always fall the same way for the same seed (SplitMix64: 64 bits of state, passes the usual batteries,
-/// not for secrets).
+/// Dice that always fall the same way for the same seed (SplitMix64: 64 bits of state, passes the usual
+/// batteries, not for secrets).
 ///
 /// ```
 /// use redrive_core::{Dice, Seeded};
@@ -55,7 +55,8 @@ pub(crate) const fn mix(mut z: u64) -> u64 {
 pub(crate) fn uniform(dice: &mut impl Dice, low: Duration, high: Duration) -> Duration {
     let span = high.saturating_sub(low).as_nanos() + 1;
     let roll = u128::from(dice.roll());
-    // floor(span * roll / 2^64) in two halves: the product of a long span (94 bits) and a roll (64) fits no integer.
+    // floor(span * roll / 2^64) in two halves: the product of a long span (94 bits) and a roll (64) fits no
+    // integer.
     let drawn = (span >> 64) * roll + (((span & u128::from(u64::MAX)) * roll) >> 64);
     low.saturating_add(from_nanos(drawn))
 }

@@ -1,8 +1,9 @@
 //! What an attempt says of itself.
 //!
-//! A [`Disposition`] has four variants and each is honest: it worked, trying again may help, trying again will not
-//! help, or nobody needs it any more. A [`Fault`] is the two that mean failure; a classifier that can only say those
-//! cannot discard, and the type of the result shows it (see [`classify`](crate::classify)).
+//! A [`Disposition`] has four variants and each is honest: it worked, trying again may help, trying again
+//! will not help, or nobody needs it any more. A [`Fault`] is the two that mean failure; a classifier that
+//! can only say those cannot discard, and the type of the result shows it (see
+//! [`classify`](crate::classify)).
 
 use std::time::Duration;
 
@@ -35,8 +36,8 @@ impl Executed {
 pub enum Class {
     /// A passing fault: a cut connection, a deadlock, a 502.
     Transient,
-    /// The other side says that it has too much to do: 429, 503, resource exhausted. Retrying adds to it, so it is
-    /// done only out of a [`Budget`](crate::Budget), and without one not at all.
+    /// The other side says that it has too much to do: 429, 503, resource exhausted. Retrying adds to it, so
+    /// it is done only out of a [`Budget`](crate::Budget), and without one not at all.
     Overload,
 }
 

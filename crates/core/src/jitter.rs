@@ -1,12 +1,12 @@
 //! Chance in the waits, so that callers who failed together do not come back together.
 //!
-//! Two mistakes are common, and neither is made here. Adding jitter *on top* lets a wait pass its cap. Clamping *after*
-//! the draw keeps the cap but kills the jitter: once the backoff has reached it, nearly every wait is the cap itself,
-//! and the herd is back. Here the ceiling comes first and the draw happens below it, so at the cap the waits are
-//! still spread.
+//! Two mistakes are common, and neither is made here. Adding jitter *on top* lets a wait pass its cap.
+//! Clamping *after* the draw keeps the cap but kills the jitter: once the backoff has reached it, nearly
+//! every wait is the cap itself, and the herd is back. Here the ceiling comes first and the draw happens
+//! below it, so at the cap the waits are still spread.
 //!
-//! The same goes for decorrelated jitter. The textbook form is `min(cap, uniform(base, previous · 3))`: it draws, then
-//! clamps, and piles up on the cap. This one is `uniform(initial, min(cap, previous · 3))`.
+//! The same goes for decorrelated jitter. The textbook form is `min(cap, uniform(base, previous · 3))`: it
+//! draws, then clamps, and piles up on the cap. This one is `uniform(initial, min(cap, previous · 3))`.
 
 use std::time::Duration;
 
@@ -28,14 +28,16 @@ use crate::dice::{Dice, uniform};
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Jitter {
-    /// The ceiling itself. Callers that fail together stay together: for tests, and for a caller who is alone.
+    /// The ceiling itself. Callers that fail together stay together: for tests, and for a caller who is
+    /// alone.
     None,
     /// Anywhere from zero to the ceiling. Fewest calls in all under contention.
     #[default]
     Full,
     /// Half the ceiling, and anywhere in the other half. Keeps a least wait.
     Equal,
-    /// Anywhere from the first wait to three times the previous one, at most the cap. Ignores the backoff's growth.
+    /// Anywhere from the first wait to three times the previous one, at most the cap. Ignores the backoff's
+    /// growth.
     Decorrelated,
 }
 
@@ -59,9 +61,9 @@ impl Jitter {
 
     /// The wait before retry `n` when the other side asked not to be called before `floor` has passed.
     ///
-    /// Never shorter than the floor. Everybody was told the same floor, so the jitter goes upwards from it: over the
-    /// ceiling of this retry or a tenth of the floor, whichever is longer. The floor may exceed the backoff's cap,
-    /// because the cap bounds what we choose and not what the other side asks.
+    /// Never shorter than the floor. Everybody was told the same floor, so the jitter goes upwards from it:
+    /// over the ceiling of this retry or a tenth of the floor, whichever is longer. The floor may exceed the
+    /// backoff's cap, because the cap bounds what we choose and not what the other side asks.
     pub fn draw_from(
         self,
         floor: Duration,

@@ -1,8 +1,9 @@
 //! The words and decisions of Redrive.
 //!
 //! Everything here is a function of its inputs: time is a [`Moment`] that the caller hands in, chance is a
-//! [`Dice`] that the caller hands in, and nothing waits, reads or writes. That is what lets one implementation
-//! serve async code, blocking code, a tower layer and a simulation, and be tested without a single sleep.
+//! [`Dice`] that the caller hands in, and nothing waits, reads or writes. That is what lets one
+//! implementation serve async code, blocking code, a tower layer and a simulation, and be tested without a
+//! single sleep.
 //!
 //! The modules are in the order in which a call meets them:
 //!

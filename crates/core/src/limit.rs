@@ -1,11 +1,13 @@
 //! So many at once: a bulkhead of fixed width, or one that finds its width.
 //!
-//! A full limit does not queue. A queue in front of a slow downstream is where time-outs are born; here the attempt
-//! is refused on the spot as *overload, not executed*, and the policy decides whether to come back later.
+//! A full limit does not queue. A queue in front of a slow downstream is where time-outs are born; here the
+//! attempt is refused on the spot as *overload, not executed*, and the policy decides whether to come back
+//! later.
 //!
-//! The adaptive one is additive-increase, multiplicative-decrease, as TCP does it: a full window of successes at the
-//! limit widens it by one, an overload or a time-out narrows it by a tenth. It judges by outcomes and not by latency,
-//! so it needs no clock. Width and use share one word, so a permit is one compare-and-set and never oversubscribed.
+//! The adaptive one is additive-increase, multiplicative-decrease, as TCP does it: a full window of successes
+//! at the limit widens it by one, an overload or a time-out narrows it by a tenth. It judges by outcomes and
+//! not by latency, so it needs no clock. Width and use share one word, so a permit is one compare-and-set and
+//! never oversubscribed.
 
 use crate::policy::PolicyError;
 use crate::sync::{Arc, AtomicU64, Ordering, change};
@@ -21,7 +23,8 @@ pub struct LimitSettings {
     pub most: u32,
 }
 
-/// The widest limit there can be. Twenty bits: half a million calls in flight from one process is a different problem.
+/// The widest limit there can be. Twenty bits: half a million calls in flight from one process is a different
+/// problem.
 pub const WIDEST: u32 = 1 << 19;
 
 /// A bound on what runs at once, shared by cloning.
@@ -132,7 +135,8 @@ impl Limit {
         let _: Result<(), ()> = change(&self.0.word, |word| {
             let (width, used) = unpack(word);
             let width = match load {
-                // Widen only when the width is what holds us back; otherwise an idle night would open it fully.
+                // Widen only when the width is what holds us back; otherwise an idle night would open it
+                // fully.
                 Load::Fine if used * 2 >= width / STEP => (width + STEP * STEP / width).min(most),
                 Load::TooMuch => (width - width / 10).max(least),
                 Load::Fine | Load::Unsaid => width,

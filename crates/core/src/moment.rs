@@ -1,11 +1,12 @@
 //! Time as a value.
 //!
-//! A [`Moment`] is a number of nanoseconds since an origin that the caller chose: process start, the Unix epoch,
-//! the first step of a simulation. Only differences matter here, so any origin will do as long as it is one.
-//! Arithmetic saturates: a deadline too far away to write down is "never", not a panic.
+//! A [`Moment`] is a number of nanoseconds since an origin that the caller chose: process start, the Unix
+//! epoch, the first step of a simulation. Only differences matter here, so any origin will do as long as it
+//! is one. Arithmetic saturates: a deadline too far away to write down is "never", not a panic.
 //!
-//! Reading the time costs about as much as everything else on the path of a first-try success together, so that
-//! path does not read it. That is why some functions take a [`Clock`], which is asked only when the answer matters.
+//! Reading the time costs about as much as everything else on the path of a first-try success together, so
+//! that path does not read it. That is why some functions take a [`Clock`], which is asked only when the
+//! answer matters.
 
 use std::num::NonZeroU64;
 use std::ops::Add;

@@ -1,7 +1,7 @@
 //! Telling whoever listens.
 //!
-//! An [`Observer`] hangs on a [`Policy`] and hears of every attempt, every wait and every end. It is
-//! called in line, so it must be quick and must not block. Without one, nothing is measured and nothing is paid.
+//! An [`Observer`] hangs on a [`Policy`] and hears of every attempt, every wait and every end. It is called
+//! in line, so it must be quick and must not block. Without one, nothing is measured and nothing is paid.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! A policy: what may be repeated, how often, how soon, and at whose expense.
 //!
-//! A [`Policy`] is a value. It is checked when it is built, cheap to clone, and every clone shares the same budget,
-//! breaker, limit and rate: hand one policy to everything that calls one downstream.
+//! A [`Policy`] is a value. It is checked when it is built, cheap to clone, and every clone shares the same
+//! budget, breaker, limit and rate: hand one policy to everything that calls one downstream.
 //!
 //! # Defaults
 //!
@@ -102,7 +102,8 @@ impl Policy {
         &self.0.settings.name
     }
 
-    /// What it was made from. A budget or breaker that was handed in as a value appears here by its own settings.
+    /// What it was made from. A budget or breaker that was handed in as a value appears here by its own
+    /// settings.
     #[must_use]
     #[inline]
     pub fn settings(&self) -> &PolicySettings {
@@ -153,15 +154,15 @@ impl Policy {
         !self.0.observers.is_empty()
     }
 
-    /// Whether an attempt needs neither the clock nor a place: no limit on time, rate or concurrency, and nobody observes.
-    /// Known from the start, so that a call asks once and not for each of them.
+    /// Whether an attempt needs neither the clock nor a place: no limit on time, rate or concurrency, and
+    /// nobody observes. Known from the start, so that a call asks once and not for each of them.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         self.0.plain
     }
 
-    /// Dice for the next run where the policy is seeded: the same seed gives the same sequence of runs, and no two
-    /// runs share a sequence.
+    /// Dice for the next run where the policy is seeded: the same seed gives the same sequence of runs, and
+    /// no two runs share a sequence.
     pub(crate) fn seeded(&self) -> Option<Seeded> {
         let (seed, runs) = self.0.seed.as_ref()?;
         Some(Seeded::new(mix(seed.wrapping_add(mix(runs.fetch_add(1, Ordering::Relaxed))))))
@@ -169,8 +170,9 @@ impl Policy {
 
     /// Decides what follows an attempt: a function of its arguments and of the tokens in the budget.
     ///
-    /// A wait that would end after the deadline, or after the policy's time in all, is not planned: the answer is to
-    /// stop now. The budget is asked last, so that a retry that is refused for another reason costs no token.
+    /// A wait that would end after the deadline, or after the policy's time in all, is not planned: the
+    /// answer is to stop now. The budget is asked last, so that a retry that is refused for another reason
+    /// costs no token.
     pub fn decide(&self, history: &History, outcome: Outcome, now: Moment, dice: &mut impl Dice) -> Verdict {
         let again = match outcome {
             Outcome::Said(Disposition::Ok) => return Verdict::Done,
@@ -200,8 +202,8 @@ impl Policy {
         Verdict::RetryAt(at)
     }
 
-    /// Why nobody should try again after this, whoever has attempts left: a retry further out has to hear it from
-    /// the last attempt too.
+    /// Why nobody should try again after this, whoever has attempts left: a retry further out has to hear it
+    /// from the last attempt too.
     fn forbids(&self, again: Again) -> Option<StopReason> {
         if again.not_before > Some(self.0.settings.not_before_max) {
             return Some(StopReason::NotBeforeTooFar);

@@ -1,8 +1,8 @@
 //! So many a second, with a burst.
 //!
-//! The generic cell rate algorithm: one word holds the moment at which the bucket would be full again. Taking a token
-//! moves it on by one interval; a token is there as long as that stays within the burst. Exact under concurrency
-//! (one compare-and-set decides), no timer, nothing to refill.
+//! The generic cell rate algorithm: one word holds the moment at which the bucket would be full again. Taking
+//! a token moves it on by one interval; a token is there as long as that stays within the burst. Exact under
+//! concurrency (one compare-and-set decides), no timer, nothing to refill.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Why it stopped.
 //!
-//! Every run through a policy ends for one reason, and the reason travels with the result: in the [`Report`] beside a
-//! success, and in [`Stopped`] around the caller's own error.
+//! Every run through a policy ends for one reason, and the reason travels with the result: in the [`Report`]
+//! beside a success, and in [`Stopped`] around the caller's own error.
 
 use std::error::Error;
 use std::fmt;
@@ -127,8 +127,8 @@ impl fmt::Display for Report {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stopped<E> {
-    /// The error of the last attempt that returned one. `None` where none did: the breaker was open from the start, the
-    /// deadline had passed, or every attempt timed out.
+    /// The error of the last attempt that returned one. `None` where none did: the breaker was open from the
+    /// start, the deadline had passed, or every attempt timed out.
     pub error: Option<E>,
     /// What happened.
     pub report: Report,

@@ -1,11 +1,11 @@
 //! One call's way through its attempts.
 //!
-//! A [`Run`] is the state of one call: how many attempts, since when, what they left behind. It is told when an attempt
-//! may start ([`Run::admit`]) and how it went ([`Run::settle`]), and answers with what to do next. It never waits and never
-//! calls: the doors around it (async, blocking, tower) do, and that is all they do.
+//! A [`Run`] is the state of one call: how many attempts, since when, what they left behind. It is told when
+//! an attempt may start ([`Run::admit`]) and how it went ([`Run::settle`]), and answers with what to do next.
+//! It never waits and never calls: the doors around it (async, blocking, tower) do, and that is all they do.
 //!
-//! On the path of a first-try success neither the clock nor the dice are touched, unless the policy has a time limit, a rate
-//! or an observer that needs them.
+//! On the path of a first-try success neither the clock nor the dice are touched, unless the policy has a
+//! time limit, a rate or an observer that needs them.
 
 use std::time::Duration;
 
@@ -126,8 +126,8 @@ impl Run {
         self.attempts_max = 1;
     }
 
-    /// Makes one attempt and no more, because a retry further out makes the others. It earns no tokens either: whoever
-    /// cannot spend does not earn, and a policy on two layers would earn twice for one call.
+    /// Makes one attempt and no more, because a retry further out makes the others. It earns no tokens
+    /// either: whoever cannot spend does not earn, and a policy on two layers would earn twice for one call.
     pub fn nested(&mut self) {
         self.only_once();
         self.nested = true;
@@ -155,7 +155,8 @@ impl Run {
 
     /// Asks to start the next attempt.
     ///
-    /// What most calls need is short, and becomes part of every call site; the rest is not, and stays in one place.
+    /// What most calls need is short, and becomes part of every call site; the rest is not, and stays in one
+    /// place.
     #[inline]
     pub fn admit(&mut self, policy: &Policy, clock: &impl Clock, dice: &mut impl Dice) -> Admission {
         if !policy.is_plain() || self.deadline.is_some() {
@@ -228,8 +229,8 @@ impl Run {
         Ok(())
     }
 
-    /// Counts an attempt that is made. The first one earns its share of a token: here and not at the first question, because what
-    /// waits for the rate asks twice, and what the breaker turns away is no attempt.
+    /// Counts an attempt that is made. The first one earns its share of a token: here and not at the first
+    /// question, because what waits for the rate asks twice, and what the breaker turns away is no attempt.
     #[inline]
     fn count(&mut self, policy: &Policy, clock: &impl Clock) {
         self.attempts += 1;
@@ -273,8 +274,8 @@ impl Run {
         ends.into_iter().flatten().min()
     }
 
-    /// Tells that the attempt worked, and ends the run: [`settle`](Self::settle) and [`end`](Self::end) in one, for what
-    /// happens most.
+    /// Tells that the attempt worked, and ends the run: [`settle`](Self::settle) and [`end`](Self::end) in
+    /// one, for what happens most.
     #[inline]
     pub fn succeed(&mut self, policy: &Policy, clock: &impl Clock) -> Report {
         if policy.is_plain() && self.more.is_none() {
@@ -295,8 +296,8 @@ impl Run {
 
     /// Tells how the attempt went, and asks what now.
     ///
-    /// `forbidden` is the reason for which a layer further in wants the downstream left alone: a failed attempt is
-    /// then the last one, whatever the classifier says.
+    /// `forbidden` is the reason for which a layer further in wants the downstream left alone: a failed
+    /// attempt is then the last one, whatever the classifier says.
     pub fn settle(
         &mut self,
         policy: &Policy,

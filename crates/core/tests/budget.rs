@@ -1,8 +1,9 @@
 //! Retries stay a share of first attempts, whoever asks at once.
 //!
-//! Eight threads hammer one budget; counters beside it are the witness. A thread counts its deposit *before* it makes it
-//! and its grant *after* it got it, so at any moment the witness has seen every deposit that can have backed the
-//! grants it has seen. A single grant above the allowance is then caught while it happens, and not only in the sum.
+//! Eight threads hammer one budget; counters beside it are the witness. A thread counts its deposit *before*
+//! it makes it and its grant *after* it got it, so at any moment the witness has seen every deposit that can
+//! have backed the grants it has seen. A single grant above the allowance is then caught while it happens,
+//! and not only in the sum.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};

@@ -1,9 +1,9 @@
 //! A hundred clients, one row: what jitter is for.
 //!
-//! The model of the AWS architecture blog's "Exponential Backoff And Jitter". Every client reads the row and then
-//! writes it, and a write holds only if nobody wrote since that read; whoever loses backs off and starts again with the
-//! read. Each message takes a normally distributed time (mean 10 ms, deviation 2 ms); base 5 ms, cap 2 s. Counted
-//! are the writes until all have succeeded, and the time until then.
+//! The model of the AWS architecture blog's "Exponential Backoff And Jitter". Every client reads the row and
+//! then writes it, and a write holds only if nobody wrote since that read; whoever loses backs off and starts
+//! again with the read. Each message takes a normally distributed time (mean 10 ms, deviation 2 ms); base 5
+//! ms, cap 2 s. Counted are the writes until all have succeeded, and the time until then.
 //!
 //! Seen here, the mean of a hundred seeds, beside the figures of AWS's own simulator:
 //!

@@ -1,6 +1,7 @@
 //! The spread of the waits, measured.
 //!
-//! Every test throws seeded dice, so it sees the same waits on every machine and a bound that holds once holds always.
+//! Every test throws seeded dice, so it sees the same waits on every machine and a bound that holds once
+//! holds always.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::{HashMap, HashSet};
@@ -18,7 +19,8 @@ fn draws(jitter: Jitter, backoff: &Backoff, n: u32, previous: Duration, seed: u6
     (0..count).map(|_| jitter.draw(backoff, n, previous, &mut dice).as_secs_f64()).collect()
 }
 
-/// The farthest that the share of draws below a point lies from what an even spread gives (Kolmogorov–Smirnov).
+/// The farthest that the share of draws below a point lies from what an even spread gives
+/// (Kolmogorov–Smirnov).
 fn farthest_from_even(draws: &mut [f64], low: f64, high: f64) -> f64 {
     draws.sort_by(f64::total_cmp);
     let count = draws.len() as f64;

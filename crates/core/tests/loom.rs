@@ -2,8 +2,8 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p redrive-core --release --test loom -- --nocapture`
 //!
-//! Under `--cfg loom` the atomics are loom's, the budget's ring has two slots and its heap holds two deposits, so that
-//! a handful of operations meets every branch. Without it this file is empty.
+//! Under `--cfg loom` the atomics are loom's, the budget's ring has two slots and its heap holds two
+//! deposits, so that a handful of operations meets every branch. Without it this file is empty.
 #![cfg(loom)]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -17,8 +17,8 @@ use redrive_core::breaker::{Breaker, BreakerSettings, BreakerState};
 use redrive_core::budget::{Budget, BudgetSettings};
 use redrive_core::limit::{Limit, Load};
 
-/// How often loom takes the processor away from a thread that could have gone on. Unbounded, three threads at a
-/// budget take hours; two preemptions find nearly all that can be found, and three fit into a minute.
+/// How often loom takes the processor away from a thread that could have gone on. Unbounded, three threads at
+/// a budget take hours; two preemptions find nearly all that can be found, and three fit into a minute.
 const PREEMPTIONS: usize = 3;
 
 type Work = Box<dyn FnOnce() -> u64 + Send>;
@@ -36,7 +36,8 @@ fn every_interleaving(name: &str, model: impl Fn() + Send + Sync + 'static) {
     println!("{name}: {} interleavings", seen.load(SeqCst));
 }
 
-/// Does all of this at once, the last on this thread and the others on threads of their own, and adds up what they say.
+/// Does all of this at once, the last on this thread and the others on threads of their own, and adds up what
+/// they say.
 fn at_once<const N: usize>(work: [Work; N]) -> u64 {
     let mut work = Vec::from(work);
     let mine = work.pop();

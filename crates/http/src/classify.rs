@@ -9,8 +9,8 @@ pub use self::reqwest::reqwest;
 use http::StatusCode;
 use redrive_core::Fault;
 
-/// What an answer with this status means, by the default [`StatusMap`](crate::StatusMap). `None` for 2xx, which is
-/// no error.
+/// What an answer with this status means, by the default [`StatusMap`](crate::StatusMap). `None` for 2xx,
+/// which is no error.
 ///
 /// For error types that carry a status: `.classify(|error: &MyError| classify::status(error.status))`.
 ///

@@ -20,7 +20,8 @@
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(run()).unwrap();
 //! ```
 //!
-//! - Idempotent methods are repeated, and every request that carries an `Idempotency-Key`. A POST without one is sent once.
+//! - Idempotent methods are repeated, and every request that carries an `Idempotency-Key`. A POST without one
+//!   is sent once.
 //! - A body that is streamed cannot be replayed and is sent once.
 //! - `Retry-After` is a floor for the wait, `redrive-no-retry` ends it.
 //! - An answer comes back whatever its status, as `reqwest` has it; why it stopped is in its extensions:
@@ -69,8 +70,8 @@ impl Client {
         self
     }
 
-    /// Gives every call that is not idempotent by its method a key, as [`Call::mint_key`] does for one. For servers that
-    /// honour the header.
+    /// Gives every call that is not idempotent by its method a key, as [`Call::mint_key`] does for one. For
+    /// servers that honour the header.
     #[must_use]
     pub const fn minting_keys(mut self) -> Self {
         self.mint = true;
@@ -162,16 +163,16 @@ impl Call {
         self
     }
 
-    /// The identity of this intent, the same over all attempts, also over those of another process: take it from what
-    /// the call is about (`order-17`). A key that cannot be sent (empty, over 255 characters, not ASCII) is left out, and
-    /// the call is then made once.
+    /// The identity of this intent, the same over all attempts, also over those of another process: take it
+    /// from what the call is about (`order-17`). A key that cannot be sent (empty, over 255 characters, not
+    /// ASCII) is left out, and the call is then made once.
     pub fn idempotency_key(mut self, key: &str) -> Self {
         self.key = key::quoted(key);
         self
     }
 
-    /// A fresh key for this call, kept over all its attempts. It dies with the process: where the intent outlives it, use
-    /// [`idempotency_key`](Self::idempotency_key).
+    /// A fresh key for this call, kept over all its attempts. It dies with the process: where the intent
+    /// outlives it, use [`idempotency_key`](Self::idempotency_key).
     pub const fn mint_key(mut self) -> Self {
         self.mint = true;
         self

@@ -15,8 +15,8 @@ pub fn mint() -> HeaderValue {
     HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-/// The caller's own key as a structured-field string; `None` where it cannot be one: empty, over 255 characters, or not
-/// visible ASCII.
+/// The caller's own key as a structured-field string; `None` where it cannot be one: empty, over 255
+/// characters, or not visible ASCII.
 ///
 /// ```
 /// use redrive_http::key::quoted;

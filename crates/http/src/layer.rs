@@ -21,8 +21,8 @@
 //! # });
 //! ```
 //!
-//! The first attempt uses the service that was polled ready; later ones wait until it is ready again. The response
-//! future is a named type: a first-try success allocates nothing of ours.
+//! The first attempt uses the service that was polled ready; later ones wait until it is ready again. The
+//! response future is a named type: a first-try success allocates nothing of ours.
 
 use std::fmt;
 use std::future::Future;
@@ -53,8 +53,9 @@ pub struct RetryLayer<J, R> {
 }
 
 impl RetryLayer<ByStatus<fn(&std::convert::Infallible) -> Option<Fault>>, Repeatable> {
-    /// For HTTP services: answers judged by the default [`StatusMap`], only safe requests repeated. A service that can
-    /// fail without an answer also needs a classifier for its errors: [`errors`](RetryLayer::errors).
+    /// For HTTP services: answers judged by the default [`StatusMap`], only safe requests repeated. A service
+    /// that can fail without an answer also needs a classifier for its errors:
+    /// [`errors`](RetryLayer::errors).
     #[must_use]
     pub fn http(policy: Policy) -> Self {
         let judge = ByStatus { statuses: StatusMap::default(), errors: unknown as fn(&_) -> _ };
@@ -87,8 +88,8 @@ impl<C> RetryLayer<ByStatus<C>, Repeatable> {
 }
 
 impl<C> RetryLayer<ByError<C>, Cloned> {
-    /// For any service whose requests can be cloned and may all be repeated: errors judged by a classifier, every
-    /// response a success.
+    /// For any service whose requests can be cloned and may all be repeated: errors judged by a classifier,
+    /// every response a success.
     #[must_use]
     pub const fn new(policy: Policy, classifier: C) -> Self {
         Self { policy, judge: ByError(classifier), repeat: Cloned, independent: false }

@@ -1,8 +1,8 @@
 //! Which requests may be sent again, and what they carry when they are.
 //!
-//! Sending twice what must happen once is the one mistake that a retry layer must not make. So [`Repeatable`], which
-//! is for HTTP, repeats only the methods that the standard calls idempotent (GET, HEAD, OPTIONS, TRACE, PUT, DELETE) and
-//! whatever carries an `Idempotency-Key`. Everything else gets one attempt.
+//! Sending twice what must happen once is the one mistake that a retry layer must not make. So
+//! [`Repeatable`], which is for HTTP, repeats only the methods that the standard calls idempotent (GET, HEAD,
+//! OPTIONS, TRACE, PUT, DELETE) and whatever carries an `Idempotency-Key`. Everything else gets one attempt.
 
 use http::{Method, Request};
 use redrive_core::names::header;
@@ -36,16 +36,16 @@ impl<R: Clone> Repeat<R> for Cloned {
     }
 }
 
-/// HTTP requests that are safe to repeat, for bodies that can be cloned. A streamed body cannot, and does not compile
-/// here; it has no business under a retry.
+/// HTTP requests that are safe to repeat, for bodies that can be cloned. A streamed body cannot, and does not
+/// compile here; it has no business under a retry.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Repeatable {
     mint: bool,
 }
 
 impl Repeatable {
-    /// Gives every request that is not idempotent by its method, and has no `Idempotency-Key`, a fresh one: once for
-    /// each logical call, kept over all its attempts. For servers that honour the header.
+    /// Gives every request that is not idempotent by its method, and has no `Idempotency-Key`, a fresh one:
+    /// once for each logical call, kept over all its attempts. For servers that honour the header.
     #[must_use]
     pub const fn minting_keys(mut self) -> Self {
         self.mint = true;

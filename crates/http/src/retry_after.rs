@@ -5,10 +5,11 @@ use std::time::{Duration, SystemTime};
 use http::{HeaderMap, HeaderValue};
 use redrive_core::names::header;
 
-/// The wait that an answer's headers ask for: gRPC's push-back in milliseconds, or `Retry-After` in seconds or as a date.
+/// The wait that an answer's headers ask for: gRPC's push-back in milliseconds, or `Retry-After` in seconds
+/// or as a date.
 ///
-/// A push-back that is negative, or that nobody can read, means "do not retry" in gRPC; here it is a wait that no policy
-/// accepts. A `Retry-After` that nobody can read is no wish.
+/// A push-back that is negative, or that nobody can read, means "do not retry" in gRPC; here it is a wait
+/// that no policy accepts. A `Retry-After` that nobody can read is no wish.
 #[must_use]
 pub fn from_headers(headers: &HeaderMap) -> Option<Duration> {
     if let Some(pushback) = headers.get(header::GRPC_PUSHBACK) {

@@ -7,8 +7,9 @@
 //! | other 5xx | retry |
 //! | 1xx, 3xx, other 4xx | permanent |
 //!
-//! In all of them the effect is unknown. A status says how the other side ended, not what it did before: a handler that
-//! charged a card and then relayed a 429 from further down looks just like one that refused at the door.
+//! In all of them the effect is unknown. A status says how the other side ended, not what it did before: a
+//! handler that charged a card and then relayed a 429 from further down looks just like one that refused at
+//! the door.
 //!
 //! A [`StatusMap`] overrides single statuses for one destination.
 
@@ -70,8 +71,8 @@ impl StatusMap {
             .unwrap_or(Disposition::Ok)
     }
 
-    /// What an answer means: its status, then its headers. `Retry-After` and gRPC's push-back are a floor for the wait;
-    /// `redrive-no-retry` makes any failure final.
+    /// What an answer means: its status, then its headers. `Retry-After` and gRPC's push-back are a floor for
+    /// the wait; `redrive-no-retry` makes any failure final.
     #[must_use]
     pub fn answer(&self, status: StatusCode, headers: &HeaderMap) -> Disposition {
         match self.disposition(status) {

@@ -8,8 +8,9 @@
 //!
 //! `redrive-attempt` is left out where nobody repeats, so that the next layer may.
 //!
-//! A deadline is a time of day and only as good as the two clocks agree; where they differ by more than the time that is
-//! left, the receiver's retries stop early or late by that much. gRPC's `grpc-timeout`, which is a duration, is read as well.
+//! A deadline is a time of day and only as good as the two clocks agree; where they differ by more than the
+//! time that is left, the receiver's retries stop early or late by that much. gRPC's `grpc-timeout`, which is
+//! a duration, is read as well.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,7 +19,8 @@ use redrive_core::names::header;
 use redrive_retry::scope::{self, Scope};
 use redrive_retry::{Attempt, clock};
 
-/// Writes attempt and deadline onto a request that is about to be sent, from the attempt that this task is in.
+/// Writes attempt and deadline onto a request that is about to be sent, from the attempt that this task is
+/// in.
 pub fn stamp(headers: &mut HeaderMap) {
     let Some(scope) = scope::current() else { return };
     if scope.repeats() {

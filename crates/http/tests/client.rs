@@ -154,7 +154,8 @@ async fn an_answer_marked_no_retry_is_the_last() {
     assert_eq!(server.asked().len(), 1);
 }
 
-/// Paused time runs on when everything waits for a timer, and only then: while a request is under way there is none.
+/// Paused time runs on when everything waits for a timer, and only then: while a request is under way there
+/// is none.
 #[tokio::test(start_paused = true)]
 async fn retry_after_is_waited_for_and_not_a_moment_less() {
     let date = humantime_date(Duration::from_secs(100));

@@ -1,4 +1,5 @@
-//! Two processes' worth of layers over a real socket: a client that retries, a server that retries, one downstream that is down.
+//! Two processes' worth of layers over a real socket: a client that retries, a server that retries, one
+//! downstream that is down.
 #![allow(clippy::unwrap_used, reason = "a panic is a test's way to fail")]
 #![cfg(feature = "reqwest")]
 

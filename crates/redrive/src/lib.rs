@@ -1,8 +1,8 @@
 //! **Redrive: do it again, and have it take effect once.**
 //!
-//! A timeout does not tell you whether the operation happened. Redrive is what you do about it. This crate is the front
-//! door; today it holds the retry half: policies, classifiers, budgets, and three ways to call through them. The event
-//! engine and the idempotency ledger grow beside it.
+//! A timeout does not tell you whether the operation happened. Redrive is what you do about it. This crate is
+//! the front door; today it holds the retry half: policies, classifiers, budgets, and three ways to call
+//! through them. The event engine and the idempotency ledger grow beside it.
 //!
 //! # Retry a call
 //!
@@ -24,12 +24,14 @@
 //!
 //! What happened there, and what happens by default:
 //!
-//! - **Nothing is repeated that nobody said was safe to repeat.** The classifier says which errors may pass; an error that
-//!   it does not know is permanent, and is reported as `unclassified`.
-//! - **At most 3 attempts**, waits from 100 ms doubling to 10 s, drawn with full jitter ([`Backoff`], [`Jitter`]).
-//! - **A [`Budget`]**: over all callers of this policy, retries add at most a tenth to the load (and 10 a second).
-//! - **The caller's own error comes back**, inside a [`Stopped`] that says why: one [`StopReason`], the attempts made, the
-//!   time waited, and whether the effect may have happened.
+//! - **Nothing is repeated that nobody said was safe to repeat.** The classifier says which errors may pass;
+//!   an error that it does not know is permanent, and is reported as `unclassified`.
+//! - **At most 3 attempts**, waits from 100 ms doubling to 10 s, drawn with full jitter ([`Backoff`],
+//!   [`Jitter`]).
+//! - **A [`Budget`]**: over all callers of this policy, retries add at most a tenth to the load (and 10 a
+//!   second).
+//! - **The caller's own error comes back**, inside a [`Stopped`] that says why: one [`StopReason`], the
+//!   attempts made, the time waited, and whether the effect may have happened.
 //! - **Layers do not multiply**: a retry inside this one makes one attempt. See [`scope`].
 //!
 //! # The doors

@@ -46,8 +46,8 @@ impl Attempt {
 
     /// Which attempt the outermost retry of this task is on: what is sent along as `redrive-attempt`.
     ///
-    /// The same as [`number`](Self::number), except inside another retry, where this call is made once and the
-    /// other one counts.
+    /// The same as [`number`](Self::number), except inside another retry, where this call is made once and
+    /// the other one counts.
     #[must_use]
     pub const fn overall(&self) -> u32 {
         self.overall

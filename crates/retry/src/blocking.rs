@@ -13,9 +13,9 @@
 //! # Ok::<(), redrive_retry::Stopped<io::Error>>(())
 //! ```
 //!
-//! A blocking attempt cannot be ended from outside, so the policy's attempt time-out is not enforced; the time in all and the
-//! deadline still decide whether another attempt starts. Waiting blocks the thread, or does what
-//! [`wait_with`](Retrying::wait_with) says.
+//! A blocking attempt cannot be ended from outside, so the policy's attempt time-out is not enforced; the
+//! time in all and the deadline still decide whether another attempt starts. Waiting blocks the thread, or
+//! does what [`wait_with`](Retrying::wait_with) says.
 
 use std::time::{Duration, Instant};
 
@@ -29,8 +29,8 @@ use crate::course::{Begin, Course, Next, Terms};
 use crate::drive::Finished;
 use crate::postfix::{Reported, Unknown, outcome, output, reported};
 
-/// Anything that can be called again: `Fn() -> Result` or `Fn(Attempt) -> Result`. `Args` tells the two apart and is
-/// never written.
+/// Anything that can be called again: `Fn() -> Result` or `Fn(Attempt) -> Result`. `Args` tells the two apart
+/// and is never written.
 pub trait Retry<Args>: Sized {
     /// What it gives when it works.
     type Value;
@@ -101,7 +101,8 @@ impl<'p, O: Retry<Args>, Args, C, W> Retrying<'p, O, Args, C, W> {
         Retrying { policy, operation, classifier, wait, terms, args }
     }
 
-    /// Waits by calling this instead of putting the thread to sleep. It says `false` to cancel, at once or in the middle.
+    /// Waits by calling this instead of putting the thread to sleep. It says `false` to cancel, at once or in
+    /// the middle.
     ///
     /// ```
     /// use redrive_retry::blocking::Retry;

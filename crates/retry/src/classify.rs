@@ -1,7 +1,7 @@
 //! Classifiers ready to use. First that knows, decides: `mine.or(classify::io)`.
 //!
-//! What is pure lives in [`redrive_core::classify`] and is named here again. The others know the errors of one crate each,
-//! behind the feature of that crate's name:
+//! What is pure lives in [`redrive_core::classify`] and is named here again. The others know the errors of
+//! one crate each, behind the feature of that crate's name:
 //!
 //! | classifier | knows | feature |
 //! |---|---|---|
@@ -15,8 +15,8 @@
 //! | `all` | everything, as transient with an unknown effect | |
 //! | `unknown` | nothing | |
 //!
-//! Each has its table at the function. They claim that nothing was executed only where that is certain, and leave what they
-//! do not know to the next.
+//! Each has its table at the function. They claim that nothing was executed only where that is certain, and
+//! leave what they do not know to the next.
 
 pub use redrive_core::classify::{Answer, Classify, Or, Output, all, io, sqlstate, unknown};
 

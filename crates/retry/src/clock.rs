@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use redrive_core::{Dice, Moment};
 
-/// The origin of our moments is a day before the first look at the clock, so that instants from a little before it
-/// (a deadline that was set earlier) still have a moment of their own.
+/// The origin of our moments is a day before the first look at the clock, so that instants from a little
+/// before it (a deadline that was set earlier) still have a moment of their own.
 const BEFORE: Duration = Duration::from_secs(24 * 60 * 60);
 
 static FIRST_LOOK: LazyLock<Instant> = LazyLock::new(Instant::now);

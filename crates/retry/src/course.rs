@@ -183,8 +183,8 @@ impl<P: Borrow<Policy>> Course<P> {
         }
     }
 
-    /// The other side may have asked to be left alone for a while: of this attempt, which then passes it on, or of a retry inside it,
-    /// whose error the classifier out here may not understand.
+    /// The other side may have asked to be left alone for a while: of this attempt, which then passes it on,
+    /// or of a retry inside it, whose error the classifier out here may not understand.
     fn not_before_what_was_asked(&mut self, outcome: Outcome) -> Outcome {
         let Outcome::Said(Disposition::Retry(mut again)) = outcome else { return outcome };
         let inside = match self.plea {
@@ -208,8 +208,8 @@ impl<P: Borrow<Policy>> Course<P> {
         report
     }
 
-    /// Tells those around this call what it learned. Layers do not multiply: whoever has retried in vain says so, unless he asked to be
-    /// left out of it, and whoever was told something passes it on.
+    /// Tells those around this call what it learned. Layers do not multiply: whoever has retried in vain says
+    /// so, unless he asked to be left out of it, and whoever was told something passes it on.
     fn plead(&self, report: &Report) {
         let in_vain =
             matches!(report.reason, StopReason::AttemptsSpent | StopReason::TimeSpent) && report.attempts > 1;
@@ -222,8 +222,9 @@ impl<P: Borrow<Policy>> Course<P> {
     }
 }
 
-/// A call that is dropped before it ended was cancelled, and those who observe it hear so. Whether an attempt under way took
-/// effect is then unknown. Those around it are told nothing: they may be others than when it began.
+/// A call that is dropped before it ended was cancelled, and those who observe it hear so. Whether an attempt
+/// under way took effect is then unknown. Those around it are told nothing: they may be others than when it
+/// began.
 impl<P: Borrow<Policy>> Drop for Course<P> {
     #[inline]
     fn drop(&mut self) {

@@ -1,8 +1,9 @@
 //! The future that every async door is made of.
 //!
-//! [`Drive`] takes an [`Operation`], which makes a fresh future for every attempt, and a [`Judge`], which says what a result
-//! means, and drives them through a policy. It is written out as a state machine, not as an `async` block, because then
-//! it has a name: a tower service can return it and `IntoFuture` can promise it, without a box.
+//! [`Drive`] takes an [`Operation`], which makes a fresh future for every attempt, and a [`Judge`], which
+//! says what a result means, and drives them through a policy. It is written out as a state machine, not as
+//! an `async` block, because then it has a name: a tower service can return it and `IntoFuture` can promise
+//! it, without a box.
 //!
 //! | state | what it waits for |
 //! |---|---|
@@ -10,8 +11,8 @@
 //! | `Calling` | the attempt, or its time-out |
 //! | `Waiting` | the moment of the next attempt, or the cancellation |
 //!
-//! Cancellation ends a wait at once. An attempt under way is not torn by it, because a torn attempt is one of unknown
-//! outcome; it is finished, and nothing follows. To tear it all the same, drop the future.
+//! Cancellation ends a wait at once. An attempt under way is not torn by it, because a torn attempt is one of
+//! unknown outcome; it is finished, and nothing follows. To tear it all the same, drop the future.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -55,15 +56,16 @@ pub trait Judge<T, E> {
 
 /// How a call ended.
 ///
-/// A success comes without its report, which [`Drive::report`] makes when somebody wants it: moving one costs more than the
-/// rest of a first-try success together.
+/// A success comes without its report, which [`Drive::report`] makes when somebody wants it: moving one costs
+/// more than the rest of a first-try success together.
 #[derive(Debug)]
 pub enum Finished<T, E> {
     /// It worked.
     Worked(T),
     /// It did not, or nobody needs it any more.
     Ended {
-        /// The last result there is. `None` where no attempt gave one: none was started, or they all timed out.
+        /// The last result there is. `None` where no attempt gave one: none was started, or they all timed
+        /// out.
         last: Option<Result<T, E>>,
         /// Why it ended.
         report: Report,
@@ -71,7 +73,8 @@ pub enum Finished<T, E> {
 }
 
 impl<T, E> Finished<T, E> {
-    /// The value, also one that was judged a failure, as an HTTP answer can be; otherwise the error and why it ended.
+    /// The value, also one that was judged a failure, as an HTTP answer can be; otherwise the error and why
+    /// it ended.
     ///
     /// # Errors
     /// Where there is no value.
@@ -94,8 +97,9 @@ pin_project! {
         judge: J,
         last: Option<Result<O::Value, O::Error>>,
         cancelled: bool,
-        // Of the wait, or of the time-out of the attempt under way. Boxed, and made when there is something to wait for: a future
-        // is moved before it is polled, and every first-try success would carry it along for nothing.
+        // Of the wait, or of the time-out of the attempt under way. Boxed, and made when there is something
+        // to wait for: a future is moved before it is polled, and every first-try success would carry it
+        // along for nothing.
         timer: Option<Pin<Box<Sleep>>>,
         #[pin]
         cancel: X,
@@ -236,7 +240,8 @@ where
 {
     /// Polls the attempt under way, a fresh one after starting it.
     ///
-    /// It is made and polled for the first time inside one and the same scope, because entering one is not for free.
+    /// It is made and polled for the first time inside one and the same scope, because entering one is not
+    /// for free.
     #[inline(always)]
     fn poll_attempt(
         self: Pin<&mut Self>,

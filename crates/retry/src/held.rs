@@ -1,12 +1,13 @@
 //! A policy that a call holds on to, without counting references each time.
 //!
-//! A session and a tower service outlive the borrow that they were started with, so each call needs a handle of its own. Counting it
-//! up and down again is two locked instructions, and each waits for all that was written before: more than the rest of a
-//! first-try success together. So the handle of the call that ended stays with its thread, and the next call under the same
-//! policy takes it over.
+//! A session and a tower service outlive the borrow that they were started with, so each call needs a handle
+//! of its own. Counting it up and down again is two locked instructions, and each waits for all that was
+//! written before: more than the rest of a first-try success together. So the handle of the call that ended
+//! stays with its thread, and the next call under the same policy takes it over.
 //!
-//! What it costs: a thread keeps the last policy that it used until it uses another one or ends. A policy with observers
-//! is not kept, because what an observer owns (the sending half of a channel) may be waited for to go away.
+//! What it costs: a thread keeps the last policy that it used until it uses another one or ends. A policy
+//! with observers is not kept, because what an observer owns (the sending half of a channel) may be waited
+//! for to go away.
 
 use std::borrow::Borrow;
 use std::cell::Cell;

@@ -40,14 +40,14 @@ use crate::attempt::Attempt;
 use crate::course::Terms;
 use crate::drive::{Drive, Finished, Judge, Operation};
 
-/// Anything that makes a fresh future for every attempt: `Fn() -> impl Future` or `Fn(Attempt) -> impl Future`, with
-/// a `Result` as output. `Args` tells the two apart and is never written.
+/// Anything that makes a fresh future for every attempt: `Fn() -> impl Future` or
+/// `Fn(Attempt) -> impl Future`, with a `Result` as output. `Args` tells the two apart and is never written.
 pub trait Retry<Args>: Sized {
     /// The operation it becomes.
     type Operation: Operation;
 
-    /// Retries it under a policy. Without a classifier every error is `unclassified`, hence permanent: say with
-    /// [`classify`](Retrying::classify) what may be repeated.
+    /// Retries it under a policy. Without a classifier every error is `unclassified`, hence permanent: say
+    /// with [`classify`](Retrying::classify) what may be repeated.
     fn retry(
         self,
         policy: &Policy,
@@ -126,8 +126,8 @@ impl<'p, O: Operation, C, X> Retrying<'p, O, C, X> {
         Retrying { policy, operation, classifier, cancel, terms }
     }
 
-    /// Ends a wait at once when this future ends, as `token.cancelled()` of a cancellation token does. An attempt that
-    /// is under way is finished first.
+    /// Ends a wait at once when this future ends, as `token.cancelled()` of a cancellation token does. An
+    /// attempt that is under way is finished first.
     ///
     /// ```
     /// use redrive_retry::{Policy, Retry, StopReason, classify};
@@ -152,7 +152,8 @@ impl<'p, O: Operation, C, X> Retrying<'p, O, C, X> {
         Retrying { policy, operation, classifier, cancel, terms }
     }
 
-    /// No attempt makes sense after this: none is started later, none runs on, and no wait is planned that ends later.
+    /// No attempt makes sense after this: none is started later, none runs on, and no wait is planned that
+    /// ends later.
     pub fn deadline(mut self, deadline: Instant) -> Self {
         self.terms.deadline = Some(deadline);
         self
@@ -167,7 +168,8 @@ impl<'p, O: Operation, C, X> Retrying<'p, O, C, X> {
         }
     }
 
-    /// Retries although another retry of this task, further out, retries as well. Attempts then multiply: 3 · 3 is 9.
+    /// Retries although another retry of this task, further out, retries as well. Attempts then multiply: 3 ·
+    /// 3 is 9.
     pub const fn independent(mut self) -> Self {
         self.terms.independent = true;
         self
@@ -274,7 +276,8 @@ pub(crate) fn outcome<T, E, C: Classify<E>>(classifier: &C, result: &Result<T, E
     }
 }
 
-/// What a finished call gives, in the form that the classifier's answer has: a discarded one is a success without a value.
+/// What a finished call gives, in the form that the classifier's answer has: a discarded one is a success
+/// without a value.
 #[inline]
 pub(crate) fn output<A: Answer, T, E>(finished: Finished<T, E>) -> Result<A::Output<T>, Stopped<E>> {
     match (finished.into_result(), A::discarded()) {

@@ -1,19 +1,21 @@
 //! How one retry knows that it runs inside another.
 //!
-//! While an attempt is polled (or, in blocking code, called), a thread-local names it; when the poll returns, the name
-//! is taken away again. So the scope follows the task from thread to thread, and what runs beside it does not see it.
+//! While an attempt is polled (or, in blocking code, called), a thread-local names it; when the poll returns,
+//! the name is taken away again. So the scope follows the task from thread to thread, and what runs beside it
+//! does not see it.
 //!
 //! Four things go through it:
 //!
 //! - **inwards, that somebody repeats**: a retry inside an attempt of another makes one attempt;
 //! - **inwards, the time that is left**: the earliest deadline holds;
-//! - **outwards, "leave it alone"**: when a retry inside ends because the budget is spent, the breaker is open or the
-//!   other side asked for too long a wait, a failure of the attempt around it is final, whatever its classifier says.
-//!   Repeating it would call the same downstream again.
-//! - **outwards, "not before"**: a `Retry-After` that a retry inside was given, and that the error on its way out may have
-//!   lost, is a floor for the wait of the retry around it.
+//! - **outwards, "leave it alone"**: when a retry inside ends because the budget is spent, the breaker is
+//!   open or the other side asked for too long a wait, a failure of the attempt around it is final, whatever
+//!   its classifier says. Repeating it would call the same downstream again.
+//! - **outwards, "not before"**: a `Retry-After` that a retry inside was given, and that the error on its way
+//!   out may have lost, is a floor for the wait of the retry around it.
 //!
-//! A task that is spawned inside an attempt is a task of its own and sees nothing, unless its future is wrapped in [`carry`].
+//! A task that is spawned inside an attempt is a task of its own and sees nothing, unless its future is
+//! wrapped in [`carry`].
 
 use std::cell::Cell;
 use std::future::Future;
@@ -58,9 +60,9 @@ thread_local! {
 
 /// The thread's scope, a cell for each part of it.
 ///
-/// Not one cell with a [`Scope`] in it: an attempt is entered right after it was written down, and a processor that is
-/// asked to read in one piece what it has just written in several waits until all of them have arrived. Copying a scope
-/// in and out took longer than the rest of the call.
+/// Not one cell with a [`Scope`] in it: an attempt is entered right after it was written down, and a
+/// processor that is asked to read in one piece what it has just written in several waits until all of them
+/// have arrived. Copying a scope in and out took longer than the rest of the call.
 struct Current {
     inside: Cell<bool>,
     number: Cell<u32>,
@@ -102,7 +104,8 @@ impl Current {
         self.count(number, max, overall, deadline);
     }
 
-    /// A call of its own, so that the numbers come in registers: inlined, the compiler copies two of them at once.
+    /// A call of its own, so that the numbers come in registers: inlined, the compiler copies two of them at
+    /// once.
     #[inline(never)]
     fn count(&self, number: u32, max: u32, overall: u32, deadline: Option<Moment>) {
         self.number.set(number);
@@ -113,11 +116,11 @@ impl Current {
 }
 
 impl Scope {
-    /// A scope that did not begin with a retry here: an incoming request, whose sender may be on his n-th attempt and
-    /// may have said until when he waits.
+    /// A scope that did not begin with a retry here: an incoming request, whose sender may be on his n-th
+    /// attempt and may have said until when he waits.
     ///
-    /// `attempt` is the number that the sender named, `None` where he named none; only a sender who counts is taken to
-    /// repeat.
+    /// `attempt` is the number that the sender named, `None` where he named none; only a sender who counts is
+    /// taken to repeat.
     #[must_use]
     pub fn incoming(attempt: Option<u32>, deadline: Option<Moment>) -> Self {
         let number = attempt.unwrap_or(1).max(1);
@@ -171,8 +174,8 @@ impl Scope {
 
 /// Makes this attempt the thread's scope, until what is returned is dropped. Then `plea` says what was asked.
 ///
-/// The scope around, seldom there, is kept in `outer`: a place of the caller's, so that none of it is written where there
-/// is none.
+/// The scope around, seldom there, is kept in `outer`: a place of the caller's, so that none of it is written
+/// where there is none.
 #[inline(always)]
 pub(crate) fn enter<'a>(
     attempt: Attempt,
@@ -249,8 +252,8 @@ pub fn forbid_outer_retry(reason: StopReason) {
     CURRENT.with(|current| current.plea.set(Some(Plea::LeaveAlone(reason))));
 }
 
-/// Tells every retry around this code that the other side asked not to be called before this moment. The latest of several
-/// holds, and none where a failure is final anyway.
+/// Tells every retry around this code that the other side asked not to be called before this moment. The
+/// latest of several holds, and none where a failure is final anyway.
 pub fn ask_not_before(at: Moment) {
     CURRENT.with(|current| {
         let plea = match current.plea.get() {
@@ -262,8 +265,8 @@ pub fn ask_not_before(at: Moment) {
     });
 }
 
-/// Takes the present scope along into a task that is about to be spawned: retries in it then see the retry around.
-/// What it forbids stays in that task.
+/// Takes the present scope along into a task that is about to be spawned: retries in it then see the retry
+/// around. What it forbids stays in that task.
 ///
 /// ```
 /// use redrive_retry::scope;

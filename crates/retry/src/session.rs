@@ -33,8 +33,9 @@
 //! # });
 //! ```
 //!
-//! [`run`](Session::run) puts the attempt into its scope, ends it at its time-out and classifies its error. Code that cannot
-//! hand over a future says the same by hand: [`done`](Session::done), [`failed`](Session::failed).
+//! [`run`](Session::run) puts the attempt into its scope, ends it at its time-out and classifies its error.
+//! Code that cannot hand over a future says the same by hand: [`done`](Session::done),
+//! [`failed`](Session::failed).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -109,7 +110,8 @@ impl<E> Session<E> {
         self
     }
 
-    /// The next attempt, after its wait; `None` when it is over. Dropping the future while it waits loses nothing.
+    /// The next attempt, after its wait; `None` when it is over. Dropping the future while it waits loses
+    /// nothing.
     ///
     /// An attempt of which nothing was said is `unclassified`, and the last.
     pub async fn next(&mut self) -> Option<Attempt> {
@@ -132,8 +134,8 @@ impl<E> Session<E> {
         }
     }
 
-    /// Runs the attempt: inside its scope, up to its time-out, its error classified. Gives the value when it worked,
-    /// and in the form that the classifier's answer has: `Some(None)` where it was discarded.
+    /// Runs the attempt: inside its scope, up to its time-out, its error classified. Gives the value when it
+    /// worked, and in the form that the classifier's answer has: `Some(None)` where it was discarded.
     #[inline]
     pub fn run<T, F, C>(&mut self, attempt: F, classifier: C) -> Running<'_, E, F, C>
     where
@@ -196,7 +198,8 @@ impl<E> Session<E> {
 }
 
 pin_project! {
-    /// An attempt of a session. Written out, because an `async fn` would move the attempt twice before polling it.
+    /// An attempt of a session. Written out, because an `async fn` would move the attempt twice before
+    /// polling it.
     #[must_use = "futures do nothing unless polled"]
     #[derive(Debug)]
     pub struct Running<'s, E, F, C> {

@@ -1,7 +1,8 @@
 //! Three doors, one behaviour.
 //!
-//! A scenario is a script: what the first call answers, what the second, and so on. Every scenario goes through
-//! postfix, session and blocking, and all three must give the same value or error and the same report.
+//! A scenario is a script: what the first call answers, what the second, and so on. Every scenario goes
+//! through postfix, session and blocking, and all three must give the same value or error and the same
+//! report.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::time::Duration;

@@ -1,7 +1,8 @@
-//! `redrive demo`: orders are placed at a service that really fails, and each takes effect once or is given up aloud.
+//! `redrive demo`: orders are placed at a service that really fails, and each takes effect once or is given
+//! up aloud.
 //!
-//! Everything is real but small: an HTTP service on loopback with good and bad moments, the library's own client with one
-//! idempotency key for each order, one policy with a budget and a breaker for all of them.
+//! Everything is real but small: an HTTP service on loopback with good and bad moments, the library's own
+//! client with one idempotency key for each order, one policy with a budget and a breaker for all of them.
 
 use std::process::ExitCode;
 use std::time::Duration;

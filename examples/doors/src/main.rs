@@ -1,7 +1,7 @@
 //! One policy through every door.
 //!
-//! A price service on loopback fails twice for every item that it is asked about, and then answers. The same question is
-//! asked five times, through five doors, under one policy:
+//! A price service on loopback fails twice for every item that it is asked about, and then answers. The same
+//! question is asked five times, through five doors, under one policy:
 //!
 //! ```text
 //! cargo run -p example-doors

@@ -1,7 +1,7 @@
 //! Counts tests by the `test result:` line that libtest prints for each binary.
 //!
-//! The line is meant for people and might change, yet libtest's JSON is still unstable. A change would show as a run of
-//! zero tests.
+//! The line is meant for people and might change, yet libtest's JSON is still unstable. A change would show
+//! as a run of zero tests.
 
 use std::fmt;
 use std::iter::Sum;
@@ -28,8 +28,8 @@ pub(super) fn tally(line: &str) -> Option<Tally> {
 impl Tally {
     /// The tally of a step that failed.
     ///
-    /// One that does not compile, or whose tests abort, reports no failed test. Counting it as one keeps the last line
-    /// of the summary from saying `0 failed` over a failure.
+    /// One that does not compile, or whose tests abort, reports no failed test. Counting it as one keeps the
+    /// last line of the summary from saying `0 failed` over a failure.
     pub(super) fn with_a_failure(mut self) -> Self {
         self.failed = self.failed.max(1);
         self

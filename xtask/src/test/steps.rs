@@ -50,8 +50,8 @@ fn loom(workspace: &Workspace) -> anyhow::Result<Vec<Command>> {
     if !workspace.package("redrive-core")?.targets_of("test").contains(&"loom") {
         bail!("redrive-core has no test `loom`; its model belongs in crates/core/tests/loom.rs");
     }
-    // Optimised, as the model runs each case thousands of times. A folder of its own, as other flags would otherwise
-    // throw away what the steps before have built.
+    // Optimised, as the model runs each case thousands of times. A folder of its own, as other flags would
+    // otherwise throw away what the steps before have built.
     let mut command = cargo(workspace, "test -p redrive-core --release --test loom");
     command.arg("--target-dir").arg(workspace.target.join("loom"));
     process::add_flags(&mut command, "RUSTFLAGS", "--cfg loom");

@@ -1,7 +1,7 @@
 //! Which crate of ours may depend on which, as the arrows in ARCHITECTURE.md say.
 //!
-//! Cargo forbids cycles and no more; the rest of the map is ours to hold. The map is a fence with the info string
-//! `arrows`, read by [`table`].
+//! Cargo forbids cycles and no more; the rest of the map is ours to hold. The map is a fence with the info
+//! string `arrows`, read by [`table`].
 
 mod table;
 

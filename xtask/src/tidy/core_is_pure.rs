@@ -1,7 +1,7 @@
 //! redrive-core decides and does nothing else: no I/O, no clock, no dice, nothing async.
 //!
-//! That is what lets a simulation replay a decision from its inputs. The check looks for words, in code and outside
-//! tests; it is a guard against slips, not against tricks.
+//! That is what lets a simulation replay a decision from its inputs. The check looks for words, in code and
+//! outside tests; it is a guard against slips, not against tricks.
 
 use super::Violation;
 use super::source::{Source, closing, is_word};

@@ -1,7 +1,7 @@
 //! The names that users meet on the wire and in dashboards are all in the manual.
 //!
-//! They are the strings in core's `names.rs`; the page must show each in back-quotes, alone or as part of an example
-//! such as `` `redrive-attempt: 3` ``.
+//! They are the strings in core's `names.rs`; the page must show each in back-quotes, alone or as part of an
+//! example such as `` `redrive-attempt: 3` ``.
 
 use super::Violation;
 use super::markdown;

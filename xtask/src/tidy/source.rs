@@ -1,7 +1,7 @@
 //! Rust source, read without a parser: which bytes are code, which are strings, and what only tests see.
 //!
-//! A parser would be exact, and one more thing to build ahead of everything else. Here comments and strings are blanked
-//! with spaces, byte for byte, so that an offset into the code is one into the text.
+//! A parser would be exact, and one more thing to build ahead of everything else. Here comments and strings
+//! are blanked with spaces, byte for byte, so that an offset into the code is one into the text.
 
 use std::ops::Range;
 

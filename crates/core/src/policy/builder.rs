@@ -15,9 +15,10 @@ use crate::rate::{Rate, RateSettings};
 
 /// A policy as plain data: what a configuration file says. [`build`](Self::build) checks it.
 ///
-/// With the feature `serde` it can be read and written; durations are strings such as `"250ms"`, what is left out has
-/// its default, and a key that does not exist is refused. A configuration without a budget says `budget = "none"`; a
-/// budget of nothing, `{ share = 0, floor = 0 }`, is another matter and grants no retry at all.
+/// With the feature `serde` it can be read and written; durations are strings such as `"250ms"`, what is left
+/// out has its default, and a key that does not exist is refused. A configuration without a budget says
+/// `budget = "none"`; a budget of nothing, `{ share = 0, floor = 0 }`, is another matter and grants no retry
+/// at all.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]

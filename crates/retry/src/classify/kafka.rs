@@ -1,13 +1,15 @@
 //! Kafka, through `rdkafka`: librdkafka's own codes (negative) and the brokers' (positive).
 //!
-//! What a broker's code means is taken from the Kafka protocol's table of errors, and what became of the message from
-//! librdkafka's own book-keeping; where the two, or the broker's code, disagree, from the more careful one.
+//! What a broker's code means is taken from the Kafka protocol's table of errors, and what became of the
+//! message from librdkafka's own book-keeping; where the two, or the broker's code, disagree, from the more
+//! careful one.
 
 use rdkafka::error::{KafkaError, RDKafkaError};
 use rdkafka::types::RDKafkaErrorCode;
 use redrive_core::{Executed, Fault};
 
-/// Knows the error codes of Kafka and of librdkafka. For a whole [`KafkaError`], which says more, see [`kafka`].
+/// Knows the error codes of Kafka and of librdkafka. For a whole [`KafkaError`], which says more, see
+/// [`kafka`].
 ///
 /// | code | means |
 /// |---|---|
@@ -27,16 +29,18 @@ use redrive_core::{Executed, Fault};
 ///
 /// # Why so
 ///
-/// - A topic that a broker does not know may have been created a moment ago, and the news travels; so the protocol calls
-///   it retriable. librdkafka waits for it (`topic.metadata.propagation.max.ms`) before it says `UnknownTopic` itself.
+/// - A topic that a broker does not know may have been created a moment ago, and the news travels; so the
+///   protocol calls it retriable. librdkafka waits for it (`topic.metadata.propagation.max.ms`) before it
+///   says `UnknownTopic` itself.
 /// - With `acks=all` a leader that loses its office between the append and the replicas' word answers
 ///   `NotLeaderForPartition` although the record is in the log.
 /// - While a group rebalances, trying to commit again in place does not help: poll first.
-/// - librdkafka retries by itself, and a code is that of its last request. "Not executed" is certain of the message where
-///   no earlier request of it went unanswered: with idempotence on, or `retries=0`.
+/// - librdkafka retries by itself, and a code is that of its last request. "Not executed" is certain of the
+///   message where no earlier request of it went unanswered: with idempotence on, or `retries=0`.
 ///
-/// A message that is produced once more is another message, also for an idempotent producer, which only recognises
-/// its own repetitions. Where the effect is unknown, the consumer sees it twice; give it an identity to be known by.
+/// A message that is produced once more is another message, also for an idempotent producer, which only
+/// recognises its own repetitions. Where the effect is unknown, the consumer sees it twice; give it an
+/// identity to be known by.
 ///
 /// ```
 /// use rdkafka::types::RDKafkaErrorCode as Code;
@@ -188,7 +192,8 @@ pub fn kafka_code(code: RDKafkaErrorCode) -> Option<Fault> {
 /// | `NoMessageReceived`, `PartitionEOF`: answers, not faults | not known |
 /// | any other | not known |
 ///
-/// Where a transaction has to be aborted, an attempt is a whole transaction: it begins it, and aborts it where it fails.
+/// Where a transaction has to be aborted, an attempt is a whole transaction: it begins it, and aborts it
+/// where it fails.
 ///
 /// A `FutureProducer` gives the message back with the error, so the closure takes the two apart:
 ///

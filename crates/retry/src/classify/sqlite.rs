@@ -14,10 +14,10 @@ use super::sqlite_code;
 /// | a row too few or too many, a column that does not convert: the statement has run | permanent, unknown |
 /// | any other: a function, a virtual table or an extension of yours | not known |
 ///
-/// A busy database is worth another attempt where the whole transaction is inside the closure; [`sqlite_code`] says
-/// why. SQLite's own `busy_timeout`, which rusqlite sets to 5 s unless told otherwise, waits inside one attempt and is
-/// the better first line against short locks, because it costs no attempt. It cannot help with a `SQLITE_BUSY_SNAPSHOT`,
-/// or where waiting would be a deadlock.
+/// A busy database is worth another attempt where the whole transaction is inside the closure;
+/// [`sqlite_code`] says why. SQLite's own `busy_timeout`, which rusqlite sets to 5 s unless told otherwise,
+/// waits inside one attempt and is the better first line against short locks, because it costs no attempt. It
+/// cannot help with a `SQLITE_BUSY_SNAPSHOT`, or where waiting would be a deadlock.
 ///
 /// ```
 /// use redrive_retry::blocking::Retry;

@@ -1,7 +1,7 @@
 //! SQLite's result codes, whichever driver they came through.
 //!
-//! An extended code carries its primary code in the low byte, so the table is of primary codes, and codes of future
-//! versions fall where their family is.
+//! An extended code carries its primary code in the low byte, so the table is of primary codes, and codes of
+//! future versions fall where their family is.
 
 use redrive_core::Fault;
 
@@ -20,18 +20,19 @@ use redrive_core::Fault;
 ///
 /// # What has to be repeated
 ///
-/// A BUSY at COMMIT has committed nothing and leaves the transaction open; a `SQLITE_BUSY_SNAPSHOT` (517) says that the
-/// transaction reads from a snapshot that is no longer the newest, and no statement in it can ever write. So an attempt
-/// is a whole transaction: begin it inside the closure, and roll it back where the attempt fails, as a dropped
-/// transaction of most drivers does. `BEGIN IMMEDIATE` takes the lock at the start and never meets a 517.
+/// A BUSY at COMMIT has committed nothing and leaves the transaction open; a `SQLITE_BUSY_SNAPSHOT` (517)
+/// says that the transaction reads from a snapshot that is no longer the newest, and no statement in it can
+/// ever write. So an attempt is a whole transaction: begin it inside the closure, and roll it back where the
+/// attempt fails, as a dropped transaction of most drivers does. `BEGIN IMMEDIATE` takes the lock at the
+/// start and never meets a 517.
 ///
 /// # Why so
 ///
-/// - An `IOERR` is of unknown fate: a sync that failed may have left a commit on the disk or not, and the next sync
-///   may succeed without it. Repeating on top of that is a human's decision.
+/// - An `IOERR` is of unknown fate: a sync that failed may have left a commit on the disk or not, and the
+///   next sync may succeed without it. Repeating on top of that is a human's decision.
 /// - A full disk does not empty itself in the time of a few attempts.
-/// - `INSERT OR FAIL` keeps the rows before the one that violates a constraint, so "not executed" is too much said of
-///   it. Where you use it, say so in a classifier of your own, in front of this one.
+/// - `INSERT OR FAIL` keeps the rows before the one that violates a constraint, so "not executed" is too much
+///   said of it. Where you use it, say so in a classifier of your own, in front of this one.
 ///
 /// ```
 /// use redrive_core::Fault;

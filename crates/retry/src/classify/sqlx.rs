@@ -22,18 +22,18 @@ use super::sqlite_code;
 /// | `Protocol`, `TypeNotFound`, `AnyDriverError`, `WorkerCrashed` | permanent, unknown |
 /// | any other | not known |
 ///
-/// As ever with databases, an attempt is a whole transaction: where it was rolled back to break a deadlock, repeating
-/// its last statement would write half of it.
+/// As ever with databases, an attempt is a whole transaction: where it was rolled back to break a deadlock,
+/// repeating its last statement would write half of it.
 ///
 /// # Why so
 ///
-/// - A pool that times out has more callers than connections. Retrying adds to the callers, hence an overload, which is
-///   retried out of a [`Budget`](redrive_core::Budget) and without one not at all.
-/// - A worker, the thread on which SQLite runs, crashes because a statement made it panic. The next attempt would be that
-///   statement again.
-/// - MySQL says of a lock wait time-out (1205) only `HY000`, which is its SQLSTATE for nearly everything, and it rolls back
-///   the statement and not the transaction. It is not known here; where you set `innodb_rollback_on_timeout`, put a
-///   classifier of your own in front.
+/// - A pool that times out has more callers than connections. Retrying adds to the callers, hence an
+///   overload, which is retried out of a [`Budget`](redrive_core::Budget) and without one not at all.
+/// - A worker, the thread on which SQLite runs, crashes because a statement made it panic. The next attempt
+///   would be that statement again.
+/// - MySQL says of a lock wait time-out (1205) only `HY000`, which is its SQLSTATE for nearly everything, and
+///   it rolls back the statement and not the transaction. It is not known here; where you set
+///   `innodb_rollback_on_timeout`, put a classifier of your own in front.
 ///
 /// ```
 /// use redrive_core::Fault;
@@ -79,8 +79,8 @@ fn database(error: &dyn DatabaseError) -> Option<Fault> {
     })
 }
 
-/// A SQLSTATE has five characters. SQLite's extended codes have at most four digits, and some of them begin like a
-/// SQLSTATE: 5386, which is an I/O error, is not class 53.
+/// A SQLSTATE has five characters. SQLite's extended codes have at most four digits, and some of them begin
+/// like a SQLSTATE: 5386, which is an I/O error, is not class 53.
 fn sqlite_number(code: &str) -> Option<i32> {
     if code.len() < 5 { code.parse().ok() } else { None }
 }

@@ -22,14 +22,14 @@ use tonic::{Code, ConnectError, Status};
 ///
 /// # Why so
 ///
-/// - A code says how the other side ended and not what it did before. A handler that charged a card and then relayed a
-///   `NotFound` from further down looks just like one that refused at the door, so the effect is unknown. A message
-///   beyond the size limit of this side arrives as `OutOfRange` or `ResourceExhausted` after the server has done its
-///   work.
-/// - `Aborted` is the exception, because rolled back is what it means by gRPC's definition. It asks to repeat the whole
-///   read-modify-write, so that has to be the attempt, and not its last call alone.
-/// - `Unknown` is what a server says when it says nothing. It stays unclassified: permanent, and counted where it can be
-///   found.
+/// - A code says how the other side ended and not what it did before. A handler that charged a card and then
+///   relayed a `NotFound` from further down looks just like one that refused at the door, so the effect is
+///   unknown. A message beyond the size limit of this side arrives as `OutOfRange` or `ResourceExhausted`
+///   after the server has done its work.
+/// - `Aborted` is the exception, because rolled back is what it means by gRPC's definition. It asks to repeat
+///   the whole read-modify-write, so that has to be the attempt, and not its last call alone.
+/// - `Unknown` is what a server says when it says nothing. It stays unclassified: permanent, and counted
+///   where it can be found.
 ///
 /// ```
 /// use redrive_core::Fault;

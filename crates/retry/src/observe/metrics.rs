@@ -21,15 +21,17 @@ use redrive_core::observe::{Attempted, Ended, Observer, Waiting};
 /// | `redrive_budget_spent_total` | counter | | retries made out of the budget |
 /// | `redrive_breaker_state` | gauge | | 0 closed, 1 half open, 2 open |
 ///
-/// Watch the share of success after retry, which is flapping that no error rate shows, and `redrive_stopped_total` with
-/// the reason `unclassified`, which is a classifier that is missing something.
+/// Watch the share of success after retry, which is flapping that no error rate shows, and
+/// `redrive_stopped_total` with the reason `unclassified`, which is a classifier that is missing something.
 ///
-/// Budget and breaker are read when a call ends, so they stand still while nobody calls. Where several policies share
-/// one budget, each of them reports it under its own name, and the sum over targets counts it several times.
+/// Budget and breaker are read when a call ends, so they stand still while nobody calls. Where several
+/// policies share one budget, each of them reports it under its own name, and the sum over targets counts it
+/// several times.
 ///
 /// # What it costs
 ///
-/// Each event asks the recorder for its metric and copies the policy's name. A policy without an observer pays nothing.
+/// Each event asks the recorder for its metric and copies the policy's name. A policy without an observer
+/// pays nothing.
 ///
 /// ```
 /// use metrics_util::debugging::DebuggingRecorder;
@@ -54,8 +56,8 @@ use redrive_core::observe::{Attempted, Ended, Observer, Waiting};
 pub struct Metrics;
 
 impl Metrics {
-    /// Tells the recorder what the metrics are and in which unit. Once, after the exporter was installed; exporters
-    /// show it as help.
+    /// Tells the recorder what the metrics are and in which unit. Once, after the exporter was installed;
+    /// exporters show it as help.
     pub fn describe() {
         describe_counter!(metric::ATTEMPTS, Unit::Count, "Attempts that ended, by what they said.");
         describe_histogram!(metric::ATTEMPT_SECONDS, Unit::Seconds, "How long attempts took.");

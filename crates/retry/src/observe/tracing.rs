@@ -8,8 +8,8 @@ use tracing::{debug, info, trace, warn};
 
 /// Says in the log when something was retried, and how it ended.
 ///
-/// A log is read when something is wrong, so what went well at the first attempt is not in it. Events have the target
-/// `redrive`:
+/// A log is read when something is wrong, so what went well at the first attempt is not in it. Events have
+/// the target `redrive`:
 ///
 /// | level | message | when | fields beside `policy` and `attempt` |
 /// |---|---|---|---|
@@ -21,9 +21,9 @@ use tracing::{debug, info, trace, warn};
 /// | debug | `discarded` | the classifier said that it is not needed any more | |
 /// | trace | `attempted` | an attempt ended, however | `disposition`, `took_ms` |
 ///
-/// `attempt` is the one that has just ended, and at the end the number of attempts in all. `policy` is the policy's name.
-/// The error itself is not logged, because it may hold a payload; whoever called gets it in the
-/// [`Stopped`](redrive_core::Stopped).
+/// `attempt` is the one that has just ended, and at the end the number of attempts in all. `policy` is the
+/// policy's name. The error itself is not logged, because it may hold a payload; whoever called gets it in
+/// the [`Stopped`](redrive_core::Stopped).
 ///
 /// ```
 /// use redrive_retry::Policy;

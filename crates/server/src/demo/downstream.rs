@@ -1,8 +1,8 @@
 //! The service that fails: calm, overloaded, calm, down, calm, and so on.
 //!
-//! It keeps a ledger of the keys that it has executed, as a payment provider would. An order whose answer was lost
-//! took effect; when it comes again, the ledger answers and nothing happens twice. The ledger's count is what the
-//! demo's promise is checked against.
+//! It keeps a ledger of the keys that it has executed, as a payment provider would. An order whose answer was
+//! lost took effect; when it comes again, the ledger answers and nothing happens twice. The ledger's count is
+//! what the demo's promise is checked against.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -23,7 +23,8 @@ pub(crate) enum Mood {
     Calm,
     /// 503 with `Retry-After: 1`.
     Overloaded,
-    /// Takes the request and never answers, with no effect: the client sees a time-out, too, and cannot tell the two apart.
+    /// Takes the request and never answers, with no effect: the client sees a time-out, too, and cannot tell
+    /// the two apart.
     Down,
 }
 

@@ -49,7 +49,8 @@ pub(in crate::tidy) fn resolve(page: &str, target: &str) -> Option<Place> {
     Some(Place { path, anchor })
 }
 
-/// A link's destination, from just after its opening bracket: in `<…>`, or up to a space or the bracket's end.
+/// A link's destination, from just after its opening bracket: in `<…>`, or up to a space or the bracket's
+/// end.
 fn destination(rest: &str) -> String {
     if let Some((inside, _)) = rest.strip_prefix('<').and_then(|rest| rest.split_once('>')) {
         return inside.to_owned();
