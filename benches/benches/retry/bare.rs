@@ -50,6 +50,7 @@ pub(crate) fn id() -> u64 {
 
 /// Calls a service as its callers do: when it is ready.
 pub(crate) fn call<S: Service<u64>>(service: &mut S) -> Option<S::Response> {
+    let service = black_box(service);
     poll::now(async move {
         std::future::poll_fn(|cx| service.poll_ready(cx)).await.ok()?;
         service.call(id()).await.ok()
@@ -61,6 +62,6 @@ pub(crate) fn sides() -> Vec<Side<'static>> {
     vec![
         Side::new(ASYNC, ASYNC, || poll::now(async { fetch(id()).await.ok() })),
         Side::new(BLOCKING, BLOCKING, || read(id()).ok()),
-        Side::new(TOWER, TOWER, move || call(black_box(&mut service))),
+        Side::new(TOWER, TOWER, move || call(&mut service)),
     ]
 }

@@ -8,6 +8,7 @@
 //! that path does not read it. That is why some functions take a [`Clock`], which is asked only when the
 //! answer matters.
 
+use std::fmt;
 use std::num::NonZeroU64;
 use std::ops::Add;
 use std::time::Duration;
@@ -23,8 +24,13 @@ use std::time::Duration;
 /// assert_eq!(later.since(start), Duration::from_millis(250));
 /// assert_eq!(start.since(later), Duration::ZERO);
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Moment(NonZeroU64);
+///
+/// One word, also as an `Option`: a call carries several that are seldom there.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(
+    /// One more than the nanoseconds, so that zero is free to mean none.
+    NonZeroU64,
+);
 
 impl Moment {
     /// The last moment there is: some 584 years after the origin. Sums stop here.
@@ -49,6 +55,12 @@ impl Moment {
     #[must_use]
     pub const fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
+    }
+}
+
+impl fmt::Debug for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Moment").field(&self.as_nanos()).finish()
     }
 }
 
@@ -96,8 +108,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn nanoseconds_come_back_as_they_went_in() {
+        for nanos in [0, 1, 1 << 40, u64::MAX - 1] {
+            assert_eq!(Moment::from_nanos(nanos).as_nanos(), nanos);
+        }
+        assert_eq!(size_of::<Option<Moment>>(), size_of::<u64>());
+    }
+
+    #[test]
     fn a_sum_beyond_the_end_of_time_stays_there() {
         assert_eq!(Moment::from_nanos(5) + Duration::MAX, Moment::FAR);
         assert_eq!(Moment::FAR + Duration::from_nanos(1), Moment::FAR);
+        assert_eq!(Moment::from_nanos(u64::MAX), Moment::FAR);
     }
 }
