@@ -106,15 +106,18 @@ fn a_tower_budget_of_six_tenths_lets_a_thousand_of_a_thousand_through_and_ours_s
     assert_eq!((0..1000).filter(|_| ours.withdraw(now)).count(), 600);
 }
 
+/// One token behind every door, and eight threads that want it. Whether two of them look at the same moment is up to the machine,
+/// so tower gets several chances to fail; ours has to hold every time.
 #[test]
 fn threads_overdraw_towers_budget_and_not_ours() {
-    const DOORS: usize = 2000;
-    // One token behind every door, and eight threads that want it.
-    let theirs: Vec<_> = (0..DOORS).map(|_| TpsBudget::new(MINUTE, 0, 1.0)).collect();
-    theirs.iter().for_each(TpsBudget::deposit);
-    let overdrawn = crowd(8, DOORS, |door| theirs[door].withdraw()).into_iter().filter(|&granted| granted > 1);
-    let overdrawn = overdrawn.count();
-    println!("tower: {overdrawn} of {DOORS} single tokens were spent more than once");
+    const DOORS: usize = 5000;
+    let overdrawn = || {
+        let theirs: Vec<_> = (0..DOORS).map(|_| TpsBudget::new(MINUTE, 0, 1.0)).collect();
+        theirs.iter().for_each(TpsBudget::deposit);
+        crowd(8, DOORS, |door| theirs[door].withdraw()).into_iter().any(|granted| granted > 1)
+    };
+    let one_core = std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
+    assert!(one_core || (0..20).any(|_| overdrawn()), "mended?");
 
     let now = Moment::default();
     let ours: Vec<_> = (0..DOORS).map(|_| Budget::share_of(1.0).unwrap()).collect();
