@@ -1,4 +1,4 @@
-//! Redrive's side of the comparisons: what a policy would wait, and how often it lets a thread through.
+//! Redrive's side of the comparisons: what a policy would wait, and how to make threads meet.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,6 +36,13 @@ pub(crate) fn still() -> EnterGuard<'static> {
     static STILL: LazyLock<Runtime> =
         LazyLock::new(|| Builder::new_current_thread().enable_time().start_paused(true).build().unwrap());
     STILL.enter()
+}
+
+/// Whether a race shows in one of several tries. What two threads do at the same moment is up to the machine; where it has one
+/// core they do nothing at the same moment, and nothing is asked.
+pub(crate) fn shows(race: impl Fn() -> bool) -> bool {
+    let one_core = std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
+    one_core || (0..20).any(|_| race())
 }
 
 /// Sends `threads` threads through `doors` doors, all to one door at the same time, and counts how many each door let in.

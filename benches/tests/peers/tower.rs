@@ -15,7 +15,7 @@ use tower::retry::backoff::{Backoff as _, ExponentialBackoff, ExponentialBackoff
 use tower::retry::budget::{Budget as _, TpsBudget};
 use tower::util::rng::HasherRng;
 
-use crate::ours::{crowd, policy, still, waits};
+use crate::ours::{crowd, policy, shows, still, waits};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -106,8 +106,7 @@ fn a_tower_budget_of_six_tenths_lets_a_thousand_of_a_thousand_through_and_ours_s
     assert_eq!((0..1000).filter(|_| ours.withdraw(now)).count(), 600);
 }
 
-/// One token behind every door, and eight threads that want it. Whether two of them look at the same moment is up to the machine,
-/// so tower gets several chances to fail; ours has to hold every time.
+/// One token behind every door, and eight threads that want it.
 #[test]
 fn threads_overdraw_towers_budget_and_not_ours() {
     const DOORS: usize = 5000;
@@ -116,8 +115,7 @@ fn threads_overdraw_towers_budget_and_not_ours() {
         theirs.iter().for_each(TpsBudget::deposit);
         crowd(8, DOORS, |door| theirs[door].withdraw()).into_iter().any(|granted| granted > 1)
     };
-    let one_core = std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
-    assert!(one_core || (0..20).any(|_| overdrawn()), "mended?");
+    assert!(shows(overdrawn), "mended?");
 
     let now = Moment::default();
     let ours: Vec<_> = (0..DOORS).map(|_| Budget::share_of(1.0).unwrap()).collect();
