@@ -129,13 +129,18 @@ async fn nothing_is_repeated_that_nobody_said_was_safe_to_repeat() {
 #[tokio::test]
 async fn a_classifier_that_reads_sqlstate() {
     let policy = policy(3).backoff(Backoff::NONE).build().unwrap();
-    for (code, attempts) in
-        [("40001", 3), ("40P01", 3), ("08006", 3), ("23505", 1), ("42P01", 1), ("XX000", 1)]
-    {
+    for (code, attempts, reason) in [
+        ("40001", 3, StopReason::AttemptsSpent),
+        ("40P01", 3, StopReason::AttemptsSpent),
+        ("08006", 3, StopReason::AttemptsSpent),
+        ("23505", 1, StopReason::Permanent),
+        ("42P01", 1, StopReason::Permanent),
+        ("XX000", 1, StopReason::Unclassified),
+    ] {
         let query = || async move { Err::<(), _>(code) };
-        let stopped =
-            query.retry(&policy).classify(|code: &&str| classify::sqlstate(code)).await.unwrap_err();
-        assert_eq!(stopped.report.attempts, attempts, "{code}");
+        let report =
+            query.retry(&policy).classify(|code: &&str| classify::sqlstate(code)).await.unwrap_err().report;
+        assert_eq!((report.attempts, report.reason), (attempts, reason), "{code}");
     }
 }
 
@@ -149,6 +154,7 @@ async fn layers_that_do_not_multiply() {
         down().await
     };
     let outer = || async { inner.retry(&policy).classify(classify::all).await };
-    outer.retry(&policy).classify(classify::all).await.unwrap_err();
+    let stopped = outer.retry(&policy).classify(classify::all).await.unwrap_err();
     assert_eq!(calls.into_inner(), 3);
+    assert_eq!(stopped.report.attempts, 3, "the outermost layer is the one that retries");
 }
