@@ -22,8 +22,8 @@ use redrive_benches::measure::{Plan, measure};
 const PLAN: Plan = Plan { rounds: 400, calls: 5_000 };
 
 fn main() {
-    // `cargo test --benches` and `cargo bench -- --list` call the binary too; nothing is to be measured then.
-    if std::env::args().any(|arg| arg == "--test" || arg == "--list") {
+    // `cargo bench` says `--bench`. `cargo test --all-targets` calls the binary too and says nothing: nothing is to be measured.
+    if !std::env::args().any(|arg| arg == "--bench") || std::env::args().any(|arg| arg == "--list") {
         return;
     }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_time().build() {
