@@ -53,8 +53,8 @@ pub struct Figures {
     pub median: f64,
     /// The best round: what the code costs when nobody disturbs it.
     pub least: f64,
-    /// A tenth of the rounds was faster than this. What is compared: the median moves when a neighbour works through half of
-    /// the run, and the best round may be luck.
+    /// A tenth of the rounds was faster than this. What is compared: the median moves when a neighbour works
+    /// through half of the run, and the best round may be luck.
     pub p10: f64,
     /// A tenth of the rounds was slower than this.
     pub p90: f64,

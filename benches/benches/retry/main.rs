@@ -22,7 +22,8 @@ use redrive_benches::measure::{Plan, measure};
 const PLAN: Plan = Plan { rounds: 400, calls: 5_000 };
 
 fn main() {
-    // `cargo bench` says `--bench`. `cargo test --all-targets` calls the binary too and says nothing: nothing is to be measured.
+    // `cargo bench` says `--bench`. `cargo test --all-targets` calls the binary too and says nothing: nothing
+    // is to be measured.
     if !std::env::args().any(|arg| arg == "--bench") || std::env::args().any(|arg| arg == "--list") {
         return;
     }

@@ -1,4 +1,5 @@
-//! What users ask other libraries for, and have here. One small test a wish; the thread that asks for it stands above.
+//! What users ask other libraries for, and have here. One small test a wish; the thread that asks for it
+//! stands above.
 //!
 //! The classifier for Kafka (rust-rdkafka#718) needs a C library to build and is tested where it is written:
 //! `crates/retry/src/classify/kafka.rs`.

@@ -73,8 +73,8 @@ fn backon_panics_on_overflow_in_three_settings_and_we_in_none() {
         || ConstantBuilder::new().with_delay(longest).with_jitter().with_jitter_seed(1).build().last();
     let fibonacci =
         || FibonacciBuilder::new().with_min_delay(longest).with_jitter().with_jitter_seed(1).build().last();
-    // The second delay is too long for a `Duration` and becomes the longest; the first is added to it before the comparison
-    // that would have refused it.
+    // The second delay is too long for a `Duration` and becomes the longest; the first is added to it before
+    // the comparison that would have refused it.
     let exponential = || {
         let builder = ExponentialBuilder::new().with_factor(1e30).without_max_delay();
         builder.with_total_delay(Some(secs(5))).build().last()

@@ -1,9 +1,10 @@
 //! failsafe-go: jitter around what the server asked.
 //!
-//! Its rule, as a model, because it is not written in Rust: the delay that `Retry-After` asks for goes through the same jitter as
-//! any other, which is as likely to shorten it as to lengthen it. Nothing bounds what the server may ask but a duration in all,
-//! where one is set, and that comes early too: it cuts the wait short and tries once more. Redrive goes upwards from the
-//! floor, never below it, and stops where the floor is above `not_before_max` or ends too late.
+//! Its rule, as a model, because it is not written in Rust: the delay that `Retry-After` asks for goes
+//! through the same jitter as any other, which is as likely to shorten it as to lengthen it. Nothing bounds
+//! what the server may ask but a duration in all, where one is set, and that comes early too: it cuts the
+//! wait short and tries once more. Redrive goes upwards from the floor, never below it, and stops where the
+//! floor is above `not_before_max` or ends too late.
 
 use std::time::Duration;
 

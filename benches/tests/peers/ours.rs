@@ -13,7 +13,8 @@ pub(crate) fn policy(attempts: u32) -> PolicyBuilder {
     Policy::builder().attempts(attempts).no_budget()
 }
 
-/// The waits between the attempts of one call that fails each time in the same way, and why it stopped. Nobody sleeps.
+/// The waits between the attempts of one call that fails each time in the same way, and why it stopped.
+/// Nobody sleeps.
 pub(crate) fn waits(policy: &Policy, fault: Fault) -> (Vec<Duration>, Report) {
     let _still = still();
     let mut waits = Vec::new();
@@ -30,7 +31,8 @@ pub(crate) fn waits(policy: &Policy, fault: Fault) -> (Vec<Duration>, Report) {
     (waits, stopped.report)
 }
 
-/// Makes time stand still on this thread for as long as the guard lives, so that waits are seen to the nanosecond.
+/// Makes time stand still on this thread for as long as the guard lives, so that waits are seen to the
+/// nanosecond.
 pub(crate) fn still() -> EnterGuard<'static> {
     // Paused, and nobody runs it, so its clock never goes on.
     static STILL: LazyLock<Runtime> =
@@ -38,8 +40,9 @@ pub(crate) fn still() -> EnterGuard<'static> {
     STILL.enter()
 }
 
-/// Whether a race shows within eight seconds; it is a matter of milliseconds on an idle machine. What two threads do at the same
-/// moment is up to the machine, and where it has one core they do nothing at the same moment: then nothing is asked.
+/// Whether a race shows within eight seconds; it is a matter of milliseconds on an idle machine. What two
+/// threads do at the same moment is up to the machine, and where it has one core they do nothing at the same
+/// moment: then nothing is asked.
 pub(crate) fn shows(race: impl Fn() -> bool) -> bool {
     if std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1) {
         return true;
@@ -56,7 +59,8 @@ pub(crate) fn crowd(threads: usize, doors: usize, enter: impl Fn(usize) -> bool 
         for _ in 0..threads {
             scope.spawn(|| {
                 for (door, entered) in entered.iter().enumerate() {
-                    // A barrier wakes its threads one after the other, so they meet somewhere in the doors that follow.
+                    // A barrier wakes its threads one after the other, so they meet somewhere in the doors
+                    // that follow.
                     if door % 16 == 0 {
                         together.wait();
                     }

@@ -1,10 +1,12 @@
 //! reqwest 0.13.5's own retry: at once, whatever the server asked, and once where it should not at all.
 //!
-//! - There is no backoff: the policy's wait is a future that is ready. On loopback the retries are 0.2 ms apart.
+//! - There is no backoff: the policy's wait is a future that is ready. On loopback the retries are 0.2 ms
+//!   apart.
 //! - The classifier sees the status but no headers, so `Retry-After` cannot be honoured.
 //! - The scope is asked when the request is copied for a second retry. The copy for the first is made before.
 //!
-//! Time is paused. It goes on only when everything waits for a timer, so time that passes is time that somebody chose to wait.
+//! Time is paused. It goes on only when everything waits for a timer, so time that passes is time that
+//! somebody chose to wait.
 
 use std::time::Duration;
 
@@ -78,8 +80,8 @@ async fn reqwest_ignores_retry_after_and_we_wait_for_it() {
     assert!(waited >= Duration::from_secs(14), "{waited:?}");
 }
 
-/// Redrive has no scope by host: a policy is given to the client of one downstream, and others get another client over the same
-/// connections.
+/// Redrive has no scope by host: a policy is given to the client of one downstream, and others get another
+/// client over the same connections.
 #[tokio::test(start_paused = true)]
 async fn reqwest_retries_a_host_out_of_scope_once_and_a_client_of_one_attempt_never() {
     let server = busy(None).await;

@@ -1,8 +1,8 @@
 //! seatbelt 0.11, and with it Polly 8 and resilience4j: clamped after the jitter.
 //!
-//! The draw goes around a backoff that has outgrown the cap long ago, and what comes out above the cap becomes the cap. So those
-//! who have waited longest, which are those of the worst outage, come back at the same moment. Redrive takes the cap first
-//! and draws below it.
+//! The draw goes around a backoff that has outgrown the cap long ago, and what comes out above the cap
+//! becomes the cap. So those who have waited longest, which are those of the worst outage, come back at the
+//! same moment. Redrive takes the cap first and draws below it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -49,8 +49,9 @@ async fn seatbelts_waits() -> Vec<Duration> {
     seen[AT_THE_CAP..].to_vec()
 }
 
-/// A model, not its code: resilience4j is not written in Rust. It spreads the grown backoff by a half to either side, then takes
-/// the smaller of that and the cap. Polly needs no model: its formula and its clamp are the ones that seatbelt took over.
+/// A model, not its code: resilience4j is not written in Rust. It spreads the grown backoff by a half to
+/// either side, then takes the smaller of that and the cap. Polly has no model here: seatbelt took over its
+/// formula, and that it clamps likewise is reported of it, not shown.
 fn clamped_after_jitter(retry: u32, dice: &mut impl Dice) -> Duration {
     let grown = BASE.saturating_mul(1 << retry);
     #[allow(clippy::cast_precision_loss, reason = "a fraction, wanted to a few digits")]

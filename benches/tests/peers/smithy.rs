@@ -1,10 +1,11 @@
 //! aws-smithy-runtime 1.16: a token bucket that loses what is put in.
 //!
-//! A success adds its reward to a float in an atomic: load, add, store. Two threads that load the same sum store the same sum,
-//! and one reward is gone; at worst the bucket stays empty under load and nothing is retried.
+//! A success adds its reward to a float in an atomic: load, add, store. Two threads that load the same sum
+//! store the same sum, and one reward is gone; at worst the bucket stays empty under load and nothing is
+//! retried.
 //!
-//! The bucket's own methods are private. It is reached here as the orchestrator reaches it, through the standard strategy, and
-//! read through its `Debug`, which prints what it holds.
+//! The bucket's own methods are private. It is reached here as the orchestrator reaches it, through the
+//! standard strategy, and read through its `Debug`, which prints what it holds.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,7 +1,9 @@
 //! tower 0.5.3: jitter that is the same for everybody, and a budget that is not kept.
 //!
-//! - `make_backoff` clones the maker's random source with its state, so every session begins at the same number.
-//! - Jitter is computed from seconds and nanoseconds apart, and each is cut to a whole number: one second has none.
+//! - `make_backoff` clones the maker's random source with its state, so every session begins at the same
+//!   number.
+//! - Jitter is computed from seconds and nanoseconds apart, and each is cut to a whole number: one second has
+//!   none.
 //! - A withdrawal costs `1 / share` deposits cut to a whole number: from above one half on, one.
 //! - `withdraw` looks at the sum and then subtracts; between the two another thread looks at the same sum.
 
