@@ -8,8 +8,8 @@
 //! The window counts calls and not seconds, which is why a success on the healthy path needs no clock, and no
 //! write either: a full window without failures stays as it is.
 //!
-//! Only retryable faults and time-outs are failures. A permanent error is an answer, and whoever answers is
-//! alive.
+//! Only retryable faults and time-outs of `attempt_time` are failures. A permanent error is an answer, and
+//! whoever answers is alive. An error that nobody knows counts for nothing, and so does a caller's deadline.
 
 use std::time::Duration;
 

@@ -35,6 +35,11 @@ pub use io::io;
 pub use sqlstate::sqlstate;
 
 /// Turns an error into an answer. Implemented by every `Fn(&E) -> impl Answer`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not classify `{E}`",
+    label = "not a classifier of `{E}`",
+    note = "a classifier is a function of a reference to the error that returns a `Fault` or a `Disposition`, or an `Option` of one; write the type of a closure's argument: `|error: &{E}| …`"
+)]
 pub trait Classify<E: ?Sized> {
     /// What it can say; see the table at the top of this module.
     type Answer: Answer;
@@ -87,6 +92,11 @@ where
 }
 
 /// What a classifier may return: a [`Fault`] or a [`Disposition`], each for sure or as an `Option`.
+#[diagnostic::on_unimplemented(
+    message = "a classifier cannot answer with `{Self}`",
+    label = "not a `Fault`, a `Disposition`, or an `Option` of one",
+    note = "to say only whether to retry, use `.retry_if(|error| …)`"
+)]
 pub trait Answer: sealed::Sealed {
     /// What a successful call gives: `T`, or `Option<T>` where the answer can be to discard.
     type Output<T>;
@@ -180,6 +190,19 @@ mod sealed {
 #[must_use]
 pub fn unknown<E: ?Sized>(_: &E) -> Option<Fault> {
     None
+}
+
+/// The classifier that asks whether an error may pass, and knows no more of it than that. What the doors' `retry_if` is
+/// made of.
+#[derive(Debug, Clone, Copy)]
+pub struct If<F>(pub F);
+
+impl<E: ?Sized, F: Fn(&E) -> bool> Classify<E> for If<F> {
+    type Answer = Fault;
+
+    fn classify(&self, error: &E) -> Fault {
+        if (self.0)(error) { Fault::transient() } else { Fault::permanent() }
+    }
 }
 
 /// The classifier that calls every error transient, with an unknown effect. For calls that are idempotent and

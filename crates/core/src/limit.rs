@@ -137,7 +137,7 @@ impl Limit {
             let width = match load {
                 // Widen only when the width is what holds us back; otherwise an idle night would open it
                 // fully.
-                Load::Fine if used * 2 >= width / STEP => (width + STEP * STEP / width).min(most),
+                Load::Fine if used * 2 >= width / STEP => (width + (STEP * STEP / width).max(1)).min(most),
                 Load::TooMuch => (width - width / 10).max(least),
                 Load::Fine | Load::Unsaid => width,
             };
@@ -205,6 +205,16 @@ mod tests {
             }
         }
         assert_eq!(limit.width(), 2);
+    }
+
+    #[test]
+    fn a_wide_one_widens_on() {
+        let limit = Limit::adaptive(5_000, 5_002).unwrap();
+        for _ in 0..6 {
+            let permits: Vec<_> = std::iter::from_fn(|| limit.acquire()).collect();
+            permits.into_iter().for_each(|permit| permit.settle(Load::Fine));
+        }
+        assert_eq!(limit.width(), 5_002);
     }
 
     #[test]

@@ -185,8 +185,16 @@ impl Policy {
         if let Some(reason) = self.forbids(again) {
             return Verdict::Dead(reason);
         }
+        // The time that ended the attempt is the reason, also of the last one.
+        if outcome == Outcome::TimedOut
+            && let Some(reason) = self.too_late(history, now)
+        {
+            return Verdict::Dead(reason);
+        }
         if history.attempts >= history.attempts_max {
-            return Verdict::Dead(StopReason::AttemptsSpent);
+            // Inside another retry the next attempt is the other one's to make, and still one of ours to pay for.
+            let unpaid = history.nested && self.budget().is_some_and(|budget| !budget.withdraw(now));
+            return Verdict::Dead(if unpaid { StopReason::BudgetSpent } else { StopReason::AttemptsSpent });
         }
         let delay = self.delay(history, again, dice);
         let at = now + delay;

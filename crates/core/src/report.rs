@@ -154,6 +154,37 @@ impl<E> Stopped<E> {
     }
 }
 
+/// Any error, as one that is an [`Error`]: what [`Stopped::boxed`] holds.
+#[derive(Debug)]
+pub struct Boxed(Box<dyn Error + Send + Sync>);
+
+impl fmt::Display for Boxed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for Boxed {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
+
+impl<E: Into<Box<dyn Error + Send + Sync>>> Stopped<E> {
+    /// The same around an error that is an [`Error`], for those that are not: `anyhow::Error`, boxes, strings. So
+    /// that `?` works where the caller returns one of them.
+    ///
+    /// ```
+    /// # fn f(stopped: redrive_core::Stopped<String>) -> Result<(), Box<dyn std::error::Error>> {
+    /// Err(stopped).map_err(redrive_core::Stopped::boxed)?
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn boxed(self) -> Stopped<Boxed> {
+        self.map(|error| Boxed(error.into()))
+    }
+}
+
 impl<E: fmt::Display> fmt::Display for Stopped<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { error, report } = self;
@@ -167,6 +198,27 @@ impl<E: fmt::Display> fmt::Display for Stopped<E> {
 
 impl<E: Error + 'static> Error for Stopped<E> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.error.as_ref().map(|error| error as _)
+        // Not the error itself, which is printed already: a printer of chains would print it twice.
+        self.error.as_ref().and_then(Error::source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_printer_of_chains_prints_the_error_once() {
+        let policy = crate::Policy::default();
+        let report = crate::Run::new(&policy).report(StopReason::Permanent);
+        let refused = std::io::Error::other("refused");
+        let stopped = Stopped { error: Some(refused), report };
+        let mut printed = stopped.to_string();
+        let mut cause = stopped.source();
+        while let Some(error) = cause {
+            printed = format!("{printed}: {error}");
+            cause = error.source();
+        }
+        assert_eq!(printed.matches("refused").count(), 1, "{printed}");
     }
 }

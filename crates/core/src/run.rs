@@ -52,6 +52,8 @@ pub struct History {
     pub attempts: u32,
     /// Attempts that may be started in all.
     pub attempts_max: u32,
+    /// Whether a retry further out makes the other attempts, and this budget pays for them.
+    pub nested: bool,
     /// When the first one started, where the policy limits the time.
     pub started: Option<Moment>,
     /// After this no attempt makes sense.
@@ -79,8 +81,10 @@ pub struct Run {
     attempts: u32,
     attempts_max: u32,
     deadline: Option<Moment>,
-    /// Whether a retry further out makes the other attempts, and has earned them.
+    /// Whether a retry further out makes the other attempts, and we pay for them.
     nested: bool,
+    /// Whether this is no first attempt, and earns nothing.
+    repeated: bool,
     /// Whether the breaker was closed when the attempt was let through.
     through_closed: bool,
     /// What a first-try success under a plain policy has no use for, so that most runs never write it.
@@ -102,6 +106,8 @@ struct More {
     seeded: Option<Seeded>,
     /// When the attempt under way began, where an observer wants to know.
     began: Option<Moment>,
+    /// Whether the attempt under way has its end from the caller's patience and not from `attempt_time`.
+    hurried: bool,
     pass: Option<Pass>,
     permit: Option<Permit>,
 }
@@ -116,6 +122,7 @@ impl Run {
             attempts_max: policy.settings().attempts,
             deadline: None,
             nested: false,
+            repeated: false,
             through_closed: false,
             more: None,
         }
@@ -126,11 +133,12 @@ impl Run {
         self.attempts_max = 1;
     }
 
-    /// Makes one attempt and no more, because a retry further out makes the others. It earns no tokens
-    /// either: whoever cannot spend does not earn, and a policy on two layers would earn twice for one call.
-    pub fn nested(&mut self) {
+    /// Makes one attempt and no more, because a retry further out, which is on its `overall`th, makes the
+    /// others. The budget goes on as if they were made here: the first of them all earns, and a failure that
+    /// may be retried is paid for, or forbidden. Not where the other one has the same budget and does both.
+    pub fn nested(&mut self, overall: u32, same_budget: bool) {
         self.only_once();
-        self.nested = true;
+        (self.nested, self.repeated) = (!same_budget, same_budget || overall > 1);
     }
 
     /// No attempt makes sense after this moment. The earliest of several holds.
@@ -214,7 +222,7 @@ impl Run {
         if !policy.observers().is_empty() {
             self.more().began = Some(clock.now());
         }
-        Admission::Go { deadline: self.attempt_deadline(policy, clock) }
+        Admission::Go { deadline: self.attempt_end(policy, clock) }
     }
 
     /// Asks the breaker, if there is one. A closed one is only looked at: a pass would count references.
@@ -235,7 +243,7 @@ impl Run {
     fn count(&mut self, policy: &Policy, clock: &impl Clock) {
         self.attempts += 1;
         if self.attempts == 1
-            && !self.nested
+            && !self.repeated
             && let Some(budget) = policy.budget()
         {
             budget.deposit(clock);
@@ -258,20 +266,20 @@ impl Run {
     fn wait(&mut self, until: Moment, now: Moment) -> Duration {
         let delay = until.since(now);
         let more = self.more();
-        more.waited += delay;
+        more.waited = more.waited.saturating_add(delay);
         more.until = Some(until);
         delay
     }
 
-    fn attempt_deadline(&self, policy: &Policy, clock: &impl Clock) -> Option<Moment> {
+    /// When the attempt has to be over: its own time is up, or the caller's is.
+    fn attempt_end(&mut self, policy: &Policy, clock: &impl Clock) -> Option<Moment> {
         let settings = policy.settings();
         let History { started, deadline, .. } = self.history();
-        let ends = [
-            deadline,
-            started.zip(settings.time).map(|(started, time)| started + time),
-            settings.attempt_time.map(|time| clock.now() + time),
-        ];
-        ends.into_iter().flatten().min()
+        let in_all = started.zip(settings.time).map(|(started, time)| started + time);
+        let patience = [deadline, in_all].into_iter().flatten().min();
+        let own = settings.attempt_time.map(|time| clock.now() + time);
+        self.more().hurried = own.is_none_or(|own| patience.is_some_and(|patience| patience < own));
+        [patience, own].into_iter().flatten().min()
     }
 
     /// Tells that the attempt worked, and ends the run: [`settle`](Self::settle) and [`end`](Self::end) in
@@ -315,8 +323,9 @@ impl Run {
         let more = self.more();
         more.timed_out = outcome == Outcome::TimedOut;
         more.unsure |= executed(outcome) == Executed::Unknown;
+        // What would not be retried anyway ends for its own reason, so that it can be found.
         if let Some(reason) = forbidden
-            && outcome != Outcome::Said(Disposition::Discard)
+            && matches!(outcome, Outcome::TimedOut | Outcome::Said(Disposition::Retry(_)))
         {
             return Verdict::Dead(reason);
         }
@@ -347,10 +356,10 @@ impl Run {
     }
 
     fn history(&self) -> History {
-        let Self { attempts, attempts_max, deadline, .. } = *self;
+        let Self { attempts, attempts_max, nested, deadline, .. } = *self;
         let (started, previous) =
             self.more.as_ref().map(|more| (more.started, more.previous)).unwrap_or_default();
-        History { attempts, attempts_max, started, deadline, previous }
+        History { attempts, attempts_max, nested, started, deadline, previous }
     }
 
     fn more(&mut self) -> &mut More {
@@ -359,17 +368,18 @@ impl Run {
 
     /// Gives back what the attempt held, and tells breaker, limit and observers how it went.
     fn tell(&mut self, policy: &Policy, outcome: Outcome, clock: &impl Clock) {
-        let unwell = matches!(outcome, Outcome::TimedOut | Outcome::Said(Disposition::Retry(_)));
-        let More { pass, permit, began, .. } = self.more();
-        let (pass, permit, began) = (pass.take(), permit.take(), began.take());
-        match pass {
-            Some(pass) if unwell => pass.failed(clock.now()),
-            Some(pass) => pass.succeeded(),
-            None => self.tell_closed_breaker(policy, unwell, clock),
+        let More { pass, permit, began, hurried, .. } = self.more();
+        let (pass, permit, began, hurried) = (pass.take(), permit.take(), began.take(), *hurried);
+        match (health(outcome, hurried), pass) {
+            (Health::Well, Some(pass)) => pass.succeeded(),
+            (Health::Unwell, Some(pass)) => pass.failed(clock.now()),
+            (Health::Well, None) => self.tell_closed_breaker(policy, false, clock),
+            (Health::Unwell, None) => self.tell_closed_breaker(policy, true, clock),
+            (Health::Unsaid, _) => {}
         }
         if let Some(permit) = permit {
             permit.settle(match outcome {
-                Outcome::TimedOut => Load::TooMuch,
+                Outcome::TimedOut if !hurried => Load::TooMuch,
                 Outcome::Said(Disposition::Retry(Again { class: Class::Overload, .. })) => Load::TooMuch,
                 Outcome::Said(Disposition::Ok) => Load::Fine,
                 _ => Load::Unsaid,
@@ -435,6 +445,24 @@ impl Run {
         };
         let executed = if unsure { Executed::Unknown } else { Executed::No };
         Report { reason, attempts, waited, executed, timed_out }
+    }
+}
+
+/// What an attempt says of the other side's health.
+enum Health {
+    Well,
+    Unwell,
+    Unsaid,
+}
+
+/// A permanent error is an answer, and whoever answers is alive. An error that nobody knows may be one or not, and a
+/// caller who ran out of patience says nothing of the other side: otherwise one in a hurry could open everybody's breaker.
+const fn health(outcome: Outcome, hurried: bool) -> Health {
+    match outcome {
+        Outcome::Said(Disposition::Ok | Disposition::Permanent(_) | Disposition::Discard) => Health::Well,
+        Outcome::Said(Disposition::Retry(_)) => Health::Unwell,
+        Outcome::TimedOut if !hurried => Health::Unwell,
+        Outcome::TimedOut | Outcome::Unclassified => Health::Unsaid,
     }
 }
 

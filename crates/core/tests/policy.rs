@@ -76,8 +76,14 @@ fn plain() -> PolicyBuilder {
     Policy::builder().backoff(Backoff::constant(MS(100))).jitter(Jitter::None).no_budget()
 }
 
-const FIRST: History =
-    History { attempts: 1, attempts_max: 3, started: None, deadline: None, previous: Duration::ZERO };
+const FIRST: History = History {
+    attempts: 1,
+    attempts_max: 3,
+    nested: false,
+    started: None,
+    deadline: None,
+    previous: Duration::ZERO,
+};
 
 fn open_breaker() -> Breaker {
     let settings = BreakerSettings {
@@ -203,7 +209,7 @@ proptest! {
     ) {
         let policy = builder.time(MS(time)).build().unwrap();
         let started = Moment::from_nanos(NOW.as_nanos() - elapsed * 1_000_000);
-        let history = History { attempts, attempts_max: u32::MAX, started: Some(started), deadline: Some(NOW + MS(left)), previous: MS(time) };
+        let history = History { attempts, attempts_max: u32::MAX, nested: false, started: Some(started), deadline: Some(NOW + MS(left)), previous: MS(time) };
         let fault = asks.map_or(Fault::transient(), |asks| Fault::transient().not_before(MS(asks)));
         match policy.decide(&history, fault.into(), NOW, &mut Seeded::new(seed)) {
             Verdict::RetryAt(at) => {

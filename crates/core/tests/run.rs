@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redrive_core::breaker::BreakerSettings;
+use redrive_core::breaker::{BreakerSettings, BreakerState};
 use redrive_core::limit::Permit;
 use redrive_core::observe::{Attempted, Ended, Observer, Outcome, Waiting};
 use redrive_core::run::{Admission, Run};
@@ -119,7 +119,7 @@ fn a_cancelled_wait_is_reported_for_as_long_as_it_lasted() {
 }
 
 #[test]
-fn what_a_layer_further_in_forbids_is_final_but_for_success_and_discard() {
+fn what_a_layer_further_in_forbids_ends_what_would_have_been_retried_and_nothing_else() {
     let policy = plain().build().unwrap();
     let forbidden = Some(StopReason::BudgetSpent);
     for (outcome, verdict) in [
@@ -127,7 +127,8 @@ fn what_a_layer_further_in_forbids_is_final_but_for_success_and_discard() {
         (Disposition::Discard.into(), Verdict::Drop),
         (Outcome::TimedOut, Verdict::Dead(StopReason::BudgetSpent)),
         (Fault::transient().into(), Verdict::Dead(StopReason::BudgetSpent)),
-        (Outcome::Unclassified, Verdict::Dead(StopReason::BudgetSpent)),
+        (Outcome::Unclassified, Verdict::Dead(StopReason::Unclassified)),
+        (Fault::permanent().into(), Verdict::Dead(StopReason::Permanent)),
     ] {
         let mut run = Run::new(&policy);
         assert_eq!(run.admit(&policy, &NOW, &mut dice()), GO);
@@ -183,4 +184,44 @@ fn an_attempt_that_a_full_limit_refused_is_heard_of_like_any_other() {
             "succeeded after 2 attempts and 1000 ms of waiting"
         ]
     );
+}
+
+#[test]
+fn an_error_that_nobody_knows_says_nothing_of_the_other_sides_health() {
+    let settings = BreakerSettings { window: 2, least_calls: 1, probes: 1, ..BreakerSettings::default() };
+    let breaker = Breaker::new(settings).unwrap();
+    breaker.admit(&NOW).unwrap().failed(NOW);
+    let policy = plain().breaker(breaker.clone()).build().unwrap();
+    let later = after(6_000);
+    for (outcome, state) in
+        [(Outcome::Unclassified, BreakerState::HalfOpen), (Fault::permanent().into(), BreakerState::Closed)]
+    {
+        let mut run = Run::new(&policy);
+        assert_eq!(run.admit(&policy, &later, &mut dice()), GO);
+        run.settle(&policy, outcome, None, &later, &mut dice());
+        assert_eq!(breaker.state(later), state, "{outcome:?}");
+    }
+}
+
+#[test]
+fn the_time_that_ended_the_last_attempt_is_the_reason() {
+    let deadline = after(50);
+    for (policy, hurry, reason) in [
+        (plain().attempts(1).build().unwrap(), Some(deadline), StopReason::Deadline),
+        (plain().attempts(1).time(Duration::from_millis(50)).build().unwrap(), None, StopReason::TimeSpent),
+        (
+            plain().attempts(1).attempt_time(Duration::from_millis(50)).build().unwrap(),
+            None,
+            StopReason::AttemptsSpent,
+        ),
+    ] {
+        let mut run = Run::new(&policy);
+        hurry.into_iter().for_each(|deadline| run.deadline(deadline));
+        let Admission::Go { deadline: Some(end) } = run.admit(&policy, &NOW, &mut dice()) else {
+            panic!("it may go")
+        };
+        assert_eq!(end, deadline);
+        let verdict = run.settle(&policy, Outcome::TimedOut, None, &end, &mut dice());
+        assert_eq!(verdict, Verdict::Dead(reason));
+    }
 }

@@ -40,7 +40,7 @@ use redrive_retry::Attempt;
 use redrive_retry::drive::{Drive, Judge, Operation};
 use reqwest::{Error, IntoUrl, Request, RequestBuilder, Response};
 
-use crate::repeat::is_idempotent;
+use crate::repeat::{has_key, is_idempotent};
 use crate::status::{ByStatus, StatusMap};
 use crate::{classify, key, travel};
 
@@ -165,9 +165,13 @@ impl Call {
 
     /// The identity of this intent, the same over all attempts, also over those of another process: take it
     /// from what the call is about (`order-17`). A key that cannot be sent (empty, over 255 characters, not
-    /// ASCII) is left out, and the call is then made once.
+    /// ASCII) makes `send` fail, as a request that cannot be built.
     pub fn idempotency_key(mut self, key: &str) -> Self {
         self.key = key::quoted(key);
+        if self.key.is_none() {
+            // A value that no header can have, so that building the request fails and says so.
+            self.builder = self.builder.header(header::IDEMPOTENCY_KEY, "\n");
+        }
         self
     }
 
@@ -195,6 +199,15 @@ impl Call {
     /// # Errors
     /// Where no attempt got an answer. An answer comes back whatever its status.
     pub async fn send(self) -> Result<Response, Stopped<Error>> {
+        self.send_unless(std::future::pending()).await
+    }
+
+    /// As [`send`](Self::send), but `cancel` ends a wait at once: for `token.cancelled()` of a cancellation token. An
+    /// attempt that is under way is finished first.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), and where it was cancelled while waiting.
+    pub async fn send_unless(self, cancel: impl Future<Output = ()>) -> Result<Response, Stopped<Error>> {
         let Self { client, builder, key, mint, deadline, independent } = self;
         let Client { inner, policy, statuses, .. } = client;
         let request = builder.build().map(|request| named(request, key, mint));
@@ -202,7 +215,7 @@ impl Call {
         let sends = Sends { client: inner, next: Some(request) };
         let judge = ByStatus { statuses, errors: classify::reqwest as fn(&Error) -> Option<Fault> };
         let drive = Drive::new(&policy, sends, judge).only_once(once).independent(independent);
-        drive.deadline(deadline).await.into_result()
+        drive.deadline(deadline).cancel_on(cancel).await.into_result()
     }
 }
 
@@ -212,14 +225,14 @@ fn named(mut request: Request, key: Option<HeaderValue>, mint: bool) -> Request 
     let headers = request.headers_mut();
     if let Some(key) = key {
         headers.insert(header::IDEMPOTENCY_KEY, key);
-    } else if mint && !method_is_enough && !headers.contains_key(header::IDEMPOTENCY_KEY) {
+    } else if mint && !method_is_enough && !has_key(headers) {
         headers.insert(header::IDEMPOTENCY_KEY, key::mint());
     }
     request
 }
 
 fn may_repeat(request: &Request) -> bool {
-    let safe = is_idempotent(request.method()) || request.headers().contains_key(header::IDEMPOTENCY_KEY);
+    let safe = is_idempotent(request.method()) || has_key(request.headers());
     let replayable = request.body().is_none_or(|body| body.as_bytes().is_some());
     safe && replayable
 }

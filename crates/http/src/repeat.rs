@@ -4,7 +4,7 @@
 //! [`Repeatable`], which is for HTTP, repeats only the methods that the standard calls idempotent (GET, HEAD,
 //! OPTIONS, TRACE, PUT, DELETE) and whatever carries an `Idempotency-Key`. Everything else gets one attempt.
 
-use http::{Method, Request};
+use http::{HeaderMap, Method, Request};
 use redrive_core::names::header;
 use redrive_retry::Attempt;
 
@@ -55,22 +55,24 @@ impl Repeatable {
 
 impl<B: Clone> Repeat<Request<B>> for Repeatable {
     fn prepare(&self, request: &mut Request<B>) {
-        if self.mint
-            && !is_idempotent(request.method())
-            && !request.headers().contains_key(header::IDEMPOTENCY_KEY)
-        {
+        if self.mint && !is_idempotent(request.method()) && !has_key(request.headers()) {
             request.headers_mut().insert(header::IDEMPOTENCY_KEY, key::mint());
         }
     }
 
     fn copy(&self, request: &Request<B>) -> Option<Request<B>> {
-        let safe = is_idempotent(request.method()) || request.headers().contains_key(header::IDEMPOTENCY_KEY);
+        let safe = is_idempotent(request.method()) || has_key(request.headers());
         safe.then(|| request.clone())
     }
 
     fn stamp(&self, request: &mut Request<B>, _: Attempt) {
         travel::stamp(request.headers_mut());
     }
+}
+
+/// Whether a request has an identity. An empty one is none.
+pub(crate) fn has_key(headers: &HeaderMap) -> bool {
+    headers.get(header::IDEMPOTENCY_KEY).is_some_and(|key| !key.is_empty())
 }
 
 /// Whether the standard (RFC 9110) calls a method idempotent.

@@ -100,10 +100,11 @@ pub struct ByStatus<C> {
 impl<C> ByStatus<C> {
     /// What an answer means. A final one is final for every layer around this call as well.
     pub(crate) fn judge_answer(&self, status: StatusCode, headers: &HeaderMap) -> Outcome {
-        if !status.is_success() && travel::forbids_retry(headers) {
+        let said = self.statuses.answer(status, headers);
+        if matches!(said, Disposition::Permanent(_)) && travel::forbids_retry(headers) {
             scope::forbid_outer_retry(StopReason::Permanent);
         }
-        Outcome::Said(self.statuses.answer(status, headers))
+        Outcome::Said(said)
     }
 }
 

@@ -8,6 +8,7 @@ use http::StatusCode;
 use redrive_core::{Backoff, Disposition, Executed, Fault, Policy, StopReason};
 use redrive_http::{Client, StatusMap};
 use redrive_testkit::{Reply, Scripted};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Three attempts, a millisecond apart.
 fn policy() -> Policy {
@@ -230,4 +231,47 @@ async fn a_redirect_loop_is_permanent() {
     let server = Scripted::start((0..20).map(|_| Reply::status(302).header("location", "/"))).await;
     let stopped = client().get(server.url("/")).send().await.unwrap_err();
     assert_eq!(stopped.report.reason, StopReason::Permanent);
+}
+
+#[tokio::test]
+async fn a_key_that_cannot_be_sent_is_an_error_and_not_another_key() {
+    let server = Scripted::start([]).await;
+    for key in ["", "bestellung-\u{e9}-17", &"x".repeat(256)] {
+        let call = client().minting_keys().post(server.url("/")).idempotency_key(key);
+        let stopped = call.send().await.unwrap_err();
+        assert_eq!((stopped.report.reason, stopped.report.executed), (StopReason::Permanent, Executed::No));
+        assert!(stopped.error.unwrap().is_builder());
+    }
+    assert!(server.asked().is_empty());
+}
+
+#[tokio::test]
+async fn an_empty_key_is_none() {
+    let server = Scripted::start([Reply::status(500)]).await;
+    let call = client().post(server.url("/")).with(|post| post.header("idempotency-key", ""));
+    call.send().await.unwrap();
+    assert_eq!(server.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn a_body_that_was_cut_may_come_whole_the_next_time() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let _ = stream.read(&mut [0; 1024]).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhello").await.unwrap();
+    });
+    let error = client().get(url).send().await.unwrap().text().await.unwrap_err();
+    assert_eq!(redrive_http::classify::reqwest(&error), Some(Fault::transient()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_wait_ends_at_once() {
+    let server = Scripted::start([Reply::status(503).header("retry-after", "60")]).await;
+    let before = tokio::time::Instant::now();
+    let cancel = tokio::time::sleep(Duration::from_secs(1));
+    let stopped = client().get(server.url("/")).send_unless(cancel).await.unwrap_err();
+    assert_eq!(stopped.report.reason, StopReason::Cancelled);
+    assert!(before.elapsed() < Duration::from_secs(2));
 }

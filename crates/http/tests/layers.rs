@@ -190,8 +190,7 @@ async fn a_spent_budget_behind_the_server_ends_the_senders_retries() {
                     downstream.fetch_add(1, Ordering::Relaxed);
                     Err::<(), _>("busy")
                 };
-                // On its own account, so that the budget and not the nesting decides.
-                let _ = call.retry(&spent).classify(|_: &&str| Fault::overload()).independent().await;
+                let _ = call.retry(&spent).classify(|_: &&str| Fault::overload()).await;
                 Ok::<_, Infallible>(Response::builder().status(503).body(String::new()).unwrap())
             }
         })

@@ -78,9 +78,8 @@ async fn a_retry_around_the_client_leaves_it_alone_too() {
     let downstream = Arc::new(AtomicU32::new(0));
     let spent = Policy::builder().budget(Budget::share_of(0.0).unwrap()).build().unwrap();
     let url = server(downstream.clone(), spent).await;
-    // The client is on its own account and makes one attempt; the retry around it would make two more.
-    let once = Client::new(reqwest::Client::new(), Policy::builder().attempts(1).build().unwrap());
-    let call = || async { once.get(&url).independent().send().await.unwrap().error_for_status() };
+    let client = Client::new(reqwest::Client::new(), three_attempts());
+    let call = || async { client.get(&url).send().await.unwrap().error_for_status() };
     let stopped = call.retry(&three_attempts()).classify(classify::all).await.unwrap_err();
     assert_eq!(stopped.report.attempts, 1, "{stopped}");
 }

@@ -19,7 +19,7 @@
 
 use std::time::{Duration, Instant};
 
-use redrive_core::classify::{Classify, Output, unknown};
+use redrive_core::classify::{Classify, If, Output, unknown};
 use redrive_core::observe::Outcome;
 use redrive_core::{Disposition, Moment, Policy, StopReason, Stopped};
 
@@ -99,6 +99,11 @@ impl<'p, O: Retry<Args>, Args, C, W> Retrying<'p, O, Args, C, W> {
     pub fn classify<N: Classify<O::Error>>(self, classifier: N) -> Retrying<'p, O, Args, N, W> {
         let Self { policy, operation, wait, terms, args, .. } = self;
         Retrying { policy, operation, classifier, wait, terms, args }
+    }
+
+    /// Says which errors may pass; the others are permanent.
+    pub fn retry_if<F: Fn(&O::Error) -> bool>(self, may_pass: F) -> Retrying<'p, O, Args, If<F>, W> {
+        self.classify(If(may_pass))
     }
 
     /// Waits by calling this instead of putting the thread to sleep. It says `false` to cancel, at once or in
@@ -200,7 +205,6 @@ where
     }
 
     fn wait_until(&mut self, until: Moment) -> bool {
-        let wait = until.since(clock());
-        wait.is_zero() || (self.wait)(wait)
+        (self.wait)(until.since(clock()))
     }
 }

@@ -18,7 +18,7 @@
 //! Each has its table at the function. They claim that nothing was executed only where that is certain, and
 //! leave what they do not know to the next.
 
-pub use redrive_core::classify::{Answer, Classify, Or, Output, all, io, sqlstate, unknown};
+pub use redrive_core::classify::{Answer, Classify, If, Or, Output, all, io, sqlstate, unknown};
 
 mod sqlite_code;
 

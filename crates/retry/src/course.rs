@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use redrive_core::observe::Outcome;
 use redrive_core::run::{Admission, Run, Verdict};
-use redrive_core::{Disposition, Moment, Policy, Report, StopReason};
+use redrive_core::{Budget, Disposition, Moment, Policy, Report, StopReason};
 
 use crate::attempt::Attempt;
 use crate::clock::{ThreadDice, clock, moment};
@@ -46,6 +46,12 @@ pub(crate) struct Course<P: Borrow<Policy>> {
     plea: Option<Plea>,
     /// Which attempt somebody further out is on, where somebody repeats.
     nested: Option<u32>,
+}
+
+/// Which budget pays for what is repeated under this policy; zero where none does.
+#[inline(always)]
+fn payer(policy: &Policy) -> usize {
+    policy.budget().map_or(0, Budget::id)
 }
 
 /// Whether to call now.
@@ -112,8 +118,9 @@ impl<P: Borrow<Policy>> Course<P> {
         self.nested = outer
             .filter(|outer| outer.repeats() && !self.terms.independent)
             .map(|outer| outer.attempt().overall());
-        if self.nested.is_some() {
-            run.nested();
+        if let Some(overall) = self.nested {
+            let payer = payer(self.policy.borrow());
+            run.nested(overall, payer != 0 && outer.is_some_and(|outer| outer.payer() == payer));
         }
         if self.terms.only_once {
             run.only_once();
@@ -137,7 +144,8 @@ impl<P: Borrow<Policy>> Course<P> {
     #[inline(always)]
     pub(crate) fn enter<'a>(&'a mut self, outer: &'a mut Option<Scope>) -> Inside<'a> {
         let attempt = self.attempt();
-        scope::enter(attempt, self.nested.is_some() || attempt.max > 1, &mut self.plea, outer)
+        let payer = payer(self.policy.borrow());
+        scope::enter(attempt, self.nested.is_some() || attempt.max > 1, payer, &mut self.plea, outer)
     }
 
     /// Whether an attempt is under way.
@@ -208,13 +216,26 @@ impl<P: Borrow<Policy>> Course<P> {
         report
     }
 
+    /// Whoever drives it gives up in the middle of an attempt: nobody will learn whether it took effect.
+    pub(crate) fn tear(&mut self) {
+        if self.inside
+            && let Some(run) = &mut self.run
+        {
+            run.tear();
+            self.inside = false;
+        }
+    }
+
     /// Tells those around this call what it learned. Layers do not multiply: whoever has retried in vain says
     /// so, unless he asked to be left out of it, and whoever was told something passes it on.
     fn plead(&self, report: &Report) {
+        if self.terms.independent {
+            return;
+        }
         let in_vain =
             matches!(report.reason, StopReason::AttemptsSpent | StopReason::TimeSpent) && report.attempts > 1;
         let told = self.plea.and_then(Plea::reason).is_some();
-        if report.reason.forbids_outer_retry() || (in_vain || told) && !self.terms.independent {
+        if report.reason.forbids_outer_retry() || in_vain || told {
             scope::forbid_outer_retry(report.reason);
         } else if let Some(Plea::NotBefore(at)) = self.plea {
             scope::ask_not_before(at);
@@ -237,10 +258,8 @@ impl<P: Borrow<Policy>> Drop for Course<P> {
 impl<P: Borrow<Policy>> Course<P> {
     #[cold]
     fn torn(&mut self) {
+        self.tear();
         let Some(run) = &mut self.run else { return };
-        if self.inside {
-            run.tear();
-        }
         run.end(self.policy.borrow(), StopReason::Cancelled, &clock);
     }
 }

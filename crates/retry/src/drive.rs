@@ -27,7 +27,7 @@ use redrive_core::{Disposition, Moment, Policy, Report, StopReason, Stopped};
 use tokio::time::Sleep;
 
 use crate::attempt::Attempt;
-use crate::clock::sleep_until;
+use crate::clock::{clock, sleep_until};
 use crate::course::{Begin, Course, Next, Terms};
 
 /// Makes a fresh future for every attempt.
@@ -155,6 +155,13 @@ impl<P: Borrow<Policy>, O: Operation, J: Judge<O::Value, O::Error>, X> Drive<P, 
         self
     }
 
+    /// Ends a wait at once when this future ends.
+    #[inline]
+    pub fn cancel_on<N: Future<Output = ()>>(self, cancel: N) -> Drive<P, O, J, N> {
+        let Self { course, operation, judge, last, cancelled, timer, state, .. } = self;
+        Drive { course, operation, judge, last, cancelled, timer, cancel, state }
+    }
+
     /// No attempt makes sense after this.
     #[inline]
     pub fn deadline(mut self, deadline: Option<Instant>) -> Self {
@@ -186,6 +193,9 @@ where
             let this = self.as_mut().project();
             let fresh = match this.state.as_ref().get_ref() {
                 State::Calling { .. } => false,
+                State::Idle if this.cancel.poll(cx).is_ready() => {
+                    return Poll::Ready(self.finish(StopReason::Cancelled));
+                }
                 State::Idle => match this.course.begin() {
                     Begin::Call => true,
                     Begin::Wait(until) => {
@@ -253,10 +263,6 @@ where
         let mut outer = None;
         let _inside = this.course.enter(&mut outer);
         if fresh {
-            // A response that was kept through the wait still holds its connection.
-            if matches!(this.last, Some(Ok(_))) {
-                *this.last = None;
-            }
             this.state.set(State::Calling { attempt: this.operation.call(attempt) });
         }
         match this.state.project() {
@@ -269,8 +275,12 @@ where
     fn poll_time_out(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
         let Some(deadline) = this.course.deadline() else { return Poll::Pending };
-        let time_out = this.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
-        ready!(time_out.as_mut().poll(cx));
+        // A timer is never ready for a task that has used up its share of the thread, as an attempt that loops may
+        // have; the clock is.
+        if clock() < deadline {
+            let time_out = this.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+            ready!(time_out.as_mut().poll(cx));
+        }
         rest(this.timer, this.state);
         Poll::Ready(())
     }
@@ -278,6 +288,10 @@ where
     fn wait(self: Pin<&mut Self>, until: Moment) {
         let mut this = self.project();
         this.state.set(State::Waiting);
+        // A response would hold its connection through the whole wait.
+        if matches!(this.last, Some(Ok(_))) {
+            *this.last = None;
+        }
         *this.timer = Some(Box::pin(sleep_until(until)));
     }
 

@@ -32,7 +32,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use pin_project_lite::pin_project;
-use redrive_core::classify::{Answer, Classify, Output, unknown};
+use redrive_core::classify::{Answer, Classify, If, Output, unknown};
 use redrive_core::observe::Outcome;
 use redrive_core::{Disposition, Fault, Policy, Report, StopReason, Stopped};
 
@@ -126,8 +126,23 @@ impl<'p, O: Operation, C, X> Retrying<'p, O, C, X> {
         Retrying { policy, operation, classifier, cancel, terms }
     }
 
+    /// Says which errors may pass; the others are permanent. Short for a classifier that knows no more than that.
+    ///
+    /// ```
+    /// use redrive_retry::{Policy, Retry};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let fetch = || async { Err::<(), _>("no such page") };
+    /// let stopped = fetch.retry(&Policy::default()).retry_if(|error| error.starts_with("timed out")).await;
+    /// assert_eq!(stopped.unwrap_err().report.attempts, 1);
+    /// # });
+    /// ```
+    pub fn retry_if<F: Fn(&O::Error) -> bool>(self, may_pass: F) -> Retrying<'p, O, If<F>, X> {
+        self.classify(If(may_pass))
+    }
+
     /// Ends a wait at once when this future ends, as `token.cancelled()` of a cancellation token does. An
-    /// attempt that is under way is finished first.
+    /// attempt that is under way is finished first, and where it had ended before, none is made.
     ///
     /// ```
     /// use redrive_retry::{Policy, Retry, StopReason, classify};
@@ -144,7 +159,7 @@ impl<'p, O: Operation, C, X> Retrying<'p, O, C, X> {
     ///     .await
     ///     .unwrap_err();
     /// assert_eq!(stopped.report.reason, StopReason::Cancelled);
-    /// assert_eq!(stopped.report.attempts, 1);
+    /// assert_eq!(stopped.report.attempts, 0);
     /// # });
     /// ```
     pub fn cancel_on<N: Future<Output = ()>>(self, cancel: N) -> Retrying<'p, O, C, N> {

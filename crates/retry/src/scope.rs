@@ -15,7 +15,8 @@
 //!   out may have lost, is a floor for the wait of the retry around it.
 //!
 //! A task that is spawned inside an attempt is a task of its own and sees nothing, unless its future is
-//! wrapped in [`carry`].
+//! wrapped in [`carry`]. The other way round, a runtime that is driven inside an attempt (`block_on` in blocking
+//! code, a `LocalSet`) polls its other tasks on this thread, and they see the scope as if they were part of the attempt.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -32,6 +33,8 @@ use crate::attempt::Attempt;
 pub struct Scope {
     attempt: Attempt,
     repeats: bool,
+    /// Which budget pays when it repeats; zero where none does.
+    payer: usize,
     plea: Option<Plea>,
 }
 
@@ -70,6 +73,7 @@ struct Current {
     overall: Cell<u32>,
     deadline: Cell<Option<Moment>>,
     repeats: Cell<bool>,
+    payer: Cell<usize>,
     plea: Cell<Option<Plea>>,
 }
 
@@ -82,6 +86,7 @@ impl Current {
             overall: Cell::new(0),
             deadline: Cell::new(None),
             repeats: Cell::new(false),
+            payer: Cell::new(0),
             plea: Cell::new(None),
         }
     }
@@ -93,13 +98,14 @@ impl Current {
         }
         let (number, max, overall) = (self.number.get(), self.max.get(), self.overall.get());
         let attempt = Attempt { number, max, overall, deadline: self.deadline.get() };
-        Some(Scope { attempt, repeats: self.repeats.get(), plea: self.plea.get() })
+        Some(Scope { attempt, repeats: self.repeats.get(), payer: self.payer.get(), plea: self.plea.get() })
     }
 
     fn set(&self, scope: Scope) {
-        let Scope { attempt: Attempt { number, max, overall, deadline }, repeats, plea } = scope;
+        let Scope { attempt: Attempt { number, max, overall, deadline }, repeats, payer, plea } = scope;
         self.inside.set(true);
         self.repeats.set(repeats);
+        self.payer.set(payer);
         self.plea.set(plea);
         self.count(number, max, overall, deadline);
     }
@@ -125,7 +131,7 @@ impl Scope {
     pub fn incoming(attempt: Option<u32>, deadline: Option<Moment>) -> Self {
         let number = attempt.unwrap_or(1).max(1);
         let attempt_of = Attempt { number, max: u32::MAX, overall: number, deadline };
-        Self { attempt: attempt_of, repeats: attempt.is_some(), plea: None }
+        Self { attempt: attempt_of, repeats: attempt.is_some(), payer: 0, plea: None }
     }
 
     /// The attempt.
@@ -138,6 +144,10 @@ impl Scope {
     #[must_use]
     pub const fn repeats(&self) -> bool {
         self.repeats
+    }
+
+    pub(crate) const fn payer(&self) -> usize {
+        self.payer
     }
 
     pub(crate) const fn deadline(&self) -> Option<Moment> {
@@ -162,7 +172,7 @@ impl Scope {
     /// Runs `work` inside this scope, and remembers what it forbade.
     pub fn enter<R>(&mut self, work: impl FnOnce() -> R) -> R {
         let mut outer = None;
-        let _inside = enter(self.attempt, self.repeats, &mut self.plea, &mut outer);
+        let _inside = enter(self.attempt, self.repeats, self.payer, &mut self.plea, &mut outer);
         work()
     }
 
@@ -180,6 +190,7 @@ impl Scope {
 pub(crate) fn enter<'a>(
     attempt: Attempt,
     repeats: bool,
+    payer: usize,
     plea: &'a mut Option<Plea>,
     outer: &'a mut Option<Scope>,
 ) -> Inside<'a> {
@@ -190,6 +201,7 @@ pub(crate) fn enter<'a>(
         let Attempt { number, max, overall, deadline } = attempt;
         current.inside.set(true);
         current.repeats.set(repeats);
+        current.payer.set(payer);
         current.plea.set(None);
         current.count(number, max, overall, deadline);
     });

@@ -37,8 +37,8 @@
 //! Code that cannot hand over a future says the same by hand: [`done`](Session::done),
 //! [`failed`](Session::failed).
 
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
@@ -50,7 +50,7 @@ use redrive_core::{Moment, Policy, Report, StopReason, Stopped};
 use tokio::time::Sleep;
 
 use crate::attempt::Attempt;
-use crate::clock::sleep_until;
+use crate::clock::{clock, sleep_until};
 use crate::course::{Begin, Course, Next, Terms};
 use crate::held::Held;
 
@@ -134,8 +134,45 @@ impl<E> Session<E> {
         }
     }
 
+    /// As [`next`](Self::next), unless `cancel` ends first: then it is over, as `cancelled`. For
+    /// `token.cancelled()` of a cancellation token.
+    ///
+    /// ```
+    /// use redrive_retry::{Policy, Start, StopReason};
+    /// use tokio_util::sync::CancellationToken;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let token = CancellationToken::new();
+    /// token.cancel();
+    /// let mut session = Policy::default().start::<std::io::Error>();
+    /// assert!(session.next_unless(token.cancelled()).await.is_none());
+    /// assert_eq!(session.stopped().report.reason, StopReason::Cancelled);
+    /// # });
+    /// ```
+    pub async fn next_unless(&mut self, cancel: impl Future<Output = ()>) -> Option<Attempt> {
+        let cancelled = {
+            let (mut cancel, mut next) = (pin!(cancel), pin!(self.next()));
+            poll_fn(|cx| match cancel.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(None),
+                Poll::Pending => next.as_mut().poll(cx).map(Some),
+            })
+            .await
+        };
+        match cancelled {
+            Some(next) => next,
+            None => {
+                self.course.tear();
+                if self.report().is_none() {
+                    self.stop(StopReason::Cancelled);
+                }
+                None
+            }
+        }
+    }
+
     /// Runs the attempt: inside its scope, up to its time-out, its error classified. Gives the value when it
     /// worked, and in the form that the classifier's answer has: `Some(None)` where it was discarded.
+    /// Once for each [`next`](Self::next): a second time nothing is called, and nothing comes out.
     #[inline]
     pub fn run<T, F, C>(&mut self, attempt: F, classifier: C) -> Running<'_, E, F, C>
     where
@@ -145,7 +182,8 @@ impl<E> Session<E> {
         Running { session: self, classifier: Some(classifier), time_out: None, attempt }
     }
 
-    /// Says that the attempt worked, and gives the value back.
+    /// Says that the attempt worked, and gives the value back. An attempt that was not [`run`](Self::run) is in no
+    /// scope, so a retry inside it multiplies with this one, and has no time-out.
     #[inline]
     pub fn done<T>(&mut self, value: T) -> T {
         if self.course.is_inside() {
@@ -155,7 +193,7 @@ impl<E> Session<E> {
         value
     }
 
-    /// Says that the attempt failed.
+    /// Says that the attempt failed. As with [`done`](Self::done), it was in no scope and had no time-out.
     pub fn failed<C: Classify<E>>(&mut self, error: E, classifier: C) {
         let outcome = classifier.classify(&error).disposition().into();
         self.error = Some(error);
@@ -191,7 +229,10 @@ impl<E> Session<E> {
     pub fn stopped(mut self) -> Stopped<E> {
         let report = match self.state {
             State::Over(reason) => self.course.report(reason),
-            State::Between(_) => self.course.end(StopReason::Cancelled),
+            State::Between(_) => {
+                self.course.tear();
+                self.course.end(StopReason::Cancelled)
+            }
         };
         Stopped { error: self.error, report }
     }
@@ -223,6 +264,9 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let session = this.session;
+        if !session.course.is_inside() {
+            return Poll::Ready(None);
+        }
         let polled = {
             let mut outer = None;
             let _inside = session.course.enter(&mut outer);
@@ -233,8 +277,11 @@ where
             Poll::Ready(Err(error)) => Some(error),
             Poll::Pending => {
                 let Some(deadline) = session.course.deadline() else { return Poll::Pending };
-                let time_out = this.time_out.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
-                ready!(time_out.as_mut().poll(cx));
+                // As in a drive: a timer is not ready for a task that used up its share of the thread.
+                if clock() < deadline {
+                    let time_out = this.time_out.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+                    ready!(time_out.as_mut().poll(cx));
+                }
                 None
             }
         };

@@ -186,3 +186,29 @@ async fn nobody_waits_for_a_turn_that_comes_after_the_deadline() {
     works.retry(&policy).within(MS(1_001)).await.unwrap();
     assert_eq!(start.elapsed(), MS(1_000));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_in_a_hurry_does_not_open_everybodys_breaker() {
+    let stuck = || std::future::pending::<Result<(), &str>>();
+    let breaker = Breaker::default();
+    let patient = Policy::builder().attempts(1).breaker(breaker.clone()).build().unwrap();
+    for _ in 0..40 {
+        let _ = stuck.retry(&patient).within(Duration::from_millis(1)).await;
+    }
+    assert_eq!(breaker.state(clock()), BreakerState::Closed);
+
+    let strict = Policy::builder()
+        .attempts(1)
+        .breaker(breaker.clone())
+        .attempt_time(Duration::from_millis(1))
+        .build()
+        .unwrap();
+    for _ in 0..40 {
+        let _ = stuck.retry(&strict).await;
+    }
+    assert_eq!(
+        breaker.state(clock()),
+        BreakerState::Open,
+        "what did not answer in its own time is another matter"
+    );
+}

@@ -149,3 +149,46 @@ async fn what_is_dropped_is_heard_of_as_cancelled() {
     ];
     assert_eq!(seen, wanted, "what was never polled never began");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_is_left_in_the_middle_of_an_attempt_knows_nothing_of_its_effect() {
+    let mut session = ten().build().unwrap().start::<&str>();
+    assert!(session.next().await.is_some());
+    let report = session.stopped().report;
+    assert_eq!((report.reason, report.executed), (StopReason::Cancelled, Executed::Unknown));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_calls_nothing_twice_for_one_attempt() {
+    let mut session = ten().build().unwrap().start::<&str>();
+    let calls = AtomicU32::new(0);
+    let call = || async {
+        calls.fetch_add(1, SeqCst);
+        Ok::<_, &str>(())
+    };
+    assert!(session.run(call(), classify::all).await.is_none(), "before the first");
+    assert!(session.next().await.is_some());
+    assert!(session.run(call(), classify::all).await.is_some());
+    assert!(session.run(call(), classify::all).await.is_none(), "after the last");
+    assert_eq!(calls.load(SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_cancelled_while_it_waits_ends_at_once() {
+    let mut session = ten().build().unwrap().start();
+    assert!(session.next_unless(pending()).await.is_some());
+    session.failed("down", classify::all);
+    let before = Instant::now();
+    assert!(session.next_unless(sleep(MS(10))).await.is_none());
+    assert_eq!(before.elapsed(), MS(10));
+    assert_eq!(session.stopped().report.reason, StopReason::Cancelled);
+}
+
+#[test]
+fn a_blocking_retry_without_waits_can_be_cancelled_too() {
+    use blocking::Retry;
+    let policy = ten().backoff(Backoff::NONE).build().unwrap();
+    let stopped =
+        (|| Err::<(), _>("down")).retry(&policy).classify(classify::all).wait_with(|_| false).call();
+    assert_eq!(stopped.unwrap_err().report.attempts, 1);
+}

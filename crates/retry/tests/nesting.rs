@@ -131,19 +131,17 @@ async fn leave_it_alone_goes_outwards_whatever_the_outer_classifier_says() {
     open.admit(&clock).unwrap().failed(clock());
     let far = Fault::transient().not_before(Duration::from_secs(301));
     let nothing = Budget::share_of(0.0).unwrap();
-    for (inner, fault, independent, reason, calls) in [
-        (three().budget(nothing), Fault::transient(), true, StopReason::BudgetSpent, 1),
-        (three(), Fault::overload(), false, StopReason::BudgetSpent, 1),
-        (three(), Fault::overload(), true, StopReason::BudgetSpent, 1),
-        (three().breaker(open), Fault::transient(), false, StopReason::BreakerOpen, 0),
-        (three(), far, true, StopReason::NotBeforeTooFar, 1),
-        (three(), far, false, StopReason::NotBeforeTooFar, 1),
+    for (inner, fault, reason, calls) in [
+        (three().budget(nothing.clone()), Fault::transient(), StopReason::BudgetSpent, 1),
+        (three().budget(nothing), Fault::overload(), StopReason::BudgetSpent, 1),
+        (three(), Fault::overload(), StopReason::BudgetSpent, 1),
+        (three().breaker(open), Fault::transient(), StopReason::BreakerOpen, 0),
+        (three(), far, StopReason::NotBeforeTooFar, 1),
     ] {
         let (inner, outer, down) = (inner.build().unwrap(), three().build().unwrap(), Down::default());
         let call = || async {
             let call = || async { down.call() };
-            let retried = call.retry(&inner).classify(|_: &&str| fault);
-            if independent { retried.independent().await } else { retried.await }
+            call.retry(&inner).classify(|_: &&str| fault).await
         };
         let stopped = call.retry(&outer).classify(classify::all).await.unwrap_err();
         assert_eq!((stopped.report.reason, stopped.report.attempts), (reason, 1), "{fault:?}");
@@ -179,12 +177,25 @@ async fn not_before_goes_outwards_although_the_error_has_lost_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_policy_on_two_layers_earns_once_for_one_call() {
-    let budget = Budget::share_of(0.1).unwrap();
-    let policy = three().budget(budget.clone()).build().unwrap();
-    let inner = || async { (|| async { Ok::<_, &str>(()) }).retry(&policy).await };
-    for _ in 0..100 {
-        inner.retry(&policy).await.unwrap();
+async fn an_independent_call_forbids_nothing() {
+    let (policy, optional) = (three().build().unwrap(), Down::default());
+    let call = || async {
+        let cache = || async { optional.call() };
+        let busy = |_: &&str| Fault::overload();
+        let _ = cache.retry(&policy).classify(busy).independent().await;
+        Err::<(), _>("deadlock")
+    };
+    let stopped = call.retry(&policy).classify(classify::all).await.unwrap_err();
+    assert_eq!((stopped.report.reason, stopped.report.attempts), (StopReason::AttemptsSpent, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_on_two_layers_bounds_what_both_of_them_add() {
+    let policy = three().budget(Budget::share_of(0.1).unwrap()).build().unwrap();
+    let down = Down::default();
+    for _ in 0..1_000 {
+        let inner = || async { (|| async { down.call() }).retry(&policy).classify(classify::all).await };
+        let _ = inner.retry(&policy).classify(classify::all).await;
     }
-    assert_eq!(budget.tokens(clock()), 10);
+    assert!((1_050..=1_100).contains(&down.calls()), "{} calls for a thousand requests", down.calls());
 }

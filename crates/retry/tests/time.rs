@@ -152,3 +152,23 @@ async fn nothing_is_called_when_the_deadline_has_passed() {
     assert_eq!((stopped.error, stopped.report.attempts), (None, 0));
     assert_eq!(stopped.report.reason, StopReason::Deadline);
 }
+
+/// On the real clock: an attempt that never gives up its thread does not let a paused one run on.
+#[tokio::test]
+async fn an_attempt_that_hogs_its_thread_ends_at_its_time_out() {
+    let policy = Policy::builder().attempts(1).attempt_time(MS(5)).build().unwrap();
+    let free = tokio::sync::Semaphore::new(1);
+    let hog = || async {
+        loop {
+            drop(free.acquire().await);
+        }
+        #[allow(unreachable_code, reason = "the type of what it never gives")]
+        Ok::<(), &str>(())
+    };
+    let stopped = hog.retry(&policy).await.unwrap_err();
+    assert!(stopped.report.timed_out);
+    let mut session = policy.start();
+    assert!(session.next().await.is_some());
+    assert!(session.run(hog(), classify::all).await.is_none());
+    assert!(session.stopped().report.timed_out);
+}

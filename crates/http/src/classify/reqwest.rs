@@ -1,5 +1,7 @@
 //! `reqwest` errors.
 
+use std::error::Error;
+
 use redrive_core::Fault;
 
 use crate::status::by_default;
@@ -19,6 +21,8 @@ use crate::status::by_default;
 pub fn reqwest(error: &::reqwest::Error) -> Option<Fault> {
     if error.is_builder() {
         Some(Fault::permanent().not_executed())
+    } else if error.is_decode() && was_cut(error) {
+        Some(Fault::transient())
     } else if error.is_redirect() || error.is_decode() || error.is_upgrade() {
         Some(Fault::permanent())
     } else if error.is_connect() {
@@ -30,4 +34,16 @@ pub fn reqwest(error: &::reqwest::Error) -> Option<Fault> {
     } else {
         None
     }
+}
+
+/// Whether the body could not be read, rather than not be understood. `reqwest` calls both "decode".
+fn was_cut(error: &::reqwest::Error) -> bool {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if error.is::<hyper::Error>() || error.is::<std::io::Error>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }

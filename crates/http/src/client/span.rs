@@ -41,7 +41,7 @@ pub(super) async fn inside(
     match &result {
         Ok(response) => {
             span.record("http.response.status_code", response.status().as_u16());
-            if !response.status().is_success() {
+            if response.status().as_u16() >= 400 {
                 span.record("error.type", response.status().as_str());
             }
         }
