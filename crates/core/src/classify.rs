@@ -192,8 +192,8 @@ pub fn unknown<E: ?Sized>(_: &E) -> Option<Fault> {
     None
 }
 
-/// The classifier that asks whether an error may pass, and knows no more of it than that. What the doors' `retry_if` is
-/// made of.
+/// The classifier that asks whether an error may pass, and knows no more of it than that. What the doors'
+/// `retry_if` is made of.
 #[derive(Debug, Clone, Copy)]
 pub struct If<F>(pub F);
 

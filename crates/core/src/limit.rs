@@ -81,6 +81,17 @@ impl Limit {
 
     /// Between `least` and `most` at once, starting from `least` and widening while the other side copes.
     ///
+    /// ```
+    /// use redrive_core::limit::{Limit, Load};
+    ///
+    /// let limit = Limit::adaptive(1, 100)?;
+    /// limit.acquire().unwrap().settle(Load::Fine);
+    /// assert_eq!(limit.width(), 2);
+    /// limit.acquire().unwrap().settle(Load::TooMuch);
+    /// assert_eq!(limit.width(), 1);
+    /// # Ok::<(), redrive_core::PolicyError>(())
+    /// ```
+    ///
     /// # Errors
     /// Refuses a width of zero or above [`WIDEST`], and `most` below `least`.
     pub fn adaptive(least: u32, most: u32) -> Result<Self, PolicyError> {

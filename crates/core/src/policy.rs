@@ -192,7 +192,8 @@ impl Policy {
             return Verdict::Dead(reason);
         }
         if history.attempts >= history.attempts_max {
-            // Inside another retry the next attempt is the other one's to make, and still one of ours to pay for.
+            // Inside another retry the next attempt is the other one's to make, and still one of ours to pay
+            // for.
             let unpaid = history.nested && self.budget().is_some_and(|budget| !budget.withdraw(now));
             return Verdict::Dead(if unpaid { StopReason::BudgetSpent } else { StopReason::AttemptsSpent });
         }

@@ -171,8 +171,8 @@ impl Error for Boxed {
 }
 
 impl<E: Into<Box<dyn Error + Send + Sync>>> Stopped<E> {
-    /// The same around an error that is an [`Error`], for those that are not: `anyhow::Error`, boxes, strings. So
-    /// that `?` works where the caller returns one of them.
+    /// The same around an error that is an [`Error`], for those that are not: `anyhow::Error`, boxes,
+    /// strings. So that `?` works where the caller returns one of them.
     ///
     /// ```
     /// # fn f(stopped: redrive_core::Stopped<String>) -> Result<(), Box<dyn std::error::Error>> {

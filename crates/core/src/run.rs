@@ -455,8 +455,9 @@ enum Health {
     Unsaid,
 }
 
-/// A permanent error is an answer, and whoever answers is alive. An error that nobody knows may be one or not, and a
-/// caller who ran out of patience says nothing of the other side: otherwise one in a hurry could open everybody's breaker.
+/// A permanent error is an answer, and whoever answers is alive. An error that nobody knows may be one or
+/// not, and a caller who ran out of patience says nothing of the other side: otherwise one in a hurry could
+/// open everybody's breaker.
 const fn health(outcome: Outcome, hurried: bool) -> Health {
     match outcome {
         Outcome::Said(Disposition::Ok | Disposition::Permanent(_) | Disposition::Discard) => Health::Well,

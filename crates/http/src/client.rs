@@ -202,8 +202,8 @@ impl Call {
         self.send_unless(std::future::pending()).await
     }
 
-    /// As [`send`](Self::send), but `cancel` ends a wait at once: for `token.cancelled()` of a cancellation token. An
-    /// attempt that is under way is finished first.
+    /// As [`send`](Self::send), but `cancel` ends a wait at once: for `token.cancelled()` of a cancellation
+    /// token. An attempt that is under way is finished first.
     ///
     /// # Errors
     /// As [`send`](Self::send), and where it was cancelled while waiting.

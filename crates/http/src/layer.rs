@@ -90,6 +90,19 @@ impl<C> RetryLayer<ByStatus<C>, Repeatable> {
 impl<C> RetryLayer<ByError<C>, Cloned> {
     /// For any service whose requests can be cloned and may all be repeated: errors judged by a classifier,
     /// every response a success.
+    ///
+    /// ```
+    /// use redrive_core::Policy;
+    /// use redrive_http::RetryLayer;
+    /// use redrive_retry::classify;
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// let double = service_fn(|number: u32| async move { Ok::<_, std::io::Error>(number * 2) });
+    /// let service = RetryLayer::new(Policy::default(), classify::io).layer(double);
+    /// assert_eq!(service.oneshot(17).await.unwrap(), 34);
+    /// # });
+    /// ```
     #[must_use]
     pub const fn new(policy: Policy, classifier: C) -> Self {
         Self { policy, judge: ByError(classifier), repeat: Cloned, independent: false }

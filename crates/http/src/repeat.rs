@@ -11,6 +11,20 @@ use redrive_retry::Attempt;
 use crate::{key, travel};
 
 /// Says whether a request may be sent again, by making the copy that would be.
+///
+/// ```
+/// use redrive_http::Repeat;
+///
+/// /// Only what reads may be repeated.
+/// struct Reads;
+/// impl Repeat<&'static str> for Reads {
+///     fn copy(&self, request: &&'static str) -> Option<&'static str> {
+///         request.starts_with("read").then_some(request)
+///     }
+/// }
+/// assert!(Reads.copy(&"read 17").is_some());
+/// assert!(Reads.copy(&"write 17").is_none());
+/// ```
 pub trait Repeat<Request> {
     /// Before the first attempt, once for each logical call.
     fn prepare(&self, request: &mut Request) {

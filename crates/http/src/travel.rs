@@ -8,6 +8,10 @@
 //!
 //! `redrive-attempt` is left out where nobody repeats, so that the next layer may.
 //!
+//! A sender can shorten his own retries with these headers, and that is all: a deadline from outside counts
+//! against no breaker. Still, they are for services of one house; an edge that faces strangers may strip
+//! them.
+//!
 //! A deadline is a time of day and only as good as the two clocks agree; where they differ by more than the
 //! time that is left, the receiver's retries stop early or late by that much. gRPC's `grpc-timeout`, which is
 //! a duration, is read as well.
@@ -44,6 +48,14 @@ fn deadline(attempt: Attempt, now: SystemTime) -> Option<HeaderValue> {
 }
 
 /// Reads what the sender of a request says of his attempts. What cannot be read was not said.
+///
+/// ```
+/// use redrive_http::travel;
+///
+/// let mut headers = http::HeaderMap::new();
+/// headers.insert("redrive-attempt", "2".parse().unwrap());
+/// assert!(travel::incoming(&headers).repeats());
+/// ```
 #[must_use]
 pub fn incoming(headers: &HeaderMap) -> Scope {
     let attempt =

@@ -44,7 +44,8 @@
 //! | tower layer | services | `http::RetryLayer` (feature `http`) |
 //! | reqwest client | HTTP calls | `http::Client` (feature `reqwest`) |
 //!
-//! All of them take the same [`Policy`], and every clone of a policy shares its budget and breaker.
+//! All of them take the same [`Policy`], and every clone of a policy shares its budget and breaker. The async
+//! ones wait on tokio's timers: they need a runtime with time enabled, as `#[tokio::main]` has.
 //!
 //! # Features
 //!
@@ -73,7 +74,8 @@ pub use redrive_core::{
     breaker, budget, disposition, jitter, limit, names, policy, rate, report, run,
 };
 pub use redrive_retry::{
-    Attempt, Reported, Retry, Retrying, Session, Start, blocking, postfix, scope, session,
+    Attempt, Reported, Retry, Retrying, Session, Start, blocking, clock, instant, moment, postfix, scope,
+    session,
 };
 
 /// The README's examples, compiled.

@@ -11,6 +11,41 @@
 //! | `Calling` | the attempt, or its time-out |
 //! | `Waiting` | the moment of the next attempt, or the cancellation |
 //!
+//! ```
+//! use redrive_core::observe::Outcome;
+//! use redrive_core::{Backoff, Disposition, Fault, Policy};
+//! use redrive_retry::Attempt;
+//! use redrive_retry::drive::{Drive, Judge, Operation};
+//! use std::future::{Ready, ready};
+//!
+//! /// Gives the number of the attempt.
+//! struct Count;
+//! impl Operation for Count {
+//!     type Value = u32;
+//!     type Error = ();
+//!     type Future = Ready<Result<u32, ()>>;
+//!     fn call(&mut self, attempt: Attempt) -> Self::Future {
+//!         ready(Ok(attempt.number()))
+//!     }
+//! }
+//!
+//! /// Wants a larger one.
+//! struct AtLeast(u32);
+//! impl Judge<u32, ()> for AtLeast {
+//!     fn judge(&self, result: &Result<u32, ()>) -> Outcome {
+//!         match result {
+//!             Ok(number) if *number >= self.0 => Disposition::Ok.into(),
+//!             _ => Fault::transient().into(),
+//!         }
+//!     }
+//! }
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+//! let policy = Policy::builder().backoff(Backoff::NONE).build().unwrap();
+//! assert_eq!(Drive::new(&policy, Count, AtLeast(3)).await.into_result(), Ok(3));
+//! # });
+//! ```
+//!
 //! Cancellation ends a wait at once. An attempt under way is not torn by it, because a torn attempt is one of
 //! unknown outcome; it is finished, and nothing follows. To tear it all the same, drop the future.
 
@@ -275,8 +310,8 @@ where
     fn poll_time_out(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
         let Some(deadline) = this.course.deadline() else { return Poll::Pending };
-        // A timer is never ready for a task that has used up its share of the thread, as an attempt that loops may
-        // have; the clock is.
+        // A timer is never ready for a task that has used up its share of the thread, as an attempt that
+        // loops may have; the clock is.
         if clock() < deadline {
             let time_out = this.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
             ready!(time_out.as_mut().poll(cx));

@@ -126,7 +126,8 @@ impl<'p, O: Operation, C, X> Retrying<'p, O, C, X> {
         Retrying { policy, operation, classifier, cancel, terms }
     }
 
-    /// Says which errors may pass; the others are permanent. Short for a classifier that knows no more than that.
+    /// Says which errors may pass; the others are permanent. Short for a classifier that knows no more than
+    /// that.
     ///
     /// ```
     /// use redrive_retry::{Policy, Retry};

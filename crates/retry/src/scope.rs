@@ -15,8 +15,9 @@
 //!   out may have lost, is a floor for the wait of the retry around it.
 //!
 //! A task that is spawned inside an attempt is a task of its own and sees nothing, unless its future is
-//! wrapped in [`carry`]. The other way round, a runtime that is driven inside an attempt (`block_on` in blocking
-//! code, a `LocalSet`) polls its other tasks on this thread, and they see the scope as if they were part of the attempt.
+//! wrapped in [`carry`]. The other way round, a runtime that is driven inside an attempt (`block_on` in
+//! blocking code, a `LocalSet`) polls its other tasks on this thread, and they see the scope as if they were
+//! part of the attempt.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -29,6 +30,23 @@ use redrive_core::{Moment, StopReason};
 use crate::attempt::Attempt;
 
 /// An attempt under way, as the retries inside it see it.
+///
+/// ```
+/// use redrive_retry::{Policy, Retry, classify};
+/// use redrive_retry::scope::{self, Scope};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// // Somebody is on his second attempt and will make the others: inside, one is made.
+/// let down = || async { Err::<(), _>("down") };
+/// let policy = Policy::default();
+/// let request = async {
+///     assert_eq!(scope::current().unwrap().attempt().number(), 2);
+///     down.retry(&policy).classify(classify::all).await.unwrap_err().report.attempts
+/// };
+/// let (attempts, _scope) = Scope::incoming(Some(2), None).around(request).await;
+/// assert_eq!(attempts, 1);
+/// # });
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Scope {
     attempt: Attempt,

@@ -182,7 +182,24 @@ impl<E> Session<E> {
         Running { session: self, classifier: Some(classifier), time_out: None, attempt }
     }
 
-    /// Says that the attempt worked, and gives the value back. An attempt that was not [`run`](Self::run) is in no
+    /// Says that the attempt worked, and gives the value back.
+    ///
+    /// ```
+    /// use redrive_retry::{Policy, Start, classify};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// let mut session = Policy::default().start();
+    /// let value = loop {
+    ///     let Some(attempt) = session.next().await else { panic!("{}", session.stopped()) };
+    ///     match if attempt.is_retry() { Ok(17) } else { Err("down") } {
+    ///         Ok(value) => break session.done(value),
+    ///         Err(error) => session.failed(error, classify::all),
+    ///     }
+    /// };
+    /// assert_eq!(value, 17);
+    /// # });
+    /// ```
+    /// An attempt that was not [`run`](Self::run) is in no
     /// scope, so a retry inside it multiplies with this one, and has no time-out.
     #[inline]
     pub fn done<T>(&mut self, value: T) -> T {

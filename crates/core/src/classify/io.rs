@@ -13,6 +13,14 @@ use crate::disposition::Fault;
 /// | interrupted, would block, resource busy, deadlock, stale network file | retry, not executed |
 /// | not found, permission, exists, invalid input or data, unsupported, storage full, … | permanent |
 /// | any other | not known |
+///
+/// ```
+/// use redrive_core::{Fault, classify};
+/// use std::io::ErrorKind;
+///
+/// assert_eq!(classify::io(&ErrorKind::ConnectionRefused.into()), Some(Fault::transient().not_executed()));
+/// assert_eq!(classify::io(&ErrorKind::TimedOut.into()), Some(Fault::transient()));
+/// ```
 #[must_use]
 pub fn io(error: &Error) -> Option<Fault> {
     use ErrorKind as Kind;

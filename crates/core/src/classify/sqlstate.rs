@@ -13,6 +13,13 @@ use crate::disposition::Fault;
 /// | `53xxx`: out of resources, too many connections | overload, not executed |
 /// | `22xxx`, `23xxx`, `42xxx`: data, constraint, syntax or access rule | permanent, not executed |
 /// | any other | not known |
+///
+/// ```
+/// use redrive_core::{Fault, classify};
+///
+/// assert_eq!(classify::sqlstate("40001"), Some(Fault::transient().not_executed()));
+/// assert_eq!(classify::sqlstate("23505"), Some(Fault::permanent().not_executed()));
+/// ```
 #[must_use]
 pub fn sqlstate(code: &str) -> Option<Fault> {
     // Five characters, or it is no SQLSTATE: SQLite's 5386 is not of class 53.

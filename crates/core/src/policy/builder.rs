@@ -81,6 +81,14 @@ impl Default for PolicySettings {
 impl PolicySettings {
     /// A policy of these settings, with a budget and breaker of its own.
     ///
+    /// ```
+    /// use redrive_core::policy::PolicySettings;
+    ///
+    /// let policy = PolicySettings { attempts: 5, ..PolicySettings::default() }.build()?;
+    /// assert_eq!(policy.settings().attempts, 5);
+    /// # Ok::<(), redrive_core::PolicyError>(())
+    /// ```
+    ///
     /// # Errors
     /// With what makes no sense, and what to change.
     pub fn build(self) -> Result<Policy, PolicyError> {
@@ -160,7 +168,8 @@ impl PolicyBuilder {
         self
     }
 
-    /// The longest wait that the other side may ask for; above it the answer is to stop. Default 300 s.
+    /// The longest wait that the other side may ask for; above it the answer is to stop. Default 300 s. The
+    /// jitter goes on top of what was asked, up to a tenth of it or this retry's ceiling.
     #[must_use]
     pub fn not_before_max(mut self, wait: Duration) -> Self {
         self.settings.not_before_max = wait;

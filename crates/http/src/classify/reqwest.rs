@@ -17,6 +17,15 @@ use crate::status::by_default;
 /// | a status turned into an error | as [`status`](super::status) has it |
 /// | misconfigured request, redirect loop, refused upgrade | permanent |
 /// | body that does not decode | permanent: the next one will not either |
+///
+/// ```
+/// use redrive_http::classify;
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// let nonsense = reqwest::get("no address").await.unwrap_err();
+/// assert!(!classify::reqwest(&nonsense).unwrap().is_transient());
+/// # });
+/// ```
 #[must_use]
 pub fn reqwest(error: &::reqwest::Error) -> Option<Fault> {
     if error.is_builder() {
