@@ -2,7 +2,8 @@
 //!
 //! A full limit does not queue. A queue in front of a slow downstream is where time-outs are born; here the
 //! attempt is refused on the spot as *overload, not executed*, and the policy decides whether to come back
-//! later.
+//! later. It counts as an attempt, so that a limit that stays full ends like anything that stays overloaded:
+//! by the attempts or the budget, and without a budget at once.
 //!
 //! The adaptive one is additive-increase, multiplicative-decrease, as TCP does it: a full window of successes
 //! at the limit widens it by one, an overload or a time-out narrows it by a tenth. It judges by outcomes and

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::breaker::BreakerState;
-use crate::disposition::{Class, Disposition};
+use crate::disposition::{Class, Disposition, Fault};
 use crate::moment::Moment;
 use crate::policy::Policy;
 use crate::report::Report;
@@ -48,6 +48,24 @@ impl Outcome {
             Self::Unclassified => "unclassified",
             Self::TimedOut => "timeout",
         }
+    }
+}
+
+impl From<Disposition> for Outcome {
+    fn from(disposition: Disposition) -> Self {
+        Self::Said(disposition)
+    }
+}
+
+impl From<Fault> for Outcome {
+    fn from(fault: Fault) -> Self {
+        Self::Said(fault.into())
+    }
+}
+
+impl From<Option<Disposition>> for Outcome {
+    fn from(known: Option<Disposition>) -> Self {
+        known.map_or(Self::Unclassified, Self::Said)
     }
 }
 

@@ -482,21 +482,3 @@ fn class(outcome: Outcome) -> Class {
         _ => Class::Transient,
     }
 }
-
-impl From<Disposition> for Outcome {
-    fn from(disposition: Disposition) -> Self {
-        Self::Said(disposition)
-    }
-}
-
-impl From<Fault> for Outcome {
-    fn from(fault: Fault) -> Self {
-        Self::Said(fault.into())
-    }
-}
-
-impl From<Option<Disposition>> for Outcome {
-    fn from(known: Option<Disposition>) -> Self {
-        known.map_or(Self::Unclassified, Self::Said)
-    }
-}
