@@ -85,11 +85,32 @@ impl Rate {
     /// # Errors
     /// With the moment at which one will be there.
     pub fn take(&self, now: Moment) -> Result<(), Moment> {
+        self.reserve(now, |at| at <= now).map(|_| ())
+    }
+
+    /// Takes the next token, also one that is not there yet, if `accept` agrees with the moment at which it will be. Whoever
+    /// waits until then has a turn of his own and need not ask again; whoever gives up leaves it unused.
+    ///
+    /// ```
+    /// use redrive_core::{Moment, Rate};
+    /// use std::time::Duration;
+    ///
+    /// let rate = Rate::new(10.0, 1)?;
+    /// let start = Moment::from_nanos(0);
+    /// for turn in 0..3 {
+    ///     assert_eq!(rate.reserve(start, |_| true), Ok(start + Duration::from_millis(100) * turn));
+    /// }
+    /// # Ok::<(), redrive_core::PolicyError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// With that moment, where it is not accepted. Nothing is taken then.
+    pub fn reserve(&self, now: Moment, accept: impl Fn(Moment) -> bool) -> Result<Moment, Moment> {
         let Inner { interval, tolerance, full_at, .. } = &*self.0;
         change(full_at, |full| {
             let next = full.max(now.as_nanos()).saturating_add(*interval);
-            let free = next.saturating_sub(*tolerance);
-            if free > now.as_nanos() { Err(Moment::from_nanos(free)) } else { Ok((next, ())) }
+            let at = Moment::from_nanos(next.saturating_sub(*tolerance)).max(now);
+            if accept(at) { Ok((next, at)) } else { Err(at) }
         })
     }
 

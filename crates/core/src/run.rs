@@ -99,6 +99,8 @@ struct More {
     waited: Duration,
     /// When the last wait ends.
     until: Option<Moment>,
+    /// The turn that the rate has for the attempt to come.
+    turn: Option<Moment>,
     /// Whether an attempt left its effect unknown.
     unsure: bool,
     timed_out: bool,
@@ -198,15 +200,23 @@ impl Run {
             if policy.breaker().and_then(Breaker::open_until).is_some_and(|until| until > now) {
                 return Admission::Stop(StopReason::BreakerOpen);
             }
-            if let Err(free) = rate.take(now) {
-                return match policy.too_late(&history, free) {
-                    Some(reason) => Admission::Stop(reason),
-                    None => {
-                        self.wait(free, now);
-                        Admission::Wait(free)
+            let turn = match self.more().turn {
+                Some(turn) => turn,
+                None => match rate.reserve(now, |at| policy.too_late(&history, at).is_none()) {
+                    Ok(turn) => turn,
+                    Err(at) => {
+                        let reason = policy.too_late(&history, at);
+                        return Admission::Stop(reason.unwrap_or(StopReason::Deadline));
                     }
-                };
+                },
+            };
+            if turn > now {
+                if self.more().turn.replace(turn).is_none() {
+                    self.wait(turn, now);
+                }
+                return Admission::Wait(turn);
             }
+            self.more().turn = None;
         }
         if let Err(reason) = self.pass_breaker(policy, clock) {
             return Admission::Stop(reason);

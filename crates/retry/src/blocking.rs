@@ -136,6 +136,14 @@ impl<'p, O: Retry<Args>, Args, C, W> Retrying<'p, O, Args, C, W> {
         self
     }
 
+    /// The same, counted from now.
+    pub fn within(self, time: Duration) -> Self {
+        match Instant::now().checked_add(time) {
+            Some(deadline) => self.deadline(deadline),
+            None => self,
+        }
+    }
+
     /// Retries although another retry of this thread, further out, retries as well.
     pub const fn independent(mut self) -> Self {
         self.terms.independent = true;

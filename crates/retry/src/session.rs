@@ -40,7 +40,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pin_project_lite::pin_project;
 use redrive_core::classify::{Answer, Classify, Output};
@@ -100,6 +100,15 @@ impl<E> Session<E> {
     pub const fn deadline(mut self, deadline: Instant) -> Self {
         self.course.terms_mut().deadline = Some(deadline);
         self
+    }
+
+    /// The same, counted from now.
+    #[must_use]
+    pub fn within(self, time: Duration) -> Self {
+        match tokio::time::Instant::now().into_std().checked_add(time) {
+            Some(deadline) => self.deadline(deadline),
+            None => self,
+        }
     }
 
     /// Retries although another retry of this task, further out, retries as well. To be said before the first

@@ -176,6 +176,26 @@ async fn a_rate_makes_attempts_wait_for_their_turn() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn everybody_who_waits_for_the_rate_has_a_turn_of_his_own() {
+    let policy = three().rate(Rate::new(100.0, 1).unwrap()).build().unwrap();
+    let (start, polls) = (Instant::now(), AtomicU32::new(0));
+    let calls = (0..50).map(|_| async {
+        let mut call = std::pin::pin!((|| async { Ok::<_, &str>(()) }).retry(&policy).into_future());
+        std::future::poll_fn(|cx| {
+            polls.fetch_add(1, SeqCst);
+            call.as_mut().poll(cx)
+        })
+        .await
+        .unwrap();
+        start.elapsed()
+    });
+    let mut ends = futures_util::future::join_all(calls).await;
+    ends.sort();
+    let wanted: Vec<_> = (0..50).map(|turn| MS(10) * turn).collect();
+    assert_eq!(ends, wanted);
+}
+
+#[tokio::test(start_paused = true)]
 async fn nobody_waits_for_a_turn_that_comes_after_the_deadline() {
     let policy = three().rate(Rate::new(1.0, 1).unwrap()).build().unwrap();
     let works = || async { Ok::<_, &str>(()) };
