@@ -19,15 +19,14 @@
 
 use std::time::{Duration, Instant};
 
-use redrive_core::classify::{Classify, If, Output, unknown};
-use redrive_core::observe::Outcome;
-use redrive_core::{Disposition, Moment, Policy, StopReason, Stopped};
+use redrive_core::classify::{Answer, Classify, If, Output, unknown};
+use redrive_core::{Moment, Policy, StopReason, Stopped};
 
 use crate::attempt::Attempt;
 use crate::clock::clock;
 use crate::course::{Begin, Course, Next, Terms};
 use crate::drive::Finished;
-use crate::postfix::{Reported, Unknown, outcome, output, reported};
+use crate::postfix::{Reported, Unknown, output, reported};
 
 /// Anything that can be called again: `Fn() -> Result` or `Fn(Attempt) -> Result`. `Args` tells the two apart
 /// and is never written.
@@ -161,6 +160,7 @@ where
     ///
     /// # Errors
     /// With the last error and why it stopped.
+    #[inline]
     pub fn call(mut self) -> Called<C, O::Value, O::Error> {
         let mut course = Course::new(self.policy, self.terms);
         output::<C::Answer, _, _>(self.drive(&mut course))
@@ -174,7 +174,7 @@ where
         reported::<C::Answer, _, _>(finished, || course.report(StopReason::Succeeded))
     }
 
-    #[inline]
+    #[inline(always)]
     fn drive(&mut self, course: &mut Course<&Policy>) -> Finished<O::Value, O::Error> {
         let mut last = None;
         let reason = loop {
@@ -182,12 +182,13 @@ where
                 Begin::Stop(reason) => Next::Stop(reason),
                 Begin::Wait(until) => Next::Wait(until),
                 Begin::Call => match self.attempt(course) {
-                    (Outcome::Said(Disposition::Ok), Ok(value)) => {
+                    Ok(value) => {
                         course.succeed();
                         return Finished::Worked(value);
                     }
-                    (outcome, result) => {
-                        last = Some(result);
+                    Err(error) => {
+                        let outcome = self.classifier.classify(&error).disposition().into();
+                        last = Some(Err(error));
                         course.settle(outcome)
                     }
                 },
@@ -201,15 +202,12 @@ where
         Finished::Ended { last, report: course.end(reason) }
     }
 
-    #[inline]
-    fn attempt(&mut self, course: &mut Course<&Policy>) -> (Outcome, Result<O::Value, O::Error>) {
+    #[inline(always)]
+    fn attempt(&mut self, course: &mut Course<&Policy>) -> Result<O::Value, O::Error> {
         let attempt = course.attempt();
-        let result = {
-            let mut outer = None;
-            let _inside = course.enter(&mut outer);
-            self.operation.attempt(attempt)
-        };
-        (outcome(&self.classifier, &result), result)
+        let mut outer = None;
+        let _inside = course.enter(&mut outer);
+        self.operation.attempt(attempt)
     }
 
     fn wait_until(&mut self, until: Moment) -> bool {
