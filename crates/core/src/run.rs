@@ -167,7 +167,7 @@ impl Run {
     ///
     /// What most calls need is short, and becomes part of every call site; the rest is not, and stays in one
     /// place.
-    #[inline]
+    #[inline(always)]
     pub fn admit(&mut self, policy: &Policy, clock: &impl Clock, dice: &mut impl Dice) -> Admission {
         if !policy.is_plain() || self.deadline.is_some() {
             return self.admit_within_limits(policy, clock, dice);
@@ -236,20 +236,22 @@ impl Run {
     }
 
     /// Asks the breaker, if there is one. A closed one is only looked at: a pass would count references.
-    #[inline]
+    #[inline(always)]
     fn pass_breaker(&mut self, policy: &Policy, clock: &impl Clock) -> Result<(), StopReason> {
         let Some(breaker) = policy.breaker() else { return Ok(()) };
         self.through_closed = breaker.is_closed();
-        if !self.through_closed {
-            let pass = breaker.admit(clock).map_err(|_| StopReason::BreakerOpen)?;
-            self.more().pass = Some(pass);
-        }
+        if self.through_closed { Ok(()) } else { self.probe(breaker, clock) }
+    }
+
+    #[inline(never)]
+    fn probe(&mut self, breaker: &Breaker, clock: &impl Clock) -> Result<(), StopReason> {
+        self.more().pass = Some(breaker.admit(clock).map_err(|_| StopReason::BreakerOpen)?);
         Ok(())
     }
 
     /// Counts an attempt that is made. The first one earns its share of a token: here and not at the first
     /// question, because what waits for the rate asks twice, and what the breaker turns away is no attempt.
-    #[inline]
+    #[inline(always)]
     fn count(&mut self, policy: &Policy, clock: &impl Clock) {
         self.attempts += 1;
         if self.attempts == 1

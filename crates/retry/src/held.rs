@@ -49,6 +49,12 @@ fn another(policy: &Policy, spare: Policy) -> Held {
     Held::new(policy.clone())
 }
 
+/// Out of line, like all that is seldom done.
+#[inline(never)]
+fn let_go(other: Policy) {
+    drop(other);
+}
+
 impl Borrow<Policy> for Held {
     #[inline(always)]
     fn borrow(&self) -> &Policy {
@@ -66,7 +72,11 @@ impl Drop for Held {
             && !policy.is_observed()
         {
             // A thread that is about to end keeps nothing.
-            let _ = SPARE.try_with(|slot| slot.set(Some(policy)));
+            let _ = SPARE.try_with(|slot| {
+                if let Some(other) = slot.replace(Some(policy)) {
+                    let_go(other);
+                }
+            });
         }
     }
 }
