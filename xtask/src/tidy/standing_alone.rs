@@ -19,7 +19,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     violations
 }
 
-/// Whether the path starts there, rather than going on from a longer one as in `docs/work/`.
+/// Whether the path starts there, rather than going on from a longer one as in `homework/`.
 fn has_path(line: &str, needle: &str) -> bool {
     let goes_on = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '~' | '}');
     line.match_indices(needle).any(|(at, _)| !line[..at].ends_with(goes_on))
