@@ -1,7 +1,8 @@
 //! Telling whoever listens.
 //!
 //! An [`Observer`] hangs on a [`Policy`] and hears of every attempt, every wait and every end. It is called
-//! in line, so it must be quick and must not block. Without one, nothing is measured and nothing is paid.
+//! in line, so it must be quick, must not block and should not panic: the call would. Without one, nothing is
+//! measured and nothing is paid.
 
 use std::time::Duration;
 

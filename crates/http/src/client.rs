@@ -139,8 +139,8 @@ impl Client {
 
     /// Why the retries behind this response stopped.
     #[must_use]
-    pub fn report(response: &Response) -> Option<&Report> {
-        response.extensions().get()
+    pub fn report(response: &Response) -> Option<Report> {
+        response.extensions().get().copied()
     }
 }
 

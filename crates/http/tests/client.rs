@@ -23,7 +23,7 @@ fn client() -> Client {
 async fn a_get_is_sent_until_it_is_answered() {
     let server = Scripted::start([Reply::status(500), Reply::Cut, Reply::status(200).body("page")]).await;
     let response = client().get(server.url("/page")).send().await.unwrap();
-    let report = *Client::report(&response).unwrap();
+    let report = Client::report(&response).unwrap();
     assert_eq!((report.reason, report.attempts), (StopReason::Succeeded, 3));
     assert_eq!(response.text().await.unwrap(), "page");
     assert_eq!(server.asked().len(), 3);

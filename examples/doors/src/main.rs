@@ -56,7 +56,7 @@ async fn main() -> anyhow::Result<()> {
     // The HTTP client: statuses, Retry-After, idempotency keys.
     let client = Client::new(reqwest::Client::new(), policy);
     let response = client.get(format!("http://{shop}/price/quince")).send().await?;
-    let report = *Client::report(&response).context("a report")?;
+    let report = Client::report(&response).context("a report")?;
     println!("reqwest   {}: {report}", response.text().await?);
     Ok(())
 }

@@ -44,11 +44,9 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct Book {
-    requests: u64,
     /// How often each key took effect. The promise is that every one of them is 1.
     effects: HashMap<String, u32>,
-    /// Requests that the ledger answered because their effect had happened before.
-    recognised: u64,
+    counted: Counted,
 }
 
 /// The service, running. Ends with the program.
@@ -58,13 +56,27 @@ pub(crate) struct Downstream {
     inner: Arc<Inner>,
 }
 
-/// What the service counted.
-#[derive(Debug)]
+/// What the service did with its requests.
+#[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Counted {
-    pub(crate) requests: u64,
+    /// Orders that took effect.
     pub(crate) effects: u32,
-    pub(crate) twice: u32,
-    pub(crate) recognised: u64,
+    /// Of those, answers that were lost.
+    pub(crate) lost: u32,
+    /// Repeats of an order that had taken effect before.
+    pub(crate) recognised: u32,
+    /// Orders that make no sense.
+    pub(crate) refused: u32,
+    /// Answered with 503.
+    pub(crate) overloaded: u32,
+    /// Never answered, and without effect.
+    pub(crate) ignored: u32,
+}
+
+impl Counted {
+    pub(crate) const fn requests(&self) -> u32 {
+        self.effects + self.recognised + self.refused + self.overloaded + self.ignored
+    }
 }
 
 impl Downstream {
@@ -86,13 +98,12 @@ impl Downstream {
     }
 
     pub(crate) fn counted(&self) -> Counted {
-        let book = self.inner.book();
-        Counted {
-            requests: book.requests,
-            effects: book.effects.values().sum(),
-            twice: book.effects.values().filter(|times| **times > 1).sum(),
-            recognised: book.recognised,
-        }
+        self.inner.book().counted
+    }
+
+    /// Orders that took effect more than once.
+    pub(crate) fn twice(&self) -> usize {
+        self.inner.book().effects.values().filter(|times| **times > 1).count()
     }
 }
 
@@ -127,23 +138,29 @@ impl Inner {
     /// What to answer; `None` for nothing, ever.
     fn answer(&self, key: String, body: &str) -> Option<Response> {
         let mut book = self.book();
-        book.requests += 1;
         match self.mood() {
-            Mood::Down => return None,
+            Mood::Down => {
+                book.counted.ignored += 1;
+                return None;
+            }
             Mood::Overloaded => {
+                book.counted.overloaded += 1;
                 return Some((StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")]).into_response());
             }
             Mood::Calm => {}
         }
         if body.contains("-1") {
+            book.counted.refused += 1;
             return Some((StatusCode::UNPROCESSABLE_ENTITY, "a negative number of cabins").into_response());
         }
         if book.effects.contains_key(&key) {
-            book.recognised += 1;
+            book.counted.recognised += 1;
             return Some((StatusCode::OK, "already done").into_response());
         }
         *book.effects.entry(key).or_default() += 1;
+        book.counted.effects += 1;
         let lost = book.effects.len().is_multiple_of(7);
+        book.counted.lost += u32::from(lost);
         (!lost).then(|| (StatusCode::CREATED, "done").into_response())
     }
 }

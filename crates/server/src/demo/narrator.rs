@@ -9,6 +9,7 @@ use redrive::observe::{Attempted, Ended, Observer, Outcome, Waiting};
 use redrive::{Disposition, StopReason};
 
 use super::downstream::Downstream;
+use super::say::{counted, say};
 
 tokio::task_local! {
     static ORDER: u32;
@@ -22,18 +23,17 @@ pub(crate) async fn telling<F: Future>(order: u32, call: F) -> F::Output {
 /// What the demo is about to do.
 pub(crate) fn opening(downstream: &Downstream, policy: &Policy, orders: u32, rate: u32) {
     let settings = policy.settings();
-    println!("Placing {orders} orders, {rate} a second, at {}.", downstream.url());
-    println!(
-        "It has good and bad moments: 503 with Retry-After, requests that are never answered, and answers"
-    );
-    println!("that are lost after the order took effect. To a client the last two look the same.\n");
-    println!(
+    say(format_args!("Placing {}, {rate} a second, at {}.", counted(orders, "order"), downstream.url()));
+    say("It has good and bad moments: 503 with Retry-After, requests that are never answered, and answers");
+    say("that are lost after the order took effect. To a client the last two look the same.\n");
+    say(format_args!(
         "The policy: {} attempts within {:?}, {:?} each, exponential backoff with full jitter,",
         settings.attempts,
         settings.time.unwrap_or_default(),
         settings.attempt_time.unwrap_or_default(),
-    );
-    println!("retries at most half of the orders and 10 a second, one key for each order.\n");
+    ));
+    say("retries at most half as many as orders plus 10 a second, a breaker, one key for each order.");
+    say("Told below: whatever does not succeed at once.\n");
 }
 
 /// An observer that prints.
@@ -49,14 +49,16 @@ impl Observer for Narrator {
             Outcome::Said(Disposition::Discard) => "not needed any more".to_owned(),
             Outcome::Said(Disposition::Permanent(_)) => "refused for good".to_owned(),
             Outcome::Said(Disposition::Retry(again)) => match (again.class, again.not_before) {
-                (Class::Overload, Some(wait)) => format!("overloaded, asks for {wait:?}"),
+                (Class::Overload, Some(wait)) => format!("overloaded; it asks for {wait:?} of peace"),
                 (Class::Overload, None) => "overloaded".to_owned(),
-                (Class::Transient, _) => format!("failed, executed: {}", again.executed.as_str()),
+                (Class::Transient, _) => format!("failed; executed: {}", again.executed.as_str()),
             },
             Outcome::Unclassified => "failed, and nobody knows the error".to_owned(),
-            Outcome::TimedOut => "no answer, executed: unknown".to_owned(),
+            Outcome::TimedOut => {
+                format!("no answer within {} ms; it may have taken effect", took.as_millis())
+            }
         };
-        line(attempt, &format!("{what} after {} ms", took.as_millis()), Tone::of(outcome));
+        line(attempt, &what, Tone::of(outcome));
     }
 
     fn waiting(&self, waiting: Waiting<'_>) {
@@ -66,7 +68,8 @@ impl Observer for Narrator {
     fn ended(&self, ended: Ended<'_>) {
         let report = ended.report;
         if report.reason != StopReason::Succeeded {
-            line(report.attempts, &format!("given up: {report}"), Tone::Bad);
+            let what = if report.attempts == 0 { "not sent" } else { "given up" };
+            line(report.attempts, &format!("{what}: {report}"), Tone::Bad);
         }
     }
 }
@@ -102,8 +105,8 @@ fn line(attempt: u32, what: &str, tone: Tone) {
     let order = ORDER.try_with(|order| *order).unwrap_or_default();
     let plain = std::env::var_os("NO_COLOR").is_some() || !std::io::stdout().is_terminal();
     if plain {
-        println!("order {order:>3}  attempt {attempt}  {what}");
+        say(format_args!("order {order:>3}  attempt {attempt}  {what}"));
     } else {
-        println!("order {order:>3}  attempt {attempt}  \x1b[{}m{what}\x1b[0m", tone.colour());
+        say(format_args!("order {order:>3}  attempt {attempt}  \x1b[{}m{what}\x1b[0m", tone.colour()));
     }
 }
