@@ -88,8 +88,9 @@ impl Rate {
         self.reserve(now, |at| at <= now).map(|_| ())
     }
 
-    /// Takes the next token, also one that is not there yet, if `accept` agrees with the moment at which it will be. Whoever
-    /// waits until then has a turn of his own and need not ask again; whoever gives up leaves it unused.
+    /// Takes the next token, also one that is not there yet, if `accept` agrees with the moment at which it
+    /// will be. Whoever waits until then has a turn of his own and need not ask again; whoever gives up
+    /// leaves it unused.
     ///
     /// ```
     /// use redrive_core::{Moment, Rate};

@@ -432,7 +432,8 @@ impl Run {
             more.waited = more.waited.saturating_sub(until.since(clock.now()));
         }
         let report = self.report(reason);
-        // A call that is torn by a panic tells nobody: it may have been an observer's, and a second one aborts.
+        // A call that is torn by a panic tells nobody: it may have been an observer's, and a second one
+        // aborts.
         if !policy.observers().is_empty() && !std::thread::panicking() {
             let now = clock.now();
             for observer in policy.observers() {

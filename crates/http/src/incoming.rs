@@ -37,11 +37,11 @@ use tower::{Layer, Service};
 
 use crate::travel;
 
-/// Puts every request into the scope that its sender describes: attempt, deadline. Retries inside then make one
-/// attempt if the sender repeats, and none past his deadline. An answer of 400 or above is marked
-/// `redrive-no-retry: 1` where a retry inside ended to leave something alone, or had itself tried in vain; where
-/// one was asked to come back later, the answer says so in `Retry-After`, if it does not already. A gRPC answer
-/// is a 200 whatever became of it, and is not marked.
+/// Puts every request into the scope that its sender describes: attempt, deadline. Retries inside then make
+/// one attempt if the sender repeats, and none past his deadline. An answer of 400 or above is marked
+/// `redrive-no-retry: 1` where a retry inside ended to leave something alone, or had itself tried in vain;
+/// where one was asked to come back later, the answer says so in `Retry-After`, if it does not already. A
+/// gRPC answer is a 200 whatever became of it, and is not marked.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct IncomingLayer;
 

@@ -1,3 +1,3 @@
-//! Retrying over HTTP, on both sides of the wire. See [`Client`](redrive_http) and the layers.
+//! Retrying over HTTP, on both sides of the wire: the layers, and with the feature `reqwest` the client.
 
 pub use redrive_http::*;

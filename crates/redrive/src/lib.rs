@@ -1,7 +1,7 @@
 //! **Redrive: do it again, and have it take effect once.**
 //!
 //! A timeout does not tell you whether the operation happened. Redrive is what you do about it. This crate is
-//! the front door; today it holds the retry half: policies, classifiers, budgets, and three ways to call
+//! the front door; today it holds the retry half: policies, classifiers, budgets, and five ways to call
 //! through them. The event engine and the idempotency ledger grow beside it.
 //!
 //! # Retry a call
@@ -46,6 +46,9 @@
 //!
 //! All of them take the same [`Policy`], and every clone of a policy shares its budget and breaker. The async
 //! ones wait on tokio's timers: they need a runtime with time enabled, as `#[tokio::main]` has.
+//!
+//! Examples further in name the crates that things come from; here, read `redrive` for `redrive_core` and
+//! `redrive_retry`, and `redrive::http` for `redrive_http`.
 //!
 //! # Features
 //!

@@ -1,6 +1,6 @@
 //! The doors through which a call is retried.
 //!
-//! [`redrive_core`] decides; this crate waits and calls. Three doors, one [`Policy`], the same words behind
+//! [`redrive_core`] decides; this crate waits and calls. Three of the doors, one [`Policy`], the same words behind
 //! each:
 //!
 //! - **Postfix**, on anything that makes a fresh future: [`fetch.retry(&policy).classify(…).await`](Retry).

@@ -40,8 +40,8 @@ use crate::attempt::Attempt;
 use crate::course::Terms;
 use crate::drive::{Drive, Finished, Judge, Operation};
 
-/// Anything that makes a fresh future for every attempt: `Fn() -> impl Future` or
-/// `Fn(Attempt) -> impl Future`, with a `Result` as output. `Args` tells the two apart and is never written.
+/// Anything that makes a fresh future for every attempt: `FnMut() -> impl Future` or
+/// `FnMut(Attempt) -> impl Future`, with a `Result` as output. `Args` tells the two apart and is never written.
 pub trait Retry<Args>: Sized {
     /// The operation it becomes.
     type Operation: Operation;

@@ -131,7 +131,7 @@ impl Observer for Ends {
 #[tokio::test(start_paused = true)]
 async fn what_is_dropped_is_heard_of_as_cancelled() {
     let ends = Ends::default();
-    let policy = Policy::builder().observer(ends.clone()).build().unwrap();
+    let policy = ten().observer(ends.clone()).build().unwrap();
     let refused = || async { Err::<(), _>("refused") };
     let waiting = refused.retry(&policy).classify(|_: &&str| Fault::transient().not_executed()).into_future();
     let stuck = (|| pending::<Result<(), &str>>()).retry(&policy).into_future();
@@ -191,4 +191,20 @@ fn a_blocking_retry_without_waits_can_be_cancelled_too() {
     let stopped =
         (|| Err::<(), _>("down")).retry(&policy).classify(classify::all).wait_with(|_| false).call();
     assert_eq!(stopped.unwrap_err().report.attempts, 1);
+}
+
+#[tokio::test]
+async fn an_observer_that_panics_fails_the_call_and_not_the_process() {
+    struct Panics;
+    impl Observer for Panics {
+        fn attempted(&self, _: redrive_core::observe::Attempted<'_>) {
+            panic!("while told of an attempt");
+        }
+        fn ended(&self, _: Ended<'_>) {
+            panic!("while told of the end");
+        }
+    }
+    let policy = Policy::builder().observer(Panics).build().unwrap();
+    let call = async move { (|| async { Ok::<_, &str>(()) }).retry(&policy).await };
+    assert!(tokio::spawn(call).await.unwrap_err().is_panic());
 }
