@@ -48,7 +48,7 @@ fn perform(step: Step) -> Outcome {
         Err(error) => faults.push(error),
     }
     if faults.is_empty() && step.tests && tally == Tally::default() {
-        faults.push(anyhow!("no test ran; is the filter or a `cfg` mistyped?"));
+        faults.push(anyhow!("no test ran: no test and no test file has that name, or a `cfg` is mistyped"));
     }
     for fault in &faults {
         eprintln!("== {}: {fault:#}", step.name);

@@ -29,15 +29,30 @@ pub(super) fn all(workspace: &Workspace) -> Vec<Step> {
     ]
 }
 
-/// Unit and integration tests, all or those that match a filter.
+/// Unit and integration tests: all, or the files of a filter's name, or the tests whose name has it in them.
 pub(super) fn tests(workspace: &Workspace, filters: &[String]) -> Step {
-    // Not `--all-targets`, which would run the benchmarks.
-    let words = "test --workspace --all-features --no-fail-fast --lib --bins --tests --examples";
-    let mut command = cargo(workspace, words);
-    if !filters.is_empty() {
-        command.arg("--").args(filters);
+    let words = "test --workspace --all-features --no-fail-fast";
+    let is_file = |filter: &String| {
+        workspace.packages.iter().any(|package| package.targets_of("test").contains(&filter.as_str()))
+    };
+    let (files, names): (Vec<_>, Vec<_>) = filters.iter().partition(|filter| is_file(filter));
+    let mut commands = Vec::new();
+    if !files.is_empty() {
+        let mut command = cargo(workspace, words);
+        files.iter().for_each(|file| {
+            command.args(["--test", file]);
+        });
+        commands.push(command);
     }
-    Step { name: "tests", tests: true, commands: Ok(vec![command]) }
+    if files.is_empty() || !names.is_empty() {
+        // Not `--all-targets`, which would run the benchmarks.
+        let mut command = cargo(workspace, &format!("{words} --lib --bins --tests --examples"));
+        if !names.is_empty() {
+            command.arg("--").args(names);
+        }
+        commands.push(command);
+    }
+    Step { name: "tests", tests: true, commands: Ok(commands) }
 }
 
 fn doctests(workspace: &Workspace) -> Step {
@@ -117,6 +132,13 @@ mod tests {
     fn a_missing_loom_model_is_an_error() {
         let error = loom(&workspace(vec![package("redrive-core", &[])])).unwrap_err();
         assert!(error.to_string().contains("crates/core/tests/loom.rs"), "{error}");
+    }
+
+    #[test]
+    fn a_filter_that_is_a_files_name_runs_that_file() {
+        let step = tests(&Workspace::load().unwrap(), &["nesting".to_owned()]);
+        let lines: Vec<_> = step.commands.unwrap().iter().map(process::describe).collect();
+        assert_eq!(lines, ["cargo test --workspace --all-features --no-fail-fast --test nesting"]);
     }
 
     #[test]
