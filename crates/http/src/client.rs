@@ -123,7 +123,7 @@ impl Client {
     /// A request that was built elsewhere.
     ///
     /// # Errors
-    /// Where no attempt got an answer.
+    /// As [`Call::send`].
     pub async fn execute(&self, request: Request) -> Result<Response, Stopped<Error>> {
         Call {
             builder: RequestBuilder::from_parts(self.inner.clone(), request),
@@ -197,7 +197,9 @@ impl Call {
     /// Sends it, as often as the policy says.
     ///
     /// # Errors
-    /// Where no attempt got an answer. An answer comes back whatever its status.
+    /// Where the last attempt got no answer, or where none followed although one was planned: an answer that
+    /// is to be tried again is let go, with its connection, when the wait begins. Otherwise an answer comes
+    /// back whatever its status.
     pub async fn send(self) -> Result<Response, Stopped<Error>> {
         self.send_unless(std::future::pending()).await
     }
