@@ -89,7 +89,7 @@ impl Rate {
     }
 
     /// Takes the next token, also one that is not there yet, if `accept` agrees with the moment at which it
-    /// will be. Whoever waits until then has a turn of his own and need not ask again; whoever gives up
+    /// will be. Whoever waits until then has a turn of its own and need not ask again; whoever gives up
     /// leaves it unused.
     ///
     /// ```

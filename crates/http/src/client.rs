@@ -110,14 +110,7 @@ impl Client {
 
     /// Any method.
     pub fn request(&self, method: Method, url: impl IntoUrl) -> Call {
-        Call {
-            client: self.clone(),
-            builder: self.inner.request(method, url),
-            key: None,
-            mint: self.mint,
-            deadline: None,
-            independent: false,
-        }
+        self.call(self.inner.request(method, url))
     }
 
     /// A request that was built elsewhere.
@@ -125,16 +118,12 @@ impl Client {
     /// # Errors
     /// As [`Call::send`].
     pub async fn execute(&self, request: Request) -> Result<Response, Stopped<Error>> {
-        Call {
-            builder: RequestBuilder::from_parts(self.inner.clone(), request),
-            client: self.clone(),
-            key: None,
-            mint: self.mint,
-            deadline: None,
-            independent: false,
-        }
-        .send()
-        .await
+        self.call(RequestBuilder::from_parts(self.inner.clone(), request)).send().await
+    }
+
+    fn call(&self, builder: RequestBuilder) -> Call {
+        let (client, mint) = (self.clone(), self.mint);
+        Call { client, builder, key: None, mint, deadline: None, independent: false }
     }
 
     /// Why the retries behind this response stopped.

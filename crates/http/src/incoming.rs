@@ -1,4 +1,4 @@
-//! The server's side: one attempt for a sender who repeats, and a word back when he should not.
+//! The server's side: one attempt for a sender who repeats, and a word back when it should not.
 //!
 //! ```
 //! use http::{Request, Response, StatusCode};
@@ -10,7 +10,7 @@
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
 //! let handler = service_fn(|_: Request<()>| async {
-//!     // No budget: an overload further down is not retried, and the caller learns that he should not either.
+//!     // No budget: an overload further down is not retried, and the caller learns that it should not either.
 //!     let policy = Policy::builder().no_budget().build().unwrap();
 //!     let busy = || async { Err::<(), _>("busy") };
 //!     let status = match busy.retry(&policy).classify(|_: &&str| redrive_core::Fault::overload()).await {
@@ -38,7 +38,7 @@ use tower::{Layer, Service};
 use crate::travel;
 
 /// Puts every request into the scope that its sender describes: attempt, deadline. Retries inside then make
-/// one attempt if the sender repeats, and none past his deadline. An answer of 400 or above is marked
+/// one attempt if the sender repeats, and none past its deadline. An answer of 400 or above is marked
 /// `redrive-no-retry: 1` where a retry inside ended to leave something alone, or had itself tried in vain;
 /// where one was asked to come back later, the answer says so in `Retry-After`, if it does not already. A
 /// gRPC answer is a 200 whatever became of it, and is not marked.

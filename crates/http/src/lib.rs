@@ -3,8 +3,8 @@
 //! - [`RetryLayer`] retries any tower service; [`Repeatable`] says which requests may be sent again.
 //! - [`Client`] (feature `reqwest`) wraps a `reqwest::Client`: one policy, one idempotency key for each
 //!   logical call, `Retry-After` honoured, streamed bodies never sent twice.
-//! - [`IncomingLayer`] reads what the sender says of his attempts, so that a server does not multiply them,
-//!   and tells him when to leave it be.
+//! - [`IncomingLayer`] reads what the sender says of its attempts, so that a server does not multiply them,
+//!   and tells it when to leave it be.
 //! - [`classify`] and [`StatusMap`] say what a status or an error means.
 //!
 //! What travels is in three headers: `redrive-attempt` and `redrive-deadline` with a request that somebody

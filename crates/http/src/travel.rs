@@ -2,13 +2,13 @@
 //!
 //! | header | with | says |
 //! |---|---|---|
-//! | `redrive-attempt` | a request that somebody repeats | which attempt this is; whoever receives it makes one attempt of his own |
+//! | `redrive-attempt` | a request that somebody repeats | which attempt this is; whoever receives it makes one attempt of its own |
 //! | `redrive-deadline` | a request under a limit of time | after this moment (RFC 3339, UTC) nobody waits for the answer |
 //! | `redrive-no-retry: 1` | an answer | do not try again: the budget further in is spent, the breaker open, or it was tried there already |
 //!
 //! `redrive-attempt` is left out where nobody repeats, so that the next layer may.
 //!
-//! A sender can shorten his own retries with these headers, and that is all: a deadline from outside counts
+//! A sender can shorten its own retries with these headers, and that is all: a deadline from outside counts
 //! against no breaker. Still, they are for services of one house; an edge that faces strangers may strip
 //! them.
 //!
@@ -47,7 +47,7 @@ fn deadline(attempt: Attempt, now: SystemTime) -> Option<HeaderValue> {
     HeaderValue::try_from(humantime::format_rfc3339_millis(at).to_string()).ok()
 }
 
-/// Reads what the sender of a request says of his attempts. What cannot be read was not said.
+/// Reads what the sender of a request says of its attempts. What cannot be read was not said.
 ///
 /// ```
 /// use redrive_http::travel;

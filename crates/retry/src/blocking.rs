@@ -23,7 +23,7 @@ use redrive_core::classify::{Answer, Classify, If, Output, unknown};
 use redrive_core::{Moment, Policy, StopReason, Stopped};
 
 use crate::attempt::Attempt;
-use crate::clock::clock;
+use crate::clock::{clock, from_now};
 use crate::course::{Begin, Course, Next, Terms};
 use crate::drive::Finished;
 use crate::postfix::{Reported, Unknown, output, reported};
@@ -137,7 +137,7 @@ impl<'p, O: Retry<Args>, Args, C, W> Retrying<'p, O, Args, C, W> {
 
     /// The same, counted from now.
     pub fn within(self, time: Duration) -> Self {
-        match Instant::now().checked_add(time) {
+        match from_now(time) {
             Some(deadline) => self.deadline(deadline),
             None => self,
         }

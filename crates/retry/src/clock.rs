@@ -2,10 +2,14 @@
 //!
 //! The clock is tokio's, which is the system's monotonic clock, and stands still in tests with paused time.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::LazyLock;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use redrive_core::{Dice, Moment};
+use tokio::time::Sleep;
 
 /// The origin of our moments is a day before the first look at the clock, so that instants from a little
 /// before it (a deadline that was set earlier) still have a moment of their own.
@@ -42,8 +46,29 @@ pub fn instant(moment: Moment) -> Instant {
 }
 
 /// Sleeps until that moment.
-pub(crate) fn sleep_until(until: Moment) -> tokio::time::Sleep {
+pub(crate) fn sleep_until(until: Moment) -> Sleep {
     tokio::time::sleep_until(instant(until).into())
+}
+
+/// Whether that moment has come, for whoever polls until it does. The timer is made when there is something to
+/// wait for.
+///
+/// The clock is asked as well as the timer: a timer is never ready for a task that has used up its share of the
+/// thread, as an attempt that loops may have.
+pub(crate) fn poll_until(
+    until: Moment,
+    timer: &mut Option<Pin<Box<Sleep>>>,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
+    if clock() >= until {
+        return Poll::Ready(());
+    }
+    timer.get_or_insert_with(|| Box::pin(sleep_until(until))).as_mut().poll(cx)
+}
+
+/// The instant after that time from now, by tokio's clock; `None` where it cannot be told.
+pub(crate) fn from_now(time: Duration) -> Option<Instant> {
+    tokio::time::Instant::now().into_std().checked_add(time)
 }
 
 /// The thread's own dice.

@@ -227,7 +227,7 @@ impl<P: Borrow<Policy>> Course<P> {
     }
 
     /// Tells those around this call what it learned. Layers do not multiply: whoever has retried in vain says
-    /// so, unless he asked to be left out of it, and whoever was told something passes it on.
+    /// so, unless it asked to be left out of it, and whoever was told something passes it on.
     fn plead(&self, report: &Report) {
         if self.terms.independent {
             return;

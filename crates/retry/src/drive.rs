@@ -62,7 +62,7 @@ use redrive_core::{Disposition, Moment, Policy, Report, StopReason, Stopped};
 use tokio::time::Sleep;
 
 use crate::attempt::Attempt;
-use crate::clock::{clock, sleep_until};
+use crate::clock::{poll_until, sleep_until};
 use crate::course::{Begin, Course, Next, Terms};
 
 /// Makes a fresh future for every attempt.
@@ -310,12 +310,7 @@ where
     fn poll_time_out(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
         let Some(deadline) = this.course.deadline() else { return Poll::Pending };
-        // A timer is never ready for a task that has used up its share of the thread, as an attempt that
-        // loops may have; the clock is.
-        if clock() < deadline {
-            let time_out = this.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
-            ready!(time_out.as_mut().poll(cx));
-        }
+        ready!(poll_until(deadline, this.timer, cx));
         rest(this.timer, this.state);
         Poll::Ready(())
     }

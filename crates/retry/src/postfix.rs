@@ -37,6 +37,7 @@ use redrive_core::observe::Outcome;
 use redrive_core::{Disposition, Fault, Policy, Report, StopReason, Stopped};
 
 use crate::attempt::Attempt;
+use crate::clock::from_now;
 use crate::course::Terms;
 use crate::drive::{Drive, Finished, Judge, Operation};
 
@@ -177,8 +178,7 @@ impl<'p, O: Operation, C, X> Retrying<'p, O, C, X> {
 
     /// The same, counted from now.
     pub fn within(self, time: Duration) -> Self {
-        let now = tokio::time::Instant::now().into_std();
-        match now.checked_add(time) {
+        match from_now(time) {
             Some(deadline) => self.deadline(deadline),
             None => self,
         }

@@ -36,7 +36,7 @@ use crate::attempt::Attempt;
 /// use redrive_retry::scope::{self, Scope};
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-/// // Somebody is on his second attempt and will make the others: inside, one is made.
+/// // Somebody is on its second attempt and will make the others: inside, one is made.
 /// let down = || async { Err::<(), _>("down") };
 /// let policy = Policy::default();
 /// let request = async {
@@ -140,10 +140,10 @@ impl Current {
 }
 
 impl Scope {
-    /// A scope that did not begin with a retry here: an incoming request, whose sender may be on his n-th
-    /// attempt and may have said until when he waits.
+    /// A scope that did not begin with a retry here: an incoming request, whose sender may be on its n-th
+    /// attempt and may have said until when it waits.
     ///
-    /// `attempt` is the number that the sender named, `None` where he named none; only a sender who counts is
+    /// `attempt` is the number that the sender named, `None` where it named none; only a sender who counts is
     /// taken to repeat.
     #[must_use]
     pub fn incoming(attempt: Option<u32>, deadline: Option<Moment>) -> Self {

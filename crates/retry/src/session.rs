@@ -50,7 +50,7 @@ use redrive_core::{Moment, Policy, Report, StopReason, Stopped};
 use tokio::time::Sleep;
 
 use crate::attempt::Attempt;
-use crate::clock::{clock, sleep_until};
+use crate::clock::{from_now, poll_until, sleep_until};
 use crate::course::{Begin, Course, Next, Terms};
 use crate::held::Held;
 
@@ -105,7 +105,7 @@ impl<E> Session<E> {
     /// The same, counted from now.
     #[must_use]
     pub fn within(self, time: Duration) -> Self {
-        match tokio::time::Instant::now().into_std().checked_add(time) {
+        match from_now(time) {
             Some(deadline) => self.deadline(deadline),
             None => self,
         }
@@ -303,11 +303,7 @@ where
             Poll::Ready(Err(error)) => Some(error),
             Poll::Pending => {
                 let Some(deadline) = session.course.deadline() else { return Poll::Pending };
-                // As in a drive: a timer is not ready for a task that used up its share of the thread.
-                if clock() < deadline {
-                    let time_out = this.time_out.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
-                    ready!(time_out.as_mut().poll(cx));
-                }
+                ready!(poll_until(deadline, this.time_out, cx));
                 None
             }
         };
