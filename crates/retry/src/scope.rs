@@ -36,7 +36,7 @@ use crate::attempt::Attempt;
 /// use redrive_retry::scope::{self, Scope};
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-/// // Somebody is on its second attempt and will make the others: inside, one is made.
+/// // A sender is on its second attempt and will make the others: inside, one is made.
 /// let down = || async { Err::<(), _>("down") };
 /// let policy = Policy::default();
 /// let request = async {
