@@ -39,11 +39,20 @@ pub mod limit;
 
 pub mod rate;
 
+pub mod event;
+
+pub mod entry;
+
+pub mod scheduler;
+
 pub mod report;
 
 pub mod observe;
 
 pub mod names;
+
+#[doc(hidden)]
+pub mod planted;
 
 #[cfg(feature = "serde")]
 mod config;
@@ -55,6 +64,8 @@ pub use budget::Budget;
 pub use classify::Classify;
 pub use dice::{Dice, Seeded};
 pub use disposition::{Disposition, Executed, Fault};
+pub use entry::Entry;
+pub use event::Event;
 pub use jitter::Jitter;
 pub use limit::Limit;
 pub use moment::{Clock, Moment};

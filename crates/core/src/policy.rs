@@ -36,12 +36,10 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use crate::breaker::Breaker;
 use crate::budget::Budget;
 use crate::dice::{Dice, Seeded, mix};
-use crate::disposition::{Again, Class, Disposition, Fault};
 use crate::limit::Limit;
 use crate::moment::Moment;
 use crate::observe::{Observer, Outcome};
@@ -51,9 +49,11 @@ use crate::run::{History, Verdict};
 
 mod builder;
 mod error;
+mod plan;
 
 pub use builder::{PolicyBuilder, PolicySettings};
 pub use error::PolicyError;
+pub use plan::{Horizon, Tuning};
 
 /// What may be repeated, how often, how soon, and at whose expense. See the [module](self) for the defaults.
 #[derive(Clone)]
@@ -174,78 +174,33 @@ impl Policy {
     /// answer is to stop now. The budget is asked last, so that a retry that is refused for another reason
     /// costs no token.
     pub fn decide(&self, history: &History, outcome: Outcome, now: Moment, dice: &mut impl Dice) -> Verdict {
-        let again = match outcome {
-            Outcome::Said(Disposition::Ok) => return Verdict::Done,
-            Outcome::Said(Disposition::Discard) => return Verdict::Drop,
-            Outcome::Said(Disposition::Permanent(_)) => return Verdict::Dead(StopReason::Permanent),
-            Outcome::Unclassified => return Verdict::Dead(StopReason::Unclassified),
-            Outcome::Said(Disposition::Retry(again)) => again,
-            Outcome::TimedOut => TIMED_OUT,
-        };
-        if let Some(reason) = self.forbids(again) {
-            return Verdict::Dead(reason);
-        }
-        // The time that ended the attempt is the reason, also of the last one.
-        if outcome == Outcome::TimedOut
-            && let Some(reason) = self.too_late(history, now)
-        {
-            return Verdict::Dead(reason);
-        }
-        if history.attempts >= history.attempts_max {
+        let verdict = self.0.settings.plan(history, outcome, now, dice);
+        match verdict {
             // Inside another retry the next attempt is the other one's to make, and still one of ours to pay
             // for.
-            let unpaid = history.nested && self.budget().is_some_and(|budget| !budget.withdraw(now));
-            return Verdict::Dead(if unpaid { StopReason::BudgetSpent } else { StopReason::AttemptsSpent });
+            Verdict::Dead(StopReason::AttemptsSpent) if history.nested && self.is_broke(now) => {
+                Verdict::Dead(StopReason::BudgetSpent)
+            }
+            Verdict::RetryAt(at) if self.is_open_after(at) => Verdict::Dead(StopReason::BreakerOpen),
+            Verdict::RetryAt(_) if self.is_broke(now) => Verdict::Dead(StopReason::BudgetSpent),
+            verdict => verdict,
         }
-        let delay = self.delay(history, again, dice);
-        let at = now + delay;
-        if let Some(reason) = self.too_late(history, at) {
-            return Verdict::Dead(reason);
-        }
-        if self.breaker().and_then(Breaker::open_until).is_some_and(|until| until > at) {
-            return Verdict::Dead(StopReason::BreakerOpen);
-        }
-        if self.budget().is_some_and(|budget| !budget.withdraw(now)) {
-            return Verdict::Dead(StopReason::BudgetSpent);
-        }
-        Verdict::RetryAt(at)
     }
 
-    /// Why nobody should try again after this, whoever has attempts left: a retry further out has to hear it
-    /// from the last attempt too.
-    fn forbids(&self, again: Again) -> Option<StopReason> {
-        if again.not_before > Some(self.0.settings.not_before_max) {
-            return Some(StopReason::NotBeforeTooFar);
-        }
-        let unpaid = again.class == Class::Overload && self.budget().is_none();
-        unpaid.then_some(StopReason::BudgetSpent)
+    /// Whether there is a budget and it has no token; takes one if it has.
+    fn is_broke(&self, now: Moment) -> bool {
+        self.budget().is_some_and(|budget| !budget.withdraw(now))
     }
 
-    /// The wait before the next attempt.
-    fn delay(&self, history: &History, again: Again, dice: &mut impl Dice) -> Duration {
-        let PolicySettings { backoff, jitter, .. } = &self.0.settings;
-        let History { attempts, previous, .. } = *history;
-        match again.not_before {
-            None => jitter.draw(backoff, attempts, previous, dice),
-            Some(floor) => jitter.draw_from(floor, backoff, attempts, previous, dice),
-        }
+    fn is_open_after(&self, at: Moment) -> bool {
+        self.breaker().and_then(Breaker::open_until).is_some_and(|until| until > at)
     }
 
     /// Why an attempt at `at` would be too late, if it would.
     pub(crate) fn too_late(&self, history: &History, at: Moment) -> Option<StopReason> {
-        if history.deadline.is_some_and(|deadline| at >= deadline) {
-            return Some(StopReason::Deadline);
-        }
-        let limit = self.0.settings.time.zip(history.started).map(|(time, started)| started + time);
-        limit.is_some_and(|limit| at >= limit).then_some(StopReason::TimeSpent)
+        self.0.settings.too_late(history, at)
     }
 }
-
-/// What a time-out of ours means: it may pass, and nobody knows whether the effect happened.
-const TIMED_OUT: Again = match Fault::transient() {
-    Fault::Retry(again) => again,
-    Fault::Permanent(_) => panic!("transient is retryable"),
-};
 
 impl fmt::Debug for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,0 +1,97 @@
+//! Bugs on request.
+//!
+//! A simulation that finds nothing may be blind. So each rule that keeps the engine right has a weaker form
+//! here, and the simulation must find it. One is on at a time, for the thread that runs the simulation.
+//! Without the feature `planted` the question costs nothing, because the answer is known to the compiler.
+
+/// The weaker forms, each named after what it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Flaw {
+    /// Settles are written whoever owns the shard.
+    FenceOff,
+    /// Settles look at the epoch alone, not at the event's `rev`.
+    EpochWithoutRev,
+    /// The head of a key is the one that is due first, not the one that was published first.
+    DueOnlyHeads,
+    /// The next of a key is handed out when the one before is decided, before that is committed.
+    NextBeforeCommit,
+    /// Loads look only beyond the largest seq that was seen.
+    CursorLoads,
+    /// What arrives during a load is forgotten.
+    ArrivalsLostInLoad,
+    /// A load that began before a settle brings the settled event back.
+    StaleLoad,
+    /// The event is settled in one commit and its effect follows in another.
+    SettleBeforeEffect,
+    /// The marker is in a second commit after the effect.
+    MarkerInSecondCommit,
+    /// After a commit of unknown fate a look that finds nothing counts as proof that nothing happened.
+    LookUpAfterFailedSync,
+    /// Suspects run side by side.
+    SuspectsInParallel,
+    /// A suspect runs before its strike is committed.
+    StrikeAfterRun,
+    /// A crash counts as an attempt.
+    CrashCountsAsAttempt,
+    /// The receipt goes with the event.
+    ReceiptGoesWithEvent,
+    /// A settle of unknown fate is taken for written, and not repeated.
+    UnknownSettleForgotten,
+    /// The late answer of an attempt that timed out settles the next one.
+    LateAnswerWins,
+    /// A dead letter that parks lets the next of its key go.
+    ParkLeaks,
+    /// A clean stop is noted while attempts are under way.
+    ReleaseWhileRunning,
+}
+
+impl Flaw {
+    /// All of them.
+    pub const ALL: [Flaw; 18] = [
+        Self::FenceOff,
+        Self::EpochWithoutRev,
+        Self::DueOnlyHeads,
+        Self::NextBeforeCommit,
+        Self::CursorLoads,
+        Self::ArrivalsLostInLoad,
+        Self::StaleLoad,
+        Self::SettleBeforeEffect,
+        Self::MarkerInSecondCommit,
+        Self::LookUpAfterFailedSync,
+        Self::SuspectsInParallel,
+        Self::StrikeAfterRun,
+        Self::CrashCountsAsAttempt,
+        Self::ReceiptGoesWithEvent,
+        Self::UnknownSettleForgotten,
+        Self::LateAnswerWins,
+        Self::ParkLeaks,
+        Self::ReleaseWhileRunning,
+    ];
+}
+
+#[cfg(feature = "planted")]
+thread_local! {
+    static PLANTED: std::cell::Cell<Option<Flaw>> = const { std::cell::Cell::new(None) };
+}
+
+/// Plants a bug in this thread, or takes it out.
+#[cfg(feature = "planted")]
+pub fn plant(flaw: Option<Flaw>) {
+    PLANTED.set(flaw);
+}
+
+/// Whether this bug is planted.
+#[cfg(feature = "planted")]
+#[must_use]
+pub fn has(flaw: Flaw) -> bool {
+    PLANTED.get() == Some(flaw)
+}
+
+/// Whether this bug is planted: never, in what ships.
+#[cfg(not(feature = "planted"))]
+#[must_use]
+#[inline(always)]
+pub const fn has(_: Flaw) -> bool {
+    false
+}

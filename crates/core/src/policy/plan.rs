@@ -1,0 +1,216 @@
+//! What the numbers of a policy decide, without budget and breaker.
+//!
+//! A call asks budget and breaker when it plans its retry, because it is about to wait for it. An event may
+//! wait for hours, so its engine asks when the retry is about to start. Both plan it here.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::PolicySettings;
+use crate::backoff::Backoff;
+use crate::dice::Dice;
+use crate::disposition::{Again, Class, Disposition, Fault};
+use crate::jitter::Jitter;
+use crate::moment::Moment;
+use crate::observe::Outcome;
+use crate::report::StopReason;
+use crate::run::{History, Verdict};
+
+impl PolicySettings {
+    /// Plans what follows an attempt: a function of its arguments.
+    ///
+    /// A wait that would end after the deadline, or after the policy's time in all, is not planned: the
+    /// answer is to stop now.
+    pub fn plan(&self, history: &History, outcome: Outcome, now: Moment, dice: &mut impl Dice) -> Verdict {
+        let again = match outcome {
+            Outcome::Said(Disposition::Ok) => return Verdict::Done,
+            Outcome::Said(Disposition::Discard) => return Verdict::Drop,
+            Outcome::Said(Disposition::Permanent(_)) => return Verdict::Dead(StopReason::Permanent),
+            Outcome::Unclassified => return Verdict::Dead(StopReason::Unclassified),
+            Outcome::Said(Disposition::Retry(again)) => again,
+            Outcome::TimedOut => TIMED_OUT,
+        };
+        if let Some(reason) = self.forbids(again) {
+            return Verdict::Dead(reason);
+        }
+        // The time that ended the attempt is the reason, also of the last one.
+        if outcome == Outcome::TimedOut
+            && let Some(reason) = self.too_late(history, now)
+        {
+            return Verdict::Dead(reason);
+        }
+        if history.attempts >= history.attempts_max {
+            return Verdict::Dead(StopReason::AttemptsSpent);
+        }
+        let at = now + self.delay(history, again, dice);
+        self.too_late(history, at).map_or(Verdict::RetryAt(at), Verdict::Dead)
+    }
+
+    /// Why nobody should try again after this, whoever has attempts left: a retry further out has to hear it
+    /// from the last attempt too.
+    fn forbids(&self, again: Again) -> Option<StopReason> {
+        if again.not_before > Some(self.not_before_max) {
+            return Some(StopReason::NotBeforeTooFar);
+        }
+        let unpaid = again.class == Class::Overload && self.budget.is_none();
+        unpaid.then_some(StopReason::BudgetSpent)
+    }
+
+    /// The wait before the next attempt.
+    fn delay(&self, history: &History, again: Again, dice: &mut impl Dice) -> Duration {
+        let Self { backoff, jitter, .. } = self;
+        let History { attempts, previous, .. } = *history;
+        match again.not_before {
+            None => jitter.draw(backoff, attempts, previous, dice),
+            Some(floor) => jitter.draw_from(floor, backoff, attempts, previous, dice),
+        }
+    }
+
+    /// Why an attempt at `at` would be too late, if it would.
+    pub(crate) fn too_late(&self, history: &History, at: Moment) -> Option<StopReason> {
+        if history.deadline.is_some_and(|deadline| at >= deadline) {
+            return Some(StopReason::Deadline);
+        }
+        let limit = self.time.zip(history.started).map(|(time, started)| started + time);
+        limit.is_some_and(|limit| at >= limit).then_some(StopReason::TimeSpent)
+    }
+
+    /// The longest time until its last retry can still start.
+    ///
+    /// Every wait is taken at its longest: the ceiling of the backoff, or what the other side may ask for
+    /// with the tenth on top that spreads it; every attempt at its time-out. Time that an event spends
+    /// waiting for its turn is not in it.
+    #[must_use]
+    pub fn horizon(&self) -> Horizon {
+        let retries = self.attempts.saturating_sub(1);
+        let asked = self.not_before_max.saturating_add(self.not_before_max / 10);
+        let attempts = self.attempt_time.unwrap_or_default().saturating_mul(retries);
+        let cap = self.backoff.cap();
+        let mut waits = Duration::ZERO;
+        for n in 1..=retries {
+            let ceiling = self.backoff.ceiling(n);
+            // From here on all are alike, or so many that nobody adds them up.
+            if ceiling >= cap || n > 10_000 {
+                waits = waits.saturating_add(cap.max(asked).saturating_mul(retries - n + 1));
+                break;
+            }
+            waits = waits.saturating_add(ceiling.max(asked));
+        }
+        Horizon { retries, waits, attempts, limit: self.time }
+    }
+
+    /// The same, changed for one event.
+    #[must_use]
+    pub fn tuned(&self, tuning: &Tuning) -> Self {
+        let Tuning { attempts, backoff, jitter, time, attempt_time } = tuning;
+        let mut settings = self.clone();
+        settings.attempts = attempts.unwrap_or(settings.attempts);
+        settings.backoff = backoff.clone().unwrap_or(settings.backoff);
+        settings.jitter = jitter.unwrap_or(settings.jitter);
+        settings.time = time.or(settings.time);
+        settings.attempt_time = attempt_time.or(settings.attempt_time);
+        settings
+    }
+}
+
+/// What is changed in a policy for one event: what is `None` stays as the queue has it.
+///
+/// ```
+/// use redrive_core::policy::Tuning;
+///
+/// let only_once = Tuning { attempts: Some(1), ..Tuning::default() };
+/// ```
+#[derive(Debug, Clone, PartialEq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+pub struct Tuning {
+    /// How many attempts in all.
+    pub attempts: Option<u32>,
+    /// How the waits grow.
+    pub backoff: Option<Backoff>,
+    /// How they are spread.
+    pub jitter: Option<Jitter>,
+    /// How long in all.
+    #[cfg_attr(feature = "serde", serde(with = "crate::config::optional"))]
+    pub time: Option<Duration>,
+    /// How long one attempt may take.
+    #[cfg_attr(feature = "serde", serde(with = "crate::config::optional"))]
+    pub attempt_time: Option<Duration>,
+}
+
+/// How long until the last retry can still start, and the sum that makes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Horizon {
+    /// How many retries.
+    pub retries: u32,
+    /// All waits before them, each at its longest.
+    pub waits: Duration,
+    /// All attempts before the last, each at its time-out; zero where there is none.
+    pub attempts: Duration,
+    /// The policy's time in all, where it has one.
+    pub limit: Option<Duration>,
+}
+
+impl Horizon {
+    /// The whole.
+    #[must_use]
+    pub fn total(&self) -> Duration {
+        let sum = self.waits.saturating_add(self.attempts);
+        self.limit.map_or(sum, |limit| limit.min(sum))
+    }
+}
+
+impl fmt::Display for Horizon {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { retries, waits, attempts, limit } = self;
+        write!(f, "{retries} waits of at most {waits:?} together + {attempts:?} of attempts")?;
+        match limit {
+            Some(limit) if *limit < waits.saturating_add(*attempts) => {
+                write!(f, ", within {limit:?} in all")
+            }
+            _ => Ok(()),
+        }?;
+        write!(f, " = {:?}", self.total())
+    }
+}
+
+/// What a time-out of ours means: it may pass, and nobody knows whether the effect happened.
+const TIMED_OUT: Again = match Fault::transient() {
+    Fault::Retry(again) => again,
+    Fault::Permanent(_) => panic!("transient is retryable"),
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_horizon_is_the_sum_of_the_longest_waits() {
+        let secs = Duration::from_secs;
+        let backoff = Backoff::Exponential { base: secs(1), factor: 2.0, cap: secs(8) };
+        let settings = PolicySettings {
+            attempts: 6,
+            backoff,
+            not_before_max: Duration::ZERO,
+            attempt_time: Some(secs(10)),
+            ..PolicySettings::default()
+        };
+        // 1 + 2 + 4 + 8 + 8, and five attempts before the last.
+        assert_eq!(settings.horizon().total(), secs(23 + 50));
+        let limited = PolicySettings { time: Some(secs(30)), ..settings.clone() };
+        assert_eq!(limited.horizon().total(), secs(30));
+        assert!(limited.horizon().to_string().contains("within 30s in all = 30s"));
+        let asked = PolicySettings { not_before_max: secs(100), ..settings };
+        assert_eq!(asked.horizon().total(), secs(5 * 110 + 50));
+        let endless = PolicySettings { attempts: u32::MAX, ..PolicySettings::default() };
+        assert!(endless.horizon().total() > secs(300 * 4_000_000_000));
+    }
+
+    #[test]
+    fn tuning_changes_what_it_names() {
+        let settings = PolicySettings::default();
+        assert_eq!(settings.tuned(&Tuning::default()), settings);
+        let once = settings.tuned(&Tuning { attempts: Some(1), ..Tuning::default() });
+        assert_eq!((once.attempts, &once.backoff), (1, &settings.backoff));
+    }
+}

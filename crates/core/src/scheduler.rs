@@ -1,0 +1,1 @@
+//! Which event runs next, as a state machine: inputs and the time in, actions out.

@@ -1,0 +1,164 @@
+//! What can go wrong in a store, and what to do about it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use redrive_core::event::EventError;
+
+/// Why a store could not do as it was told. Cheap to clone: everyone in a group commit gets the same.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// Nothing was changed, and the cause may pass.
+    #[error("{what}; nothing was changed, and it may be tried again")]
+    Passing {
+        /// What is in the way: the disk is full, the database is busy.
+        what: String,
+        /// The cause.
+        #[source]
+        source: Option<Cause>,
+    },
+    /// The disk is nearly full, and publishing stops before the rest is needed for settling.
+    #[error(
+        "only {free} bytes are free where the store is, and publishing stops below {least}; free some space, \
+         and it goes on by itself"
+    )]
+    DiskLow {
+        /// What is free.
+        free: u64,
+        /// Below which publishing stops.
+        least: u64,
+    },
+    /// A commit failed in a way that leaves its fate open.
+    #[error(
+        "the commit failed ({what}) and may or may not have happened; the store is closed, open it again and \
+         publish the same id to find out"
+    )]
+    Unknown {
+        /// What failed.
+        what: String,
+    },
+    /// A commit failed before, and the store is no longer to be trusted.
+    #[error("the store stopped after a failed commit ({what}); open it again")]
+    Poisoned {
+        /// What failed.
+        what: String,
+    },
+    /// Another process owns it.
+    #[error(
+        "{} is owned by another process{}; this one can publish and look, but not run handlers",
+        path.display(),
+        pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
+    )]
+    NotOwner {
+        /// The file.
+        path: PathBuf,
+        /// Who owns it, if that can be told.
+        pid: Option<u32>,
+    },
+    /// A row does not have the checksum it was written with.
+    #[error("{row} is damaged: its checksum does not fit; restore it from a backup")]
+    Damaged {
+        /// Its table and number.
+        row: String,
+    },
+    /// The store cannot be opened, and why.
+    #[error("cannot open {}: {why}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Why, and what to do.
+        why: String,
+        /// The cause.
+        #[source]
+        source: Option<Cause>,
+    },
+    /// The file was written by a newer Redrive.
+    #[error("{} has schema {found}, and this program knows up to {known}; use a newer one", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// What it has.
+        found: u32,
+        /// What this program knows.
+        known: u32,
+    },
+    /// It was closed.
+    #[error("the store is closed")]
+    Closed,
+    /// Something that should not be possible.
+    #[error("{what}")]
+    Broken {
+        /// What.
+        what: String,
+        /// The cause.
+        #[source]
+        source: Option<Cause>,
+    },
+}
+
+/// The cause of a store's error.
+pub type Cause = Arc<dyn std::error::Error + Send + Sync>;
+
+impl StoreError {
+    /// Whether the same call may work later, with this store still open.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        matches!(self, Self::Passing { .. } | Self::DiskLow { .. })
+    }
+
+    /// Whether it is certain that nothing was changed.
+    #[must_use]
+    pub const fn is_definite(&self) -> bool {
+        !matches!(self, Self::Unknown { .. })
+    }
+}
+
+/// Why an event was not kept.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum PublishError {
+    /// The event is not one that can be kept.
+    #[error(transparent)]
+    Event(#[from] EventError),
+    /// The same identity with another payload.
+    #[error(
+        "the id `{id}` of queue `{queue}` was published before with another payload; one intent, one id: mint \
+         a new one for a new intent"
+    )]
+    IdReused {
+        /// The queue.
+        queue: String,
+        /// The id.
+        id: String,
+    },
+    /// Nobody declared the queue.
+    #[error("there is no queue `{queue}`; known are: {}. Declare it before publishing", known.join(", "))]
+    NoQueue {
+        /// The name.
+        queue: String,
+        /// Those there are.
+        known: Vec<String>,
+    },
+    /// Its own policy may retry for longer than the queue remembers.
+    #[error(
+        "the event's own policy outlasts the dedupe window of {window:?}: {sum}; shorten it or widen the window"
+    )]
+    Window {
+        /// The queue's window.
+        window: std::time::Duration,
+        /// The sum.
+        sum: String,
+    },
+    /// The store could not.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl PublishError {
+    /// Whether the same call may work later.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        matches!(self, Self::Store(error) if error.is_transient())
+    }
+}

@@ -1,0 +1,31 @@
+//! Where events and receipts are kept: one contract, and its implementations.
+//!
+//! The [`Store`] contract is about a dozen verbs. Every promise of it is a function in
+//! `redrive_testkit::conformance`, and every implementation runs all of them:
+//!
+//! | store | for | domain |
+//! |---|---|---|
+//! | [`Memory`] | tests, and the reference for what the words mean | this process |
+//! | `Sqlite` (feature `sqlite`) | one process, one file, no service | this file |
+//!
+//! A store knows nothing of handlers and policies: it keeps what it is told, under the fence.
+
+mod store;
+
+mod error;
+
+mod found;
+
+mod transaction;
+
+mod stores;
+
+pub use error::{Cause, PublishError, StoreError};
+pub use found::{Count, Found, Listed, Query};
+pub use store::{
+    Answer, Arrivals, Domain, Load, Loaded, New, Overdue, Published, QueueSpec, Store, Taken, Watcher,
+};
+pub use stores::memory::{self, Memory};
+#[cfg(feature = "sqlite")]
+pub use stores::sqlite::{self, Sqlite};
+pub use transaction::{Claim, Job, Transacted, Tx, Work};

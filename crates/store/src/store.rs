@@ -1,0 +1,233 @@
+//! The contract of a store.
+//!
+//! # What every store promises
+//!
+//! **Identity.** `(tenant, queue, id)` is unique over everything that is remembered, at publish, under
+//! concurrency. Publishing it again gives what happened to the first, never a second event; with another
+//! payload it is refused. An identity is remembered at least until the later of *published + horizon + window*
+//! and *settled + window*, and as long as its event lives.
+//!
+//! **Durability.** What was answered with `Ok` is there after a crash of the process and of the machine (as
+//! far as the [`Domain`] says). [`StoreError::Unknown`] means that it may or may not be.
+//!
+//! **Order.** The head of `(tenant, queue, key)` is its smallest living seq, whatever its due time; a dead
+//! letter counts while it parks. [`Store::load`] and [`Arrivals`] hand out a keyed event only if it is the
+//! head. The next of a key is handed out only by the commit that settled the one before, or by a load whose
+//! snapshot has that commit in it.
+//!
+//! **Fence.** A settle changes something only while the event has the `rev` that it names, and in the same
+//! commit the shard has the epoch and incarnation of its [`Grant`].
+//!
+//! **Arrivals.** After every commit that made events runnable, the watcher is told; it may be told too much,
+//! twice, or only that something was missed, but never nothing. A load finds everything runnable, whatever
+//! its seq.
+//!
+//! **Whole or not at all.** Each verb is one commit for each of its items; a batch may be split, an item is
+//! not.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redrive_core::entry::{Entry, Grant, Seq, Settle, Settled, StreamId};
+use redrive_core::event::Fingerprint;
+use redrive_core::{Event, Moment};
+
+use crate::error::{PublishError, StoreError};
+use crate::found::{Count, Found, Listed, Query};
+use crate::transaction::{Job, Transacted};
+
+/// What a verb gives: a future that needs no particular runtime. Work begins when it is first polled at the
+/// latest, and dropping it does not undo it.
+pub type Answer<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
+
+/// Where marker and effect commit together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Domain {
+    /// This process; nothing outlives it.
+    Memory,
+    /// This SQLite file.
+    File(std::path::PathBuf),
+}
+
+impl fmt::Display for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("this process"),
+            Self::File(path) => write!(f, "the SQLite file {}", path.display()),
+        }
+    }
+}
+
+/// What a store has to know of a queue. Durable: another process that publishes reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueSpec {
+    /// Its name.
+    pub name: String,
+    /// Whether events of one key keep their order. Otherwise keys are kept, and mean nothing.
+    pub ordered: bool,
+    /// How long an identity is remembered after its event ended.
+    pub window: Duration,
+    /// The longest time until the policy's last retry can still start.
+    pub horizon: Duration,
+}
+
+/// An event to publish.
+#[derive(Debug, Clone)]
+pub struct New {
+    /// What.
+    pub event: Arc<Event>,
+    /// The fingerprint of what it says.
+    pub fingerprint: Fingerprint,
+    /// The moment of publishing.
+    pub at: Moment,
+    /// The policy's horizon for this event, where it has a tuning of its own.
+    pub horizon: Option<Duration>,
+}
+
+impl New {
+    /// An event, published at `at`.
+    #[must_use]
+    pub fn new(event: Event, at: Moment) -> Self {
+        let fingerprint = Fingerprint::of(&event);
+        Self { event: Arc::new(event), fingerprint, at, horizon: None }
+    }
+}
+
+/// What became of a publish.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Published {
+    /// It is kept, and will be attempted.
+    Accepted(Seq),
+    /// It was published before: here is what became of it.
+    Duplicate(Box<Found>),
+}
+
+/// A shard that was taken.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Taken {
+    /// The right to settle its events.
+    pub grant: Grant,
+    /// Whether the owner before died: its attempts may have had effects, and one of them may have killed it.
+    pub unclean: bool,
+    /// Events that were noted as dispatched when a careful owner died; they are marked as suspects.
+    pub suspects: Vec<Entry>,
+    /// The streams that have events in this shard, with their queues' names and tenants.
+    pub streams: Vec<(StreamId, String, String)>,
+}
+
+/// What to load.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Load {
+    /// In whose right.
+    pub grant: Grant,
+    /// Which stream.
+    pub stream: StreamId,
+    /// Everything that is due by then.
+    pub until: Moment,
+    /// How many that have not run yet, at most.
+    pub live_max: usize,
+    /// How many others, at most.
+    pub retry_max: usize,
+    /// What the owner has in memory already, in order. They are skipped, and do not count.
+    pub except: Vec<Seq>,
+}
+
+/// What was loaded.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Loaded {
+    /// Heads of their keys, by due time within each flow.
+    pub entries: Vec<Entry>,
+    /// Whether there are more that have not run yet and are due.
+    pub more_live: bool,
+    /// Whether there are more of the others that are due.
+    pub more_retry: bool,
+    /// The earliest due time after `until`, if there is one.
+    pub next_due: Option<Moment>,
+    /// Dead letters whose time to hold up others is over.
+    pub overdue: Vec<Overdue>,
+    /// Rows that could not be read: a checksum did not fit. They are skipped, and named here.
+    pub damaged: Vec<String>,
+}
+
+/// A dead letter whose time to hold up others is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Overdue {
+    /// Which.
+    pub seq: Seq,
+    /// As of which change.
+    pub rev: u32,
+}
+
+/// Events that became runnable.
+#[derive(Debug, Clone, Default)]
+pub struct Arrivals {
+    /// Events that may run, now or when they are due.
+    pub entries: Vec<Entry>,
+    /// Whether there is more, from this process or another, that is not in `entries`.
+    pub missed: bool,
+}
+
+/// Told of arrivals. Called by the store's own thread after the commit: it must be quick and must not block.
+pub type Watcher = Arc<dyn Fn(Arrivals) + Send + Sync>;
+
+/// Where events and receipts are kept.
+pub trait Store: fmt::Debug + Send + Sync {
+    /// Where marker and effect commit together.
+    fn domain(&self) -> Domain;
+
+    /// How many shards there are. Fixed when the store is made.
+    fn shards(&self) -> u32;
+
+    /// Makes a queue known, or changes what is known of it.
+    fn declare(&self, queue: QueueSpec) -> Answer<()>;
+
+    /// Keeps events: receipt and event in one commit each. The order of the list is the order of seqs.
+    ///
+    /// Each item has an answer of its own; the outer error means that the fate of all is the same.
+    fn publish(&self, events: Vec<New>) -> Answer<Vec<Result<Published, PublishError>>>;
+
+    /// Takes a shard, raising its epoch: whatever the owner before still settles changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::NotOwner`] where another process owns it.
+    fn take(&self, shard: u32, now: Moment) -> Answer<Taken>;
+
+    /// Gives a shard back. Only what is released so counts as cleanly stopped; nothing may be under way.
+    fn release(&self, grant: Grant) -> Answer<()>;
+
+    /// Finds what is due in a stream: heads of their keys alone.
+    fn load(&self, load: Load) -> Answer<Loaded>;
+
+    /// Writes what became of events, each under the fence. Answers are in the order of the settles.
+    fn settle(&self, settles: Vec<Settle>) -> Answer<Vec<Settled>>;
+
+    /// Notes all that is under way in a shard, so that the next owner knows if this one dies. Survives the
+    /// death of the process, not that of the machine, and costs no sync.
+    fn note(&self, grant: Grant, under_way: Vec<Seq>) -> Answer<()>;
+
+    /// Runs a job in a transaction of the store's own domain.
+    fn transact(&self, job: Job) -> Answer<Transacted>;
+
+    /// What is known of an identity.
+    fn find(&self, tenant: &str, queue: &str, id: &str) -> Answer<Option<Found>>;
+
+    /// A page of events by state.
+    fn list(&self, query: Query) -> Answer<Listed>;
+
+    /// How many events there are, by queue and state.
+    fn count(&self, now: Moment) -> Answer<Vec<Count>>;
+
+    /// Forgets receipts and markers whose time is over, a bounded slice of them; gives how many. To be called
+    /// now and then.
+    fn forget(&self, now: Moment) -> Answer<usize>;
+
+    /// Who is told of arrivals. One at a time: the last one stays.
+    fn watch(&self, watcher: Watcher);
+
+    /// Ends the store: what was accepted is written, then files are closed. Later calls fail with
+    /// [`StoreError::Closed`].
+    fn close(&self) -> Answer<()>;
+}

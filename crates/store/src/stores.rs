@@ -1,0 +1,5 @@
+//! The implementations.
+
+pub mod memory;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;

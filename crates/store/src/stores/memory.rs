@@ -1,0 +1,4 @@
+//! In memory.
+/// A store in memory.
+#[derive(Debug, Default)]
+pub struct Memory;

@@ -1,0 +1,4 @@
+//! In a SQLite file.
+/// A store in a SQLite file.
+#[derive(Debug, Default)]
+pub struct Sqlite;
