@@ -182,3 +182,59 @@ pub enum Settled {
     /// The shard has another owner: nothing was changed.
     Fenced,
 }
+
+/// A shard that was taken.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Taken {
+    /// The right to settle its events.
+    pub grant: Grant,
+    /// Whether the owner before died: its attempts may have had effects, and one of them may have killed it.
+    pub unclean: bool,
+    /// Events that were noted as dispatched when a careful owner died; they are marked as suspects.
+    pub suspects: Vec<Entry>,
+    /// The streams that have events in this shard, with their queues' names and tenants.
+    pub streams: Vec<(StreamId, String, String)>,
+}
+
+/// What to load.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Load {
+    /// In whose right.
+    pub grant: Grant,
+    /// Which stream.
+    pub stream: StreamId,
+    /// Everything that is due by then.
+    pub until: Moment,
+    /// How many that have not run yet, at most.
+    pub live_max: usize,
+    /// How many others, at most.
+    pub retry_max: usize,
+    /// What the owner has in memory already, in order. They are skipped, and do not count.
+    pub except: Vec<Seq>,
+}
+
+/// What was loaded.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Loaded {
+    /// Heads of their keys, by due time within each flow.
+    pub entries: Vec<Entry>,
+    /// Whether there are more that have not run yet and are due.
+    pub more_live: bool,
+    /// Whether there are more of the others that are due.
+    pub more_retry: bool,
+    /// The earliest due time after `until`, if there is one.
+    pub next_due: Option<Moment>,
+    /// Dead letters whose time to hold up others is over.
+    pub overdue: Vec<Overdue>,
+    /// Rows that could not be read: a checksum did not fit. They are skipped, and named here.
+    pub damaged: Vec<String>,
+}
+
+/// A dead letter whose time to hold up others is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Overdue {
+    /// Which.
+    pub seq: Seq,
+    /// As of which change.
+    pub rev: u32,
+}
