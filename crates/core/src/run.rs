@@ -390,12 +390,7 @@ impl Run {
             (Health::Unsaid, _) => {}
         }
         if let Some(permit) = permit {
-            permit.settle(match outcome {
-                Outcome::TimedOut if !hurried => Load::TooMuch,
-                Outcome::Said(Disposition::Retry(Again { class: Class::Overload, .. })) => Load::TooMuch,
-                Outcome::Said(Disposition::Ok) => Load::Fine,
-                _ => Load::Unsaid,
-            });
+            permit.settle(load(outcome, hurried));
         }
         if !policy.observers().is_empty() {
             let took = began.map_or(Duration::ZERO, |began| clock.now().since(began));
@@ -463,7 +458,7 @@ impl Run {
 }
 
 /// What an attempt says of the other side's health.
-enum Health {
+pub(crate) enum Health {
     Well,
     Unwell,
     Unsaid,
@@ -472,7 +467,7 @@ enum Health {
 /// A permanent error is an answer, and whoever answers is alive. An error that nobody knows may be one or
 /// not, and a caller who ran out of patience says nothing of the other side: otherwise one in a hurry could
 /// open everybody's breaker.
-const fn health(outcome: Outcome, hurried: bool) -> Health {
+pub(crate) const fn health(outcome: Outcome, hurried: bool) -> Health {
     match outcome {
         Outcome::Said(Disposition::Ok | Disposition::Permanent(_) | Disposition::Discard) => Health::Well,
         Outcome::Said(Disposition::Retry(_)) => Health::Unwell,
@@ -481,7 +476,17 @@ const fn health(outcome: Outcome, hurried: bool) -> Health {
     }
 }
 
-fn executed(outcome: Outcome) -> Executed {
+/// What an attempt says of the other side's load.
+pub(crate) const fn load(outcome: Outcome, hurried: bool) -> Load {
+    match outcome {
+        Outcome::TimedOut if !hurried => Load::TooMuch,
+        Outcome::Said(Disposition::Retry(Again { class: Class::Overload, .. })) => Load::TooMuch,
+        Outcome::Said(Disposition::Ok) => Load::Fine,
+        _ => Load::Unsaid,
+    }
+}
+
+pub(crate) fn executed(outcome: Outcome) -> Executed {
     match outcome {
         Outcome::Said(Disposition::Retry(again)) => again.executed,
         Outcome::Said(Disposition::Permanent(executed)) => executed,

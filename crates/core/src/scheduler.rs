@@ -1,1 +1,348 @@
 //! Which event runs next, as a state machine: inputs and the time in, actions out.
+//!
+//! The scheduler keeps the events that are due next in memory and hands out attempts from there, so that
+//! claiming one costs no write. It trusts nothing it remembers: whatever it decides is written under the
+//! fence (`rev`, epoch), and what it does not have in memory it loads again.
+//!
+//! Its shell does three things in a loop: hands in what happened ([`Scheduler::handle`]), asks what to do
+//! ([`Scheduler::act`]), and does it. The engine's shell runs on tokio; the simulation's runs on dice. Both
+//! run this code.
+//!
+//! # What must hold
+//!
+//! - An event in memory is in exactly one [`Place`]. It leaves when its settle is committed, or when the
+//!   shard is lost.
+//! - A load that began before a settle was committed does not bring the settled event back.
+//! - What arrives while a load is under way is not forgotten: the load is done again.
+//! - Memory is bounded by the window of each queue, not by what waits.
+//!
+//! # Fairness
+//!
+//! Each tenant's part of a queue is a flow of its own, and flows take turns. Within a queue, events that run
+//! for the first time and those that run again have a share of the concurrency each: whichever is below its
+//! share goes first, and nobody's share is left idle while the other one could use it.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use crate::dice::Dice;
+use crate::entry::{Entry, Grant, Load, Loaded, Seq, Settle, Settled, StreamId, Taken};
+use crate::moment::Moment;
+
+mod care;
+mod dispatch;
+mod ending;
+mod flow;
+mod loading;
+mod queue;
+mod settling;
+
+pub use ending::{Ending, Said};
+pub use flow::FlowKey;
+pub use queue::{AfterDead, QueuePlan};
+
+use care::Shard;
+use flow::Flow;
+use queue::Queue;
+
+/// How many loads may be under way at once: reads that nobody waits for must not crowd out those that
+/// somebody does.
+const LOADS_MAX: usize = 4;
+
+/// What happened.
+#[derive(Debug)]
+pub enum Input {
+    /// A shard is ours.
+    Own(Taken),
+    /// Events became runnable.
+    Arrived {
+        /// Those that are known.
+        entries: Vec<Entry>,
+        /// Whether there are others.
+        missed: bool,
+    },
+    /// A load came back.
+    Loaded(FlowKey, Loaded),
+    /// A load failed, and may work later.
+    LoadFailed(FlowKey),
+    /// What is under way in a shard is noted.
+    Noted(u32),
+    /// It could not be noted.
+    NoteFailed(u32),
+    /// An attempt ended.
+    Ended {
+        /// Which event.
+        seq: Seq,
+        /// As of which change.
+        rev: u32,
+        /// How.
+        ending: Ending,
+    },
+    /// The store answered a settle.
+    Settled {
+        /// Which event.
+        seq: Seq,
+        /// As of which change.
+        rev: u32,
+        /// The answer.
+        settled: Settled,
+    },
+    /// The store could not write a settle.
+    SettleFailed {
+        /// Which event.
+        seq: Seq,
+        /// As of which change.
+        rev: u32,
+        /// Whether it may have been written all the same.
+        unknown: bool,
+    },
+    /// No more attempts are to be started.
+    Drain,
+}
+
+/// What to do.
+#[derive(Debug)]
+pub enum Action {
+    /// Load from the store.
+    Load(FlowKey, Load),
+    /// Note what is under way, then say so.
+    Note(Grant, Vec<Seq>),
+    /// Run an attempt.
+    Attempt(Box<Ticket>),
+    /// Write what became of an event.
+    Settle(Settle),
+    /// Tell somebody: a row is damaged.
+    Damaged(String),
+    /// Tell somebody: a shard has another owner.
+    Lost(Grant),
+}
+
+/// An attempt to run.
+#[derive(Debug, Clone)]
+pub struct Ticket {
+    /// In whose right.
+    pub grant: Grant,
+    /// The number of its queue, in the order in which they were added.
+    pub queue: usize,
+    /// The event.
+    pub entry: Entry,
+    /// Which attempt, from 1.
+    pub attempt: u32,
+    /// When the attempt is to be ended.
+    pub deadline: Option<Moment>,
+}
+
+/// An event in memory.
+#[derive(Debug)]
+struct Held {
+    entry: Entry,
+    queue: usize,
+    place: Place,
+}
+
+/// Where an event in memory is.
+#[derive(Debug)]
+enum Place {
+    /// In its flow, to be run.
+    Ready,
+    /// To be run alone.
+    Suspect,
+    /// Its strike is being written.
+    Striking(Settle),
+    /// It is being noted, then runs.
+    Noting(Box<Running>),
+    /// An attempt is under way.
+    Running(Box<Running>),
+    /// Its end is being written.
+    Settling(Settle),
+}
+
+/// An attempt under way, and what it holds.
+#[derive(Debug)]
+struct Running {
+    lane: queue::Lane,
+    began: Moment,
+    /// Whether its end comes from the event's own time and not from the time-out of an attempt.
+    hurried: bool,
+    pass: Option<crate::breaker::Pass>,
+    permit: Option<crate::limit::Permit>,
+}
+
+/// Something that is to be looked at later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    Flow(FlowKey),
+    Queue,
+    Settle(Seq),
+}
+
+/// Which event runs next. See the [module](self).
+#[derive(Debug, Default)]
+pub struct Scheduler {
+    queues: Vec<Queue>,
+    names: HashMap<Arc<str>, usize>,
+    shards: BTreeMap<u32, Shard>,
+    flows: BTreeMap<FlowKey, Flow>,
+    /// All that is in memory.
+    held: HashMap<Seq, Held>,
+    /// Flows that may have more in the store.
+    hungry: VecDeque<FlowKey>,
+    loads: usize,
+    timers: BinaryHeap<Reverse<(Moment, Timer)>>,
+    /// Events that run alone, because one of them may have killed the process.
+    suspects: VecDeque<Seq>,
+    /// The one that does.
+    lone: HashSet<Seq>,
+    /// Attempts under way, those that are being noted or struck included.
+    running: usize,
+    draining: bool,
+    /// To be written.
+    ready: Vec<Settle>,
+    /// To be told.
+    tidings: Vec<Action>,
+}
+
+impl Scheduler {
+    /// A scheduler that owns nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a queue; gives its number. Events of queues that were not added are left alone.
+    pub fn add_queue(&mut self, plan: QueuePlan) -> usize {
+        let number = self.queues.len();
+        self.names.insert(plan.name.clone(), number);
+        self.queues.push(Queue::new(plan));
+        number
+    }
+
+    /// Takes in what happened.
+    pub fn handle(&mut self, input: Input, now: Moment, dice: &mut impl Dice) {
+        match input {
+            Input::Own(taken) => self.own(taken, now),
+            Input::Arrived { entries, missed } => self.arrived(entries, missed, now),
+            Input::Loaded(key, loaded) => self.loaded(key, loaded, now),
+            Input::LoadFailed(key) => self.load_failed(key, now),
+            Input::Noted(shard) => self.noted(shard, true),
+            Input::NoteFailed(shard) => self.noted(shard, false),
+            Input::Ended { seq, rev, ending } => self.ended(seq, rev, ending, now, dice),
+            Input::Settled { seq, rev, settled } => self.settled(seq, rev, settled, now),
+            Input::SettleFailed { seq, rev, unknown } => self.settle_failed(seq, rev, unknown, now),
+            Input::Drain => self.draining = true,
+        }
+    }
+
+    /// Says what to do now.
+    pub fn act(&mut self, now: Moment, actions: &mut Vec<Action>) {
+        self.look_at_timers(now);
+        self.run_suspects(now, actions);
+        if self.suspects.is_empty() && self.lone.is_empty() && !self.draining {
+            self.dispatch(now, actions);
+        }
+        self.end_care(actions);
+        self.start_notes(actions);
+        self.start_noted(now, actions);
+        self.start_loads(now, actions);
+        actions.extend(self.ready.drain(..).map(Action::Settle));
+        self.report(actions);
+    }
+
+    /// When to act again, if nothing happens before.
+    #[must_use]
+    pub fn next_wake(&self) -> Option<Moment> {
+        self.timers.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Whether no attempt is under way and nothing waits to be written.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        let busy = |held: &Held| !matches!(held.place, Place::Ready | Place::Suspect);
+        if crate::planted::has(crate::planted::Flaw::ReleaseWhileRunning) && self.draining {
+            return true;
+        }
+        self.running == 0 && !self.held.values().any(busy)
+    }
+
+    /// Whether nothing is due: quiet, nothing in memory, nothing to be loaded.
+    #[must_use]
+    pub fn is_idle(&self, now: Moment) -> bool {
+        self.held.is_empty()
+            && self.hungry.is_empty()
+            && self.loads == 0
+            && self.ready.is_empty()
+            && self.next_wake().is_none_or(|at| at > now)
+    }
+
+    /// Whether an attempt of this event is under way.
+    #[must_use]
+    pub fn is_running(&self, seq: Seq) -> bool {
+        self.held.get(&seq).is_some_and(|held| matches!(held.place, Place::Running(_)))
+    }
+
+    /// Attempts under way in a queue.
+    #[must_use]
+    pub fn running_in(&self, queue: usize) -> u32 {
+        self.queues.get(queue).map_or(0, Queue::running)
+    }
+
+    /// Whether a shard is careful: what is dispatched in it is noted first.
+    #[must_use]
+    pub fn is_careful(&self) -> bool {
+        !self.suspects.is_empty() || self.shards.values().any(Shard::is_careful)
+    }
+
+    /// Forgets everything of a shard that has another owner.
+    fn lose(&mut self, shard: u32) {
+        let Some(lost) = self.shards.remove(&shard) else { return };
+        self.flows.retain(|key, _| key.shard != shard);
+        self.hungry.retain(|key| key.shard != shard);
+        let gone: Vec<Seq> =
+            self.held.iter().filter(|(_, held)| held.entry.shard == shard).map(|(seq, _)| *seq).collect();
+        for seq in gone {
+            self.let_go(seq);
+        }
+        for queue in &mut self.queues {
+            queue.forget_shard(shard);
+        }
+        self.suspects.retain(|seq| self.held.contains_key(seq));
+        self.lost_push(lost.grant());
+    }
+
+    /// Takes an event out of memory, with what it held.
+    fn let_go(&mut self, seq: Seq) -> Option<Entry> {
+        let Held { entry, queue, place } = self.held.remove(&seq)?;
+        self.queues[queue].held -= 1;
+        self.queues[queue].bytes -= entry.event.payload.len();
+        self.lone.remove(&seq);
+        match place {
+            Place::Noting(running) | Place::Running(running) => self.end_run(queue, *running),
+            Place::Striking(_) => self.running -= 1,
+            Place::Ready | Place::Suspect | Place::Settling(_) => {}
+        }
+        let key = FlowKey { shard: entry.shard, stream: entry.stream };
+        if let Some(flow) = self.flows.get_mut(&key) {
+            flow.let_go(seq);
+        }
+        Some(entry)
+    }
+
+    /// An attempt is over: its place is free.
+    fn end_run(&mut self, queue: usize, running: Running) {
+        self.running -= 1;
+        self.queues[queue].ended(running.lane);
+    }
+
+    /// The flow of an event, made if it is new; none where its queue is not ours to run.
+    fn flow_of(&mut self, shard: u32, stream: StreamId, queue: &str) -> Option<FlowKey> {
+        let key = FlowKey { shard, stream };
+        if !self.flows.contains_key(&key) {
+            let queue = *self.names.get(queue)?;
+            self.shards.get(&shard)?;
+            self.flows.insert(key, Flow::new(queue));
+            self.queues[queue].flows += 1;
+        }
+        Some(key)
+    }
+}

@@ -1,0 +1,186 @@
+//! A handler that kills the process, and how it is found out.
+//!
+//! A crash charges no attempt, because nobody knows whose it was. After an unclean end a shard is *careful*:
+//! what is dispatched is noted first. If the process dies again, what was noted is suspect, and suspects run
+//! one at a time with nothing beside them, a strike committed before each run. Whoever has three strikes died
+//! alone three times, and becomes a dead letter. So a killer is convicted after five deaths at most, nobody
+//! else is, and the healthy path writes nothing.
+
+use super::flow::FlowKey;
+use super::{Action, Place, Running, Scheduler};
+use crate::entry::{Change, Entry, Grant, Progress, Seq, Settle, Taken};
+use crate::event::DeadReason;
+use crate::moment::Moment;
+use crate::planted::{Flaw, has};
+
+/// How many lone deaths convict.
+pub(super) const STRIKES_MAX: u8 = 3;
+
+/// A shard that is ours.
+#[derive(Debug)]
+pub(super) struct Shard {
+    grant: Grant,
+    /// While set, what is dispatched is noted first. Everything due by then has to be settled or rescheduled
+    /// before that ends.
+    careful: Option<Moment>,
+    /// Waits to be noted.
+    pub(super) to_note: Vec<Seq>,
+    /// Is being noted.
+    noting: Vec<Seq>,
+    /// Whether a note is being written.
+    is_noting: bool,
+    /// Is noted and may start.
+    noted: Vec<Seq>,
+}
+
+impl Shard {
+    pub(super) fn grant(&self) -> Grant {
+        self.grant
+    }
+
+    pub(super) fn is_careful(&self) -> bool {
+        self.careful.is_some()
+    }
+}
+
+impl Scheduler {
+    pub(super) fn own(&mut self, taken: Taken, now: Moment) {
+        let Taken { grant, unclean, suspects, streams } = taken;
+        self.lose(grant.shard);
+        self.tidings.clear();
+        let careful = unclean.then_some(now);
+        let shard =
+            Shard { grant, careful, to_note: vec![], noting: vec![], is_noting: false, noted: vec![] };
+        self.shards.insert(grant.shard, shard);
+        for (stream, queue, _) in streams {
+            if let Some(key) = self.flow_of(grant.shard, stream, &queue) {
+                self.flows.entry(key).and_modify(|flow| flow.is_past_care = !unclean);
+                self.hunger(key);
+            }
+        }
+        for entry in suspects {
+            self.suspect(entry, now);
+        }
+    }
+
+    fn suspect(&mut self, mut entry: Entry, now: Moment) {
+        if has(Flaw::CrashCountsAsAttempt) {
+            entry.progress.attempts += 1;
+        }
+        let Some(key) = self.flow_of(entry.shard, entry.stream, &entry.event.queue) else { return };
+        entry.progress.suspect = true;
+        // One that was put off before the process died waits for its time, and comes back as a suspect then.
+        if entry.progress.due > now {
+            self.arrive(entry, now);
+        } else {
+            self.accept(key, entry);
+        }
+    }
+
+    /// Runs the next suspect, if nothing else is under way.
+    pub(super) fn run_suspects(&mut self, now: Moment, actions: &mut Vec<Action>) {
+        let parallel = has(Flaw::SuspectsInParallel);
+        while !self.draining && (parallel || (self.running == 0 && self.lone.is_empty())) {
+            let Some(seq) = self.suspects.pop_front() else { return };
+            let Some(held) = self.held.get_mut(&seq) else { continue };
+            if held.entry.expires.is_some_and(|expires| expires <= now) {
+                self.expire(seq, now);
+                continue;
+            }
+            if held.entry.progress.strikes >= STRIKES_MAX {
+                let park = self.queues[held.queue].plan.after_dead.park(now);
+                let progress = Progress { strikes: 0, suspect: false, ..held.entry.progress.clone() };
+                let change = Change::Dead { reason: DeadReason::KilledProcess, progress, park };
+                self.settle(seq, change, now);
+                continue;
+            }
+            self.lone.insert(seq);
+            self.running += 1;
+            let Some(shard) = self.shards.get(&held.entry.shard) else { continue };
+            let strike =
+                Settle { grant: shard.grant, seq, rev: held.entry.rev, at: now, change: Change::Strike };
+            held.place = Place::Striking(strike.clone());
+            if has(Flaw::StrikeAfterRun) {
+                let rev = held.entry.rev;
+                self.struck(seq, rev, now);
+                self.start_noted(now, actions);
+            } else {
+                self.ready.push(strike);
+            }
+        }
+    }
+
+    /// A strike is committed: the suspect may run.
+    pub(super) fn struck(&mut self, seq: Seq, rev: u32, now: Moment) {
+        let Some(held) = self.held.get_mut(&seq) else { return };
+        held.entry.rev = rev;
+        held.entry.progress.strikes += 1;
+        let lane = super::loading::lane(&held.entry);
+        self.queues[held.queue].started(lane);
+        let running = Running { lane, began: now, hurried: false, pass: None, permit: None };
+        held.place = Place::Noting(Box::new(running));
+        if let Some(shard) = self.shards.get_mut(&held.entry.shard) {
+            shard.noted.push(seq);
+        }
+    }
+
+    /// Has everything noted that waits for it: together with what is under way.
+    pub(super) fn start_notes(&mut self, actions: &mut Vec<Action>) {
+        for (number, shard) in &mut self.shards {
+            if shard.to_note.is_empty() || shard.is_noting {
+                continue;
+            }
+            let under_way = |(seq, held): (&Seq, &super::Held)| {
+                let busy = matches!(held.place, Place::Noting(_) | Place::Running(_));
+                (busy && held.entry.shard == *number).then_some(*seq)
+            };
+            let mut list: Vec<Seq> = self.held.iter().filter_map(under_way).collect();
+            list.sort_unstable();
+            shard.noting = std::mem::take(&mut shard.to_note);
+            shard.is_noting = true;
+            actions.push(Action::Note(shard.grant, list));
+        }
+    }
+
+    /// A note is written, or could not be: then whatever waits for it waits on, and is noted again.
+    pub(super) fn noted(&mut self, shard: u32, written: bool) {
+        let Some(shard) = self.shards.get_mut(&shard) else { return };
+        shard.is_noting = false;
+        let noting = std::mem::take(&mut shard.noting);
+        if written { shard.noted.extend(noting) } else { shard.to_note.extend(noting) }
+    }
+
+    /// Starts what is noted.
+    pub(super) fn start_noted(&mut self, now: Moment, actions: &mut Vec<Action>) {
+        let noted: Vec<Seq> =
+            self.shards.values_mut().flat_map(|shard| std::mem::take(&mut shard.noted)).collect();
+        for seq in noted {
+            self.run(seq, now, actions);
+        }
+    }
+
+    /// A load of a flow came back: perhaps everything is in memory that was due when the shard was taken.
+    pub(super) fn pass_care(&mut self, key: FlowKey, entries: &[Entry], more: bool) {
+        let Some(until) = self.shards.get(&key.shard).and_then(|shard| shard.careful) else { return };
+        let beyond = entries.iter().any(|entry| entry.progress.due > until);
+        if let Some(flow) = self.flows.get_mut(&key) {
+            flow.is_past_care |= !more || beyond;
+        }
+    }
+
+    /// Ends the care of a shard when everything that was due when it was taken is settled or rescheduled.
+    pub(super) fn end_care(&mut self, actions: &mut Vec<Action>) {
+        for (number, shard) in &mut self.shards {
+            let Some(until) = shard.careful else { continue };
+            let loaded = self.flows.iter().all(|(key, flow)| key.shard != *number || flow.is_past_care);
+            let pending =
+                |held: &super::Held| held.entry.shard == *number && held.entry.progress.due <= until;
+            if !loaded || shard.is_noting || self.held.values().any(pending) {
+                continue;
+            }
+            shard.careful = None;
+            shard.noted.append(&mut shard.to_note);
+            actions.push(Action::Note(shard.grant, Vec::new()));
+        }
+    }
+}

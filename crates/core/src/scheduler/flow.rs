@@ -1,0 +1,98 @@
+//! One tenant's part of one queue in one shard: what of it is in memory, and what may be in the store.
+
+use std::collections::{HashSet, VecDeque};
+
+use super::queue::Lane;
+use crate::entry::{Seq, StreamId};
+use crate::moment::Moment;
+
+/// Which flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowKey {
+    /// In which shard.
+    pub shard: u32,
+    /// Of which stream.
+    pub stream: StreamId,
+}
+
+/// One tenant's part of one queue in one shard.
+#[derive(Debug)]
+pub(super) struct Flow {
+    pub(super) queue: usize,
+    /// What is ready to run, by lane.
+    pub(super) ready: [VecDeque<Seq>; 2],
+    /// All that is in memory, wherever it is.
+    pub(super) held: HashSet<Seq>,
+    /// Whether there may be more in the store that is due.
+    pub(super) hungry: bool,
+    pub(super) loading: Option<Loading>,
+    /// The earliest time at which something in the store becomes due.
+    pub(super) next_due: Option<Moment>,
+    /// Not before this, because the last load failed.
+    pub(super) load_after: Option<Moment>,
+    /// Whether everything that was due when the shard was taken has been loaded.
+    pub(super) is_past_care: bool,
+}
+
+/// What happens while a load is under way, that its snapshot may not have seen.
+#[derive(Debug, Default)]
+pub(super) struct Loading {
+    /// Events that left memory: the snapshot may show them as they were.
+    pub(super) gone: HashSet<Seq>,
+    /// Whether something arrived that the snapshot may not have.
+    pub(super) arrived: bool,
+    /// The earliest new due time.
+    pub(super) due: Option<Moment>,
+}
+
+impl Flow {
+    pub(super) fn new(queue: usize) -> Self {
+        Self {
+            queue,
+            ready: [VecDeque::new(), VecDeque::new()],
+            held: HashSet::new(),
+            hungry: false,
+            loading: None,
+            next_due: None,
+            load_after: None,
+            is_past_care: true,
+        }
+    }
+
+    pub(super) fn ready_len(&self) -> usize {
+        self.ready[0].len() + self.ready[1].len()
+    }
+
+    /// Puts an event at the end of its lane; tells whether the lane was empty and wants a turn.
+    pub(super) fn push(&mut self, lane: Lane, seq: Seq) -> bool {
+        let ready = &mut self.ready[lane.index()];
+        ready.push_back(seq);
+        ready.len() == 1
+    }
+
+    /// Something in the store becomes due then; tells whether that is earlier than anything before.
+    pub(super) fn note_due(&mut self, due: Moment) -> bool {
+        if let Some(loading) = &mut self.loading {
+            loading.due = Some(loading.due.map_or(due, |earlier| earlier.min(due)));
+        }
+        let earlier = self.next_due.is_none_or(|next| due < next);
+        if earlier {
+            self.next_due = Some(due);
+        }
+        earlier
+    }
+
+    /// An event leaves memory.
+    pub(super) fn let_go(&mut self, seq: Seq) {
+        self.held.remove(&seq);
+        if let Some(loading) = &mut self.loading {
+            loading.gone.insert(seq);
+        }
+        // Only an event of a lost shard, or one that is dropped by a test, is still in line.
+        for ready in &mut self.ready {
+            if ready.front() == Some(&seq) {
+                ready.pop_front();
+            }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! A queue as the scheduler sees it: what bounds it, and whose turn it is.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::flow::FlowKey;
+use crate::disposition::Fault;
+use crate::entry::Park;
+use crate::moment::Moment;
+use crate::policy::Policy;
+
+/// How a queue is run.
+#[derive(Debug, Clone)]
+pub struct QueuePlan {
+    /// Its name.
+    pub name: Arc<str>,
+    /// What may be repeated, with the budget and the breaker of its destination.
+    pub policy: Policy,
+    /// How many attempts at once.
+    pub concurrency: u32,
+    /// The share of them that retries may claim while there are first attempts to make.
+    pub retry_share: f64,
+    /// What becomes of the events that follow a dead letter of the same key.
+    pub after_dead: AfterDead,
+    /// What a panic of the handler means.
+    pub panics: Fault,
+    /// How many events are kept in memory, those under way included.
+    pub window_max: usize,
+    /// How many bytes of payload are kept in memory; one event may go over it.
+    pub window_bytes_max: usize,
+}
+
+impl QueuePlan {
+    /// The defaults: 16 at once, a quarter of them for retries, no parking, a panic is permanent; in memory
+    /// eight events for each that runs, and 64 MiB.
+    #[must_use]
+    pub fn new(name: impl Into<Arc<str>>, policy: Policy) -> Self {
+        Self {
+            name: name.into(),
+            policy,
+            concurrency: 16,
+            retry_share: 0.25,
+            after_dead: AfterDead::GoOn,
+            panics: Fault::permanent(),
+            window_max: 8 * 16,
+            window_bytes_max: 64 << 20,
+        }
+    }
+
+    /// So many at once, with the window that goes with it.
+    #[must_use]
+    pub fn concurrency(mut self, concurrency: u32) -> Self {
+        self.concurrency = concurrency.max(1);
+        self.window_max = usize::try_from(self.concurrency).unwrap_or(usize::MAX).saturating_mul(8);
+        self.window_max = self.window_max.clamp(128, 16_384);
+        self
+    }
+}
+
+/// What becomes of the events that follow a dead letter of the same key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AfterDead {
+    /// They go on without it.
+    #[default]
+    GoOn,
+    /// They wait until somebody has dealt with it.
+    Park,
+    /// They wait so long, or until there are so many of them.
+    ParkUpTo {
+        /// How long; for ever where it is none.
+        time: Option<Duration>,
+        /// How many; any number where it is none.
+        count: Option<u32>,
+    },
+}
+
+impl AfterDead {
+    pub(super) fn park(self, now: Moment) -> Park {
+        match self {
+            Self::GoOn => Park::GoOn,
+            Self::Park => Park::Stay,
+            Self::ParkUpTo { time, count } => Park::UpTo { until: time.map(|time| now + time), count },
+        }
+    }
+}
+
+/// Why an event runs, as far as shares are concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// For the first time.
+    Live,
+    /// Again.
+    Retry,
+}
+
+impl Lane {
+    pub(super) const BOTH: [Lane; 2] = [Lane::Live, Lane::Retry];
+
+    pub(super) const fn other(self) -> Self {
+        match self {
+            Self::Live => Self::Retry,
+            Self::Retry => Self::Live,
+        }
+    }
+
+    pub(super) const fn index(self) -> usize {
+        match self {
+            Self::Live => 0,
+            Self::Retry => 1,
+        }
+    }
+}
+
+/// A queue at work.
+#[derive(Debug)]
+pub(super) struct Queue {
+    pub(super) plan: QueuePlan,
+    /// Attempts under way, by lane.
+    running: [u32; 2],
+    /// Flows with something to run, in turn, by lane.
+    pub(super) turns: [VecDeque<FlowKey>; 2],
+    /// Nothing starts before; by lane, as a spent budget holds up retries alone.
+    pub(super) closed_until: [Option<Moment>; 2],
+    /// Who goes first where both lanes have a claim.
+    favoured: Lane,
+    /// Events in memory.
+    pub(super) held: usize,
+    /// Bytes of their payloads.
+    pub(super) bytes: usize,
+    /// Flows that belong to it.
+    pub(super) flows: usize,
+}
+
+impl Queue {
+    pub(super) fn new(plan: QueuePlan) -> Self {
+        Self {
+            plan,
+            running: [0; 2],
+            turns: [VecDeque::new(), VecDeque::new()],
+            closed_until: [None; 2],
+            favoured: Lane::Live,
+            held: 0,
+            bytes: 0,
+            flows: 0,
+        }
+    }
+
+    pub(super) fn running(&self) -> u32 {
+        self.running[0] + self.running[1]
+    }
+
+    pub(super) fn started(&mut self, lane: Lane) {
+        self.running[lane.index()] += 1;
+        self.favoured = lane.other();
+    }
+
+    pub(super) fn ended(&mut self, lane: Lane) {
+        self.running[lane.index()] -= 1;
+    }
+
+    /// Whether another event may come into memory.
+    pub(super) fn has_room(&self) -> bool {
+        self.held < self.plan.window_max && self.bytes < self.plan.window_bytes_max
+    }
+
+    /// How many events each flow may have in memory.
+    pub(super) fn flow_max(&self) -> usize {
+        (self.plan.window_max / self.flows.max(1)).max(8)
+    }
+
+    /// Closes a lane until then.
+    pub(super) fn close(&mut self, lane: Lane, until: Moment) {
+        self.closed_until[lane.index()] = Some(until);
+    }
+
+    /// The lane that is to go next, if there is a place and something to run.
+    pub(super) fn next_lane(&mut self, now: Moment) -> Option<Lane> {
+        if self.running() >= self.plan.concurrency {
+            return None;
+        }
+        let mut can = Lane::BOTH.map(|lane| !self.turns[lane.index()].is_empty());
+        for lane in Lane::BOTH {
+            let closed = &mut self.closed_until[lane.index()];
+            match closed {
+                Some(until) if *until > now => can[lane.index()] = false,
+                _ => *closed = None,
+            }
+        }
+        match can {
+            [false, false] => None,
+            [true, false] => Some(Lane::Live),
+            [false, true] => Some(Lane::Retry),
+            [true, true] => Some(self.below_share()),
+        }
+    }
+
+    /// Both have something to run: whoever is below its share; where both are or neither is, in turn.
+    fn below_share(&self) -> Lane {
+        let share = f64::from(self.plan.concurrency) * self.plan.retry_share;
+        let [live, retry] = self.running.map(f64::from);
+        match (live < f64::from(self.plan.concurrency) - share, retry < share) {
+            (true, false) => Lane::Live,
+            (false, true) => Lane::Retry,
+            _ => self.favoured,
+        }
+    }
+
+    pub(super) fn forget_shard(&mut self, shard: u32) {
+        for turns in &mut self.turns {
+            turns.retain(|key| key.shard != shard);
+        }
+    }
+}

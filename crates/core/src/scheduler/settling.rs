@@ -1,0 +1,106 @@
+//! What is written, and what the store says to it.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use super::flow::FlowKey;
+use super::{Action, Held, Place, Scheduler, Timer};
+use crate::entry::{Change, Grant, Seq, Settle, Settled};
+use crate::moment::Moment;
+use crate::planted::{Flaw, has};
+
+/// How long to wait before a settle is tried again that could not be written: the disk is full, the database
+/// is busy.
+const SETTLE_AGAIN: Duration = Duration::from_millis(100);
+
+impl Scheduler {
+    /// Has something written of an event in memory.
+    pub(super) fn settle(&mut self, seq: Seq, change: Change, now: Moment) {
+        let Some(held) = self.held.get_mut(&seq) else { return };
+        let Some(shard) = self.shards.get(&held.entry.shard) else { return };
+        let settle = Settle { grant: shard.grant(), seq, rev: held.entry.rev, at: now, change };
+        held.place = Place::Settling(settle.clone());
+        self.ready.push(settle);
+    }
+
+    pub(super) fn settled(&mut self, seq: Seq, rev: u32, settled: Settled, now: Moment) {
+        let shard = self.held.get(&seq).map(|held| held.entry.shard);
+        let Some(held) = self.held.get_mut(&seq).filter(|held| held.entry.rev == rev) else {
+            // Not in memory: a dead letter that no longer holds up its key.
+            if let Settled::Applied { next: Some(next), .. } = settled {
+                self.arrive(next, now);
+            }
+            return;
+        };
+        match (settled, &held.place) {
+            (Settled::Applied { rev, .. }, Place::Striking(_)) => self.struck(seq, rev, now),
+            (Settled::Applied { next, .. }, Place::Settling(settle)) => {
+                let due =
+                    if let Change::Again(progress) = &settle.change { Some(progress.due) } else { None };
+                self.gone(seq, due, now);
+                if let Some(next) = next {
+                    self.arrive(next, now);
+                }
+            }
+            (Settled::Stale, _) => self.reload(seq),
+            (Settled::Fenced, _) => {
+                if let Some(shard) = shard {
+                    self.lose(shard);
+                }
+            }
+            (Settled::Applied { .. }, _) => {}
+        }
+    }
+
+    /// An event is settled and leaves memory; perhaps it becomes due again.
+    fn gone(&mut self, seq: Seq, due: Option<Moment>, now: Moment) {
+        let Some(entry) = self.let_go(seq) else { return };
+        let Some(due) = due else { return };
+        let key = FlowKey { shard: entry.shard, stream: entry.stream };
+        let Some(flow) = self.flows.get_mut(&key) else { return };
+        if flow.note_due(due) {
+            self.timers.push(Reverse((due.max(now), Timer::Flow(key))));
+        }
+    }
+
+    /// Somebody else changed it, or a settle whose fate was unknown had been written: what is in memory is
+    /// old, and the store knows better.
+    pub(super) fn reload(&mut self, seq: Seq) {
+        if let Some(entry) = self.let_go(seq) {
+            self.hunger(FlowKey { shard: entry.shard, stream: entry.stream });
+        }
+    }
+
+    pub(super) fn settle_failed(&mut self, seq: Seq, rev: u32, unknown: bool, now: Moment) {
+        let Some(held) = self.held.get(&seq).filter(|held| held.entry.rev == rev) else { return };
+        if !matches!(held.place, Place::Settling(_) | Place::Striking(_)) {
+            return;
+        }
+        if unknown && has(Flaw::UnknownSettleForgotten) {
+            self.let_go(seq);
+            return;
+        }
+        // Unknown or not, the same conditional write again: if it had happened, the store says `Stale`.
+        self.timers.push(Reverse((now + SETTLE_AGAIN, Timer::Settle(seq))));
+    }
+
+    pub(super) fn settle_again(&mut self, seq: Seq) {
+        let Some(Held { place: Place::Settling(settle) | Place::Striking(settle), .. }) = self.held.get(&seq)
+        else {
+            return;
+        };
+        self.ready.push(settle.clone());
+    }
+
+    pub(super) fn lost_push(&mut self, grant: Grant) {
+        self.tidings.push(Action::Lost(grant));
+    }
+
+    pub(super) fn damaged_push(&mut self, rows: Vec<String>) {
+        self.tidings.extend(rows.into_iter().map(Action::Damaged));
+    }
+
+    pub(super) fn report(&mut self, actions: &mut Vec<Action>) {
+        actions.append(&mut self.tidings);
+    }
+}
