@@ -69,7 +69,17 @@ pub mod observe;
 #[cfg(feature = "http")]
 pub mod http;
 
+#[cfg(feature = "engine")]
+pub mod engine;
+
 pub mod prelude;
+
+#[cfg(feature = "engine")]
+pub use engine::{Delivery, Failure, Redrive, Reply};
+#[cfg(feature = "engine")]
+pub use redrive_core::{Event, event};
+#[cfg(feature = "engine")]
+pub use redrive_store::{Found, Listed, Published, PublishError, Query, StoreError};
 
 pub use redrive_core::{
     Backoff, Breaker, Budget, Classify, Clock, Dice, Disposition, Executed, Fault, Jitter, Limit, Moment,

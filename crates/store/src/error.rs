@@ -150,6 +150,12 @@ pub enum PublishError {
         /// The sum.
         sum: String,
     },
+    /// A handler's name without a version.
+    #[error("`{name}` names no version of a handler; write it as `projector.v1`, and raise it when the effect changes")]
+    Handler {
+        /// The name.
+        name: String,
+    },
     /// The store could not.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::flow::FlowKey;
-use super::queue::Lane;
+use super::queue::{Lane, QueuePlan};
 use super::{Action, Place, Running, Scheduler, Ticket, Timer};
 use crate::breaker::Pass;
 use crate::entry::{Change, Seq};
@@ -50,7 +50,7 @@ impl Scheduler {
             return true;
         }
         let mode = held.entry.progress.mode;
-        match admit(&self.queues[number].plan.policy, mode, now) {
+        match admit(&self.queues[number].plan, mode, now) {
             Ok(passes) => {
                 self.take_turn(number, lane, key);
                 self.start(seq, lane, passes, now, actions);
@@ -144,7 +144,8 @@ struct Closed {
 }
 
 /// Asks everyone who may say no. Nobody is asked whose yes would be wasted by a later no, but for the rate.
-fn admit(policy: &Policy, mode: Mode, now: Moment) -> Result<Passes, Closed> {
+fn admit(plan: &QueuePlan, mode: Mode, now: Moment) -> Result<Passes, Closed> {
+    let policy = &plan.policy;
     let ask_again = now + ASK_AGAIN;
     let pass = match policy.breaker().map(|breaker| breaker.admit(&now)) {
         None => None,
@@ -161,8 +162,10 @@ fn admit(policy: &Policy, mode: Mode, now: Moment) -> Result<Passes, Closed> {
             None => return Err(Closed { until: ask_again, both: true }),
         },
     };
-    if let Some(Err(until)) = policy.rate().map(|rate| rate.take(now)) {
-        return Err(Closed { until, both: true });
+    for rate in [plan.rate.as_ref(), policy.rate()].into_iter().flatten() {
+        if let Err(until) = rate.take(now) {
+            return Err(Closed { until, both: true });
+        }
     }
     if let Some(budget) = policy.budget() {
         match mode {

@@ -9,6 +9,7 @@ use crate::disposition::Fault;
 use crate::entry::Park;
 use crate::moment::Moment;
 use crate::policy::Policy;
+use crate::rate::Rate;
 
 /// How a queue is run.
 #[derive(Debug, Clone)]
@@ -19,7 +20,9 @@ pub struct QueuePlan {
     pub policy: Policy,
     /// How many attempts at once.
     pub concurrency: u32,
-    /// The share of them that retries may claim while there are first attempts to make.
+    /// How many attempts a second, beside what the policy says.
+    pub rate: Option<Rate>,
+    /// The share of the concurrency that retries may claim while there are first attempts to make.
     pub retry_share: f64,
     /// What becomes of the events that follow a dead letter of the same key.
     pub after_dead: AfterDead,
@@ -40,6 +43,7 @@ impl QueuePlan {
             name: name.into(),
             policy,
             concurrency: 16,
+            rate: None,
             retry_share: 0.25,
             after_dead: AfterDead::GoOn,
             panics: Fault::permanent(),

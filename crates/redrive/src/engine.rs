@@ -1,0 +1,298 @@
+//! The engine: durable events, attempted until they succeed or die.
+//!
+//! A [`Redrive`] is a store with queues on it. Publishing writes an event and its receipt in one commit; from
+//! then on the event is attempted by its queue's handler until it is done, dropped, expired, or a dead letter
+//! with its whole story. Everything is decided by the scheduler in `redrive-core`; what is here waits, calls
+//! and writes.
+//!
+//! ```
+//! use redrive::prelude::*;
+//! use redrive::{Event, Redrive};
+//!
+//! # async fn charge(_: &[u8], _: String) -> Result<(), std::io::Error> { Ok(()) }
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! # let url = format!("sqlite:{}", dir.path().join("orders.db").display());
+//! # let url = url.as_str();
+//! let redrive = Redrive::open(url).await?; // "sqlite:orders.db"
+//! redrive
+//!     .queue("orders")
+//!     .concurrency(8)
+//!     .handle_with(classify::io, |order| async move {
+//!         charge(order.payload(), order.idempotency_key()).await
+//!     })
+//!     .await?;
+//! redrive.start().await?;
+//! redrive.publish(Event::new("orders", "order-17").payload(*b"17 EUR")).await?;
+//! # redrive.shutdown(std::time::Duration::from_secs(5)).await?;
+//! # Ok(())
+//! # }
+//! # tokio::runtime::Runtime::new().unwrap().block_on(run()).unwrap();
+//! ```
+//!
+//! # What is promised, and where
+//!
+//! *In the store's domain* (this SQLite file) the effect of a transactional handler happens once: effect and
+//! settle are one commit. *Outside of it* an attempt may run more than once: after a crash, a time-out, a lost
+//! answer. Every attempt therefore carries [`Delivery::idempotency_key`], the same over all attempts, and
+//! [`Delivery::token`] `(epoch, seq)`, by which a receiver can refuse what is older than what it has seen.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use redrive_core::entry::Seq;
+use redrive_core::event::State;
+use redrive_core::{Event, Moment};
+use redrive_store::{Found, Listed, New, PublishError, Published, Query, Store, StoreError};
+
+pub mod blocking;
+mod clock;
+mod conductor;
+mod delivery;
+mod error;
+mod handler;
+mod lineage;
+mod open;
+mod perform;
+mod queue;
+mod reply;
+mod run;
+mod transaction;
+
+pub use clock::Timepiece;
+pub use delivery::Delivery;
+pub use error::{QueueError, StartError, TransactError};
+pub use open::Options;
+pub use queue::QueueBuilder;
+pub use redrive_core::scheduler::AfterDead;
+pub use reply::{Failure, IntoReply, Reply};
+pub use run::Stopping;
+pub use transaction::Transaction;
+
+use conductor::Conductor;
+use queue::Queue;
+
+/// An open store with its queues. Clones are the same one.
+#[derive(Clone, Debug)]
+pub struct Redrive(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    store: Arc<dyn Store>,
+    clock: Arc<Timepiece>,
+    seed: Option<u64>,
+    /// In the order in which they were declared; fixed once it is started.
+    queues: Mutex<Vec<Arc<Queue>>>,
+    conductor: OnceLock<Conductor>,
+}
+
+impl Redrive {
+    /// Opens a store, and makes it if it is not there.
+    ///
+    /// | address | is |
+    /// |---|---|
+    /// | `sqlite:orders.db` | a file, durable; its directory must exist |
+    /// | `memory:` | this process' memory, for tests |
+    ///
+    /// # Errors
+    /// With what is in the way: no such directory, not a database, a newer schema.
+    pub async fn open(address: &str) -> Result<Self, StoreError> {
+        Options::new().open(address).await
+    }
+
+    pub(crate) fn over(store: Arc<dyn Store>, clock: Timepiece, seed: Option<u64>) -> Self {
+        let queues = Mutex::new(Vec::new());
+        let clock = Arc::new(clock);
+        Self(Arc::new(Inner { store, clock, seed, queues, conductor: OnceLock::new() }))
+    }
+
+    /// Where effect and settle commit together, in words.
+    #[must_use]
+    pub fn domain(&self) -> String {
+        self.0.store.domain().to_string()
+    }
+
+    /// A queue to set up. It exists once [`handle`](QueueBuilder::handle) or
+    /// [`declare`](QueueBuilder::declare) is awaited.
+    #[must_use]
+    pub fn queue(&self, name: impl Into<String>) -> QueueBuilder {
+        QueueBuilder::new(self.clone(), name.into())
+    }
+
+    /// Publishes an event. When this returns, it is kept.
+    ///
+    /// The same identity again gives [`Published::Duplicate`] with what became of the first.
+    ///
+    /// # Errors
+    /// [`PublishError::IdReused`] for the same id with another payload; see [`PublishError::is_transient`]
+    /// for what may be tried again. After [`StoreError::Unknown`] publish the same id again to find out.
+    pub async fn publish(&self, event: Event) -> Result<Published, PublishError> {
+        let new = self.prepare(event)?;
+        let mut answers = self.0.store.publish(vec![new]).await?;
+        answers.pop().unwrap_or(Err(PublishError::Store(StoreError::Closed)))
+    }
+
+    /// Publishes several events, in their order, with an answer for each.
+    ///
+    /// # Errors
+    /// Where nothing can be said of any of them.
+    pub async fn publish_all(
+        &self,
+        events: impl IntoIterator<Item = Event>,
+    ) -> Result<Vec<Result<Published, PublishError>>, StoreError> {
+        let prepared: Vec<_> = events.into_iter().map(|event| self.prepare(event)).collect();
+        let good: Vec<New> = prepared.iter().filter_map(|new| new.as_ref().ok().cloned()).collect();
+        let mut answers = self.0.store.publish(good).await?.into_iter();
+        let answer = |new: Result<New, PublishError>| {
+            new.and_then(|_| answers.next().unwrap_or(Err(PublishError::Store(StoreError::Closed))))
+        };
+        Ok(prepared.into_iter().map(answer).collect())
+    }
+
+    /// Runs work in a transaction of the store's own domain: the caller's own tables, publishes and markers
+    /// commit together or not at all.
+    ///
+    /// The work is synchronous and does database work only: it holds up everybody's commit, and it may run
+    /// more than once.
+    ///
+    /// # Errors
+    /// With the work's own error, and everything rolled back; or where the store could not.
+    pub async fn transact<T, E>(
+        &self,
+        work: impl FnMut(&mut Transaction<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, TransactError>
+    where
+        T: Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        transaction::transact(self, work).await
+    }
+
+    /// Where an event is and what happened to it, for as long as its receipt lives. `None`: there never was
+    /// one, or it is forgotten.
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    pub async fn event(&self, tenant: &str, queue: &str, id: &str) -> Result<Option<Found>, StoreError> {
+        let mut found = self.0.store.find(tenant, queue, id).await?;
+        if let Some(found) = &mut found
+            && !found.state.is_ended()
+            && found.state != State::Dead
+            && self.is_running(found.seq).await
+        {
+            found.state = State::Running;
+        }
+        Ok(found)
+    }
+
+    /// A page of events, by queue, tenant and state.
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    pub async fn events(&self, query: Query) -> Result<Listed, StoreError> {
+        self.0.store.list(query).await
+    }
+
+    /// A page of the dead letters of a queue, oldest first.
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    pub async fn dead_letters(&self, queue: &str) -> Result<Listed, StoreError> {
+        let query =
+            Query { queue: Some(queue.to_owned()), state: Some(State::Dead), ..Query::default() };
+        self.events(query).await
+    }
+
+    /// How many events there are, by queue and state.
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    pub async fn counts(&self) -> Result<Vec<redrive_store::Count>, StoreError> {
+        self.0.store.count(self.now()).await
+    }
+
+    /// Takes ownership and begins to run handlers. Publishing needs none of this.
+    ///
+    /// # Errors
+    /// [`StoreError::NotOwner`] where another process runs them.
+    pub async fn start(&self) -> Result<(), StartError> {
+        conductor::start(self).await
+    }
+
+    /// Stops: no new attempts, those under way get `grace`, then what is left is given up without being
+    /// charged, and the store is closed. What was published and not done goes on after the next start.
+    ///
+    /// # Errors
+    /// Where the store could not be closed cleanly. Nothing is lost then either.
+    pub async fn shutdown(&self, grace: Duration) -> Result<Stopping, StoreError> {
+        run::shutdown(self, grace).await
+    }
+
+    /// Starts if that was not done, runs until Ctrl-C or SIGTERM, then shuts down with `grace`. A second
+    /// signal stops at once.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start) and [`shutdown`](Self::shutdown), and where the store failed meanwhile.
+    pub async fn run_until_signal(&self, grace: Duration) -> Result<Stopping, StartError> {
+        run::until_signal(self, grace).await
+    }
+
+    /// Waits until nothing is due: no attempt under way, nothing to be written or loaded. Events that wait
+    /// for a later time do not count.
+    pub async fn idle(&self) {
+        if let Some(conductor) = self.0.conductor.get() {
+            conductor.idle().await;
+        }
+    }
+
+    /// Waits until the engine stops by itself, which it does only when the store failed.
+    pub async fn failed(&self) -> StoreError {
+        match self.0.conductor.get() {
+            Some(conductor) => conductor.failed().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.0.clock.now()
+    }
+
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.0.store
+    }
+
+    async fn is_running(&self, seq: Seq) -> bool {
+        match self.0.conductor.get() {
+            Some(conductor) => conductor.is_running(seq).await,
+            None => false,
+        }
+    }
+
+    fn queue_named(&self, name: &str) -> Option<Arc<Queue>> {
+        let queues = self.0.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        queues.iter().find(|queue| queue.name() == name).cloned()
+    }
+
+    /// Makes an event ready for the store: checked, with the lineage of the handler that publishes it, if one
+    /// does.
+    fn prepare(&self, mut event: Event) -> Result<New, PublishError> {
+        lineage::inherit(&mut event);
+        event.check()?;
+        let tuned = event.meta.as_ref().and_then(|meta| meta.tuning.clone());
+        let mut new = New::new(event, self.now());
+        if let Some(tuning) = tuned
+            && let Some(queue) = self.queue_named(&new.event.queue)
+        {
+            new.horizon = Some(queue.horizon_of(&tuning)?);
+        }
+        Ok(new)
+    }
+}
+
+/// Decodes a payload as JSON; for [`QueueBuilder::handle_typed`].
+///
+/// # Errors
+/// Where it is not JSON, or not of that shape.
+pub fn json<T: serde::de::DeserializeOwned>(event: &Event) -> Result<T, serde_json::Error> {
+    serde_json::from_slice(&event.payload)
+}

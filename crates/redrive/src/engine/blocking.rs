@@ -1,0 +1,1 @@
+//! The engine without async: the same words, each call waits.

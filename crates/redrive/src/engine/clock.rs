@@ -1,0 +1,77 @@
+//! What time it is, for events that outlive the process.
+//!
+//! Moments are nanoseconds since the Unix epoch, so that they mean the same after a restart. Within a process
+//! they come from tokio's monotonic clock, anchored once at the time of day, so that a clock that is set back
+//! does not make retries wait, and paused time works in tests. Where the time of day runs ahead (the machine
+//! slept, or was set right after the start), it is followed; never backwards.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use redrive_core::Moment;
+use tokio::time::Instant;
+
+/// How far ahead the time of day may be before it is followed.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// A clock for events.
+#[derive(Debug)]
+pub struct Timepiece {
+    anchor: Moment,
+    start: Instant,
+    /// What was added since, in nanoseconds.
+    ahead: AtomicU64,
+    follows: bool,
+}
+
+impl Timepiece {
+    /// The time of day.
+    #[must_use]
+    pub fn wall() -> Self {
+        Self { anchor: time_of_day(), start: Instant::now(), ahead: AtomicU64::new(0), follows: true }
+    }
+
+    /// Time that passes only as tokio's does: with paused time, when a test says so.
+    #[must_use]
+    pub fn paused_at(anchor: Moment) -> Self {
+        Self { anchor, start: Instant::now(), ahead: AtomicU64::new(0), follows: false }
+    }
+
+    /// The present moment.
+    #[must_use]
+    pub fn now(&self) -> Moment {
+        self.anchor + self.start.elapsed() + Duration::from_nanos(self.ahead.load(Ordering::Relaxed))
+    }
+
+    /// Looks at the time of day, and follows it where it is ahead. To be called now and then.
+    pub(crate) fn follow(&self) {
+        let ahead = time_of_day().since(self.now());
+        if self.follows && ahead > SLACK {
+            let nanos = u64::try_from(ahead.as_nanos()).unwrap_or(u64::MAX);
+            self.ahead.fetch_add(nanos, Ordering::Relaxed);
+        }
+    }
+
+    /// The instant at which a moment comes.
+    pub(crate) fn instant(&self, moment: Moment) -> Instant {
+        let now = Instant::now();
+        // Tokio's timers do not go further than some years.
+        let wait = moment.since(self.now()).min(Duration::from_secs(86_400 * 365));
+        now + wait
+    }
+}
+
+/// The time of day as a moment.
+pub(crate) fn time_of_day() -> Moment {
+    moment_of(SystemTime::now())
+}
+
+/// A time of day as a moment; what is before 1970 is 1970.
+pub(crate) fn moment_of(time: SystemTime) -> Moment {
+    Moment::from_nanos(0) + time.duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// A moment as a time of day.
+pub(crate) fn time_of(moment: Moment) -> SystemTime {
+    UNIX_EPOCH + Duration::from_nanos(moment.as_nanos())
+}

@@ -1,0 +1,350 @@
+//! The loop around the scheduler: hands in what happened, asks what to do, does it.
+//!
+//! One task. It owns the scheduler, the attempts under way and the store's answers that are still to come.
+//! Arrivals are handled before the store's answers, because the contract of a store is that it tells them in
+//! that order, and the scheduler relies on it.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use futures_util::FutureExt;
+use redrive_core::entry::{Grant, Seq};
+use redrive_core::scheduler::{Action, Input, Scheduler};
+use redrive_core::{Moment, Seeded};
+use redrive_store::{Arrivals, Store, StoreError};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+
+use super::perform::{Answered, Ended, perform};
+use super::queue::Queue;
+use super::{Redrive, StartError, Timepiece};
+
+/// How many batches of arrivals wait at most; what is beyond is loaded from the store instead.
+const ARRIVALS_MAX: usize = 64;
+/// How often old receipts are looked for, and the clock is compared with the time of day.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// What the handle asks of the loop.
+#[derive(Debug)]
+pub(super) enum Command {
+    IsRunning(Seq, oneshot::Sender<bool>),
+    Idle(oneshot::Sender<()>),
+    Stop(Duration, oneshot::Sender<bool>),
+    StopNow,
+}
+
+/// The handle of the loop.
+#[derive(Debug)]
+pub(super) struct Conductor {
+    commands: mpsc::UnboundedSender<Command>,
+    failed: watch::Receiver<Option<StoreError>>,
+}
+
+impl Conductor {
+    pub(super) async fn is_running(&self, seq: Seq) -> bool {
+        let (ask, answer) = oneshot::channel();
+        self.commands.send(Command::IsRunning(seq, ask)).is_ok() && answer.await.unwrap_or(false)
+    }
+
+    pub(super) async fn idle(&self) {
+        let (ask, answer) = oneshot::channel();
+        if self.commands.send(Command::Idle(ask)).is_ok() {
+            let _ = answer.await;
+        }
+    }
+
+    /// Stops; tells whether nothing was left under way.
+    pub(super) async fn stop(&self, grace: Duration) -> bool {
+        let (ask, answer) = oneshot::channel();
+        self.commands.send(Command::Stop(grace, ask)).is_ok() && answer.await.unwrap_or(false)
+    }
+
+    pub(super) fn stop_now(&self) {
+        let _ = self.commands.send(Command::StopNow);
+    }
+
+    pub(super) async fn failed(&self) -> StoreError {
+        let mut failed = self.failed.clone();
+        match failed.wait_for(Option::is_some).await {
+            Ok(error) => error.clone().unwrap_or(StoreError::Closed),
+            // It stopped because it was told to.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+/// Takes the shards and starts the loop.
+pub(super) async fn start(redrive: &Redrive) -> Result<(), StartError> {
+    let inner = &redrive.0;
+    if inner.conductor.get().is_some() {
+        return Err(StartError::Twice);
+    }
+    let queues = inner.queues.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+    let mut scheduler = Scheduler::new();
+    // Queues without a handler here are left alone: they are not added, so they come last.
+    let queues: Vec<Arc<Queue>> = queues
+        .into_iter()
+        .filter(|queue| !matches!(queue.handler, super::handler::Handler::Elsewhere))
+        .collect();
+    for queue in &queues {
+        scheduler.add_queue(queue.plan.clone());
+    }
+    let (tell, arrivals) = mpsc::channel(ARRIVALS_MAX);
+    let missed = Arc::new(AtomicBool::new(false));
+    watch_store(&inner.store, tell, missed.clone());
+
+    let now = inner.clock.now();
+    let mut dice = Seeded::new(inner.seed.unwrap_or_else(|| RandomState::new().hash_one(now)));
+    let mut grants = Vec::new();
+    for shard in 0..inner.store.shards() {
+        let taken = inner.store.take(shard, now).await?;
+        grants.push(taken.grant);
+        scheduler.handle(Input::Own(taken), now, &mut dice);
+    }
+    let (commands, orders) = mpsc::unbounded_channel();
+    let (fail, failed) = watch::channel(None);
+    if inner.conductor.set(Conductor { commands, failed }).is_err() {
+        return Err(StartError::Twice);
+    }
+    let conducting = Conducting {
+        context: Arc::new(Context { store: inner.store.clone(), clock: inner.clock.clone(), queues }),
+        scheduler,
+        dice,
+        grants,
+        arrivals,
+        missed,
+        attempts: JoinSet::new(),
+        answers: FuturesUnordered::new(),
+        orders,
+        idle: Vec::new(),
+        stopping: None,
+        fail,
+    };
+    tokio::spawn(conducting.run());
+    Ok(())
+}
+
+fn watch_store(store: &Arc<dyn Store>, tell: mpsc::Sender<Arrivals>, missed: Arc<AtomicBool>) {
+    store.watch(Arc::new(move |arrivals| {
+        // Where the loop cannot keep up it is told that there is more, and loads it.
+        if tell.try_send(arrivals).is_err() {
+            missed.store(true, Ordering::Release);
+        }
+    }));
+}
+
+/// What attempts and answers need.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) clock: Arc<Timepiece>,
+    pub(super) queues: Vec<Arc<Queue>>,
+}
+
+/// The loop's state.
+struct Conducting {
+    context: Arc<Context>,
+    scheduler: Scheduler,
+    dice: Seeded,
+    grants: Vec<Grant>,
+    arrivals: mpsc::Receiver<Arrivals>,
+    missed: Arc<AtomicBool>,
+    attempts: JoinSet<Vec<Ended>>,
+    answers: FuturesUnordered<futures_util::future::BoxFuture<'static, Answered>>,
+    orders: mpsc::UnboundedReceiver<Command>,
+    idle: Vec<oneshot::Sender<()>>,
+    stopping: Option<(tokio::time::Instant, Option<oneshot::Sender<bool>>)>,
+    fail: watch::Sender<Option<StoreError>>,
+}
+
+/// What woke the loop.
+enum Woken {
+    Arrived(Option<Arrivals>),
+    Attempted(Vec<Ended>),
+    Answered(Answered),
+    Ordered(Option<Command>),
+    Time,
+    Housekeeping,
+}
+
+impl Conducting {
+    async fn run(mut self) {
+        let mut actions = Vec::new();
+        let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
+        housekeeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        housekeeping.tick().await;
+        loop {
+            let now = self.context.clock.now();
+            self.scheduler.act(now, &mut actions);
+            if let Err(error) = perform(&self.context, &mut actions, &mut self.attempts, &self.answers) {
+                return self.end(Some(error)).await;
+            }
+            if self.scheduler.is_idle(now) {
+                self.idle.drain(..).for_each(|waiter| drop(waiter.send(())));
+            }
+            if let Some((until, _)) = self.stopping
+                && (self.scheduler.is_quiet() || tokio::time::Instant::now() >= until)
+            {
+                return self.end(None).await;
+            }
+            let woken = self.wait(&mut housekeeping).await;
+            if let Err(error) = self.take_in(woken) {
+                return self.end(error).await;
+            }
+        }
+    }
+
+    async fn wait(&mut self, housekeeping: &mut tokio::time::Interval) -> Woken {
+        let wake = self.scheduler.next_wake().map(|at| self.context.clock.instant(at));
+        let wake = match (wake, &self.stopping) {
+            (Some(wake), Some((until, _))) => Some(wake.min(*until)),
+            (wake, stopping) => wake.or(stopping.as_ref().map(|(until, _)| *until)),
+        };
+        let time = async {
+            match wake {
+                Some(wake) => tokio::time::sleep_until(wake).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            arrived = self.arrivals.recv() => Woken::Arrived(arrived),
+            Some(ended) = self.attempts.join_next() => Woken::Attempted(ended.unwrap_or_default()),
+            Some(answered) = self.answers.next() => Woken::Answered(answered),
+            command = self.orders.recv() => Woken::Ordered(command),
+            () = time => Woken::Time,
+            _ = housekeeping.tick() => Woken::Housekeeping,
+        }
+    }
+
+    /// Takes in what woke the loop, and whatever else is there.
+    fn take_in(&mut self, woken: Woken) -> Result<(), Option<StoreError>> {
+        let now = self.context.clock.now();
+        let (mut ended, mut answered) = (Vec::new(), Vec::new());
+        match woken {
+            Woken::Arrived(Some(arrivals)) => self.arrived(arrivals, now),
+            Woken::Attempted(more) => ended.extend(more),
+            Woken::Answered(answer) => answered.push(answer),
+            Woken::Ordered(Some(command)) => self.ordered(command)?,
+            // Every handle is gone: stop as if told to.
+            Woken::Ordered(None) => self.ordered(Command::Stop(Duration::ZERO, oneshot::channel().0))?,
+            Woken::Housekeeping => self.keep_house(now),
+            Woken::Arrived(None) | Woken::Time => {}
+        }
+        while let Some(more) = self.attempts.try_join_next() {
+            ended.extend(more.unwrap_or_default());
+        }
+        while let Some(Some(answer)) = self.answers.next().now_or_never() {
+            answered.push(answer);
+        }
+        // After the answers were fetched, so that whatever was told before them is here.
+        while let Ok(arrivals) = self.arrivals.try_recv() {
+            self.arrived(arrivals, now);
+        }
+        if self.missed.swap(false, Ordering::Acquire) {
+            self.arrived(Arrivals { entries: Vec::new(), missed: true }, now);
+        }
+        for (seq, rev, ending) in ended {
+            self.scheduler.handle(Input::Ended { seq, rev, ending }, now, &mut self.dice);
+        }
+        for answer in answered {
+            self.answered(answer, now).map_err(Some)?;
+        }
+        Ok(())
+    }
+
+    fn arrived(&mut self, arrivals: Arrivals, now: Moment) {
+        let Arrivals { entries, missed } = arrivals;
+        self.scheduler.handle(Input::Arrived { entries, missed }, now, &mut self.dice);
+    }
+
+    /// Hands in what the store answered. A store that is no longer to be trusted ends the loop.
+    fn answered(&mut self, answered: Answered, now: Moment) -> Result<(), StoreError> {
+        let mut hand_in = |input| self.scheduler.handle(input, now, &mut self.dice);
+        match answered {
+            Answered::Loaded(key, Ok(loaded)) => hand_in(Input::Loaded(key, loaded)),
+            Answered::Noted(shard, Ok(())) => hand_in(Input::Noted(shard)),
+            Answered::Settled(settles, Ok(answers)) => {
+                for ((seq, rev), settled) in settles.into_iter().zip(answers) {
+                    hand_in(Input::Settled { seq, rev, settled });
+                }
+            }
+            Answered::Loaded(key, Err(error)) if error.is_transient() => hand_in(Input::LoadFailed(key)),
+            Answered::Noted(shard, Err(error)) if error.is_transient() => hand_in(Input::NoteFailed(shard)),
+            Answered::Settled(settles, Err(error)) if error.is_transient() => {
+                super::run::say_store_in_trouble(&error);
+                for (seq, rev) in settles {
+                    hand_in(Input::SettleFailed { seq, rev, unknown: false });
+                }
+            }
+            Answered::Loaded(_, Err(error))
+            | Answered::Noted(_, Err(error))
+            | Answered::Settled(_, Err(error)) => return Err(error),
+            Answered::Kept => {}
+        }
+        Ok(())
+    }
+
+    fn ordered(&mut self, command: Command) -> Result<(), Option<StoreError>> {
+        match command {
+            Command::IsRunning(seq, answer) => drop(answer.send(self.scheduler.is_running(seq))),
+            Command::Idle(answer) => self.idle.push(answer),
+            Command::Stop(grace, answer) => {
+                let now = self.context.clock.now();
+                self.scheduler.handle(Input::Drain, now, &mut self.dice);
+                self.stopping = Some((tokio::time::Instant::now() + grace, Some(answer)));
+            }
+            Command::StopNow => return Err(None),
+        }
+        Ok(())
+    }
+
+    fn keep_house(&mut self, now: Moment) {
+        self.context.clock.follow();
+        let forgetting = self.context.store.forget(now);
+        self.answers.push(
+            async move {
+                // Whatever it says, the next one will say it again.
+                let _ = forgetting.await;
+                Answered::Kept
+            }
+            .boxed(),
+        );
+    }
+
+    /// The end of the loop. Attempts that are still under way are given up; what they had done is done again
+    /// after the next start. Only where nothing is left under way are the shards given back as clean.
+    async fn end(mut self, error: Option<StoreError>) {
+        let late = self.attempts.len();
+        self.attempts.abort_all();
+        while self.attempts.join_next().await.is_some() {}
+        let blocked = self.context.queues.iter().any(|queue| {
+            matches!(queue.handler, super::handler::Handler::Blocking(_)) && late > 0
+        });
+        // What is being written is waited for: its fate is better known than not.
+        while !self.answers.is_empty() && error.is_none() {
+            if self.answers.next().await.is_none() {
+                break;
+            }
+        }
+        if error.is_none() && !blocked {
+            for grant in self.grants {
+                let _ = self.context.store.release(grant).await;
+            }
+        }
+        if let Some(error) = error {
+            super::run::say_store_failed(&error);
+            self.fail.send_replace(Some(error));
+        }
+        if let Some((_, Some(answer))) = self.stopping {
+            let _ = answer.send(late == 0);
+        }
+    }
+}
+
+/// Whether an action is one that the loop does itself.
+pub(super) fn is_tiding(action: &Action) -> bool {
+    matches!(action, Action::Damaged(_) | Action::Lost(_))
+}

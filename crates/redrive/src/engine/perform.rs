@@ -1,0 +1,275 @@
+//! Doing what the scheduler says: running attempts, reading and writing the store.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use redrive_core::entry::{Entry, Loaded, Seq, Settle, Settled};
+use redrive_core::event::Cause;
+use redrive_core::observe::Outcome;
+use redrive_core::scheduler::{Action, Ending, FlowKey, Said, Ticket};
+use redrive_core::{Fault, Moment};
+use redrive_retry::scope::Scope;
+use redrive_store::{Claim, Job, StoreError, Transacted, Tx};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::conductor::Context;
+use super::handler::{Handled, Handler};
+use super::lineage::Lineage;
+use super::queue::Queue;
+use super::transaction::{Refused, TIME};
+use super::{Delivery, Reply, Transaction};
+
+/// An attempt that ended: which event, as of which change, how.
+pub(super) type Ended = (Seq, u32, Ending);
+
+/// What the store answered.
+pub(super) enum Answered {
+    Loaded(FlowKey, Result<Loaded, StoreError>),
+    Settled(Vec<(Seq, u32)>, Result<Vec<Settled>, StoreError>),
+    Noted(u32, Result<(), StoreError>),
+    /// Housekeeping is done.
+    Kept,
+}
+
+/// Does everything in the list.
+pub(super) fn perform(
+    context: &Arc<Context>,
+    actions: &mut Vec<Action>,
+    attempts: &mut JoinSet<Vec<Ended>>,
+    answers: &FuturesUnordered<BoxFuture<'static, Answered>>,
+) -> Result<(), StoreError> {
+    let mut settles = Vec::new();
+    let mut batches: Vec<Vec<Ticket>> = context.queues.iter().map(|_| Vec::new()).collect();
+    for action in actions.drain(..) {
+        match action {
+            Action::Settle(settle) => settles.push(settle),
+            Action::Attempt(ticket) => match &context.queues[ticket.queue].handler {
+                Handler::Batch { .. } => batches[ticket.queue].push(*ticket),
+                _ => start(context, *ticket, attempts),
+            },
+            Action::Load(key, load) => {
+                let loading = context.store.load(load);
+                answers.push(async move { Answered::Loaded(key, loading.await) }.boxed());
+            }
+            Action::Note(grant, under_way) => {
+                let noting = context.store.note(grant, under_way);
+                answers.push(async move { Answered::Noted(grant.shard, noting.await) }.boxed());
+            }
+            Action::Damaged(row) => super::run::say_damaged(&row),
+            Action::Lost(_) => return Err(lost(context)),
+        }
+    }
+    for (number, tickets) in batches.into_iter().enumerate().filter(|(_, tickets)| !tickets.is_empty()) {
+        start_batches(context, number, tickets, attempts);
+    }
+    if !settles.is_empty() {
+        answers.push(settle(context, settles));
+    }
+    Ok(())
+}
+
+fn lost(context: &Context) -> StoreError {
+    let path = context.store.domain().to_string().into();
+    StoreError::NotOwner { path, pid: None }
+}
+
+fn settle(context: &Context, settles: Vec<Settle>) -> BoxFuture<'static, Answered> {
+    super::run::tell(context, &settles);
+    let which = settles.iter().map(|settle| (settle.seq, settle.rev)).collect();
+    let settling = context.store.settle(settles);
+    async move { Answered::Settled(which, settling.await) }.boxed()
+}
+
+fn start(context: &Arc<Context>, ticket: Ticket, attempts: &mut JoinSet<Vec<Ended>>) {
+    let queue = context.queues[ticket.queue].clone();
+    let end = ticket.deadline.map(|deadline| context.clock.instant(deadline));
+    match &queue.handler {
+        Handler::Transactional(_) => {
+            let context = context.clone();
+            attempts.spawn(async move { vec![attempt_in(&context, &queue, ticket).await] });
+        }
+        Handler::Blocking(handler) => {
+            let handler = handler.clone();
+            attempts.spawn(attempt(ticket, end, move |delivery, mut scope: Scope| {
+                let lineage = Lineage::of(&delivery.entry().event);
+                let work = move || lineage.enter(|| scope.enter(|| handler(delivery)));
+                async move {
+                    match tokio::task::spawn_blocking(work).await {
+                        Ok(reply) => Handled::Said(reply),
+                        Err(error) => match error.try_into_panic() {
+                            Ok(panic) => std::panic::resume_unwind(panic),
+                            Err(error) => Handled::Said(super::Failure::transient(error).into()),
+                        },
+                    }
+                }
+            }));
+        }
+        Handler::One(_) | Handler::Batch { .. } | Handler::Elsewhere => {
+            attempts.spawn(attempt(ticket, end, move |delivery, scope: Scope| {
+                let lineage = Lineage::of(&delivery.entry().event);
+                lineage.around(async move {
+                    let Handler::One(handler) = &queue.handler else { return Handled::Said(Reply::ok()) };
+                    // Called in here, so that its panics are caught like those of its future.
+                    scope.around(async { handler(delivery).await }).await.0
+                })
+            }));
+        }
+    }
+}
+
+/// Runs one attempt to its end, its time-out or its panic.
+async fn attempt<F>(
+    ticket: Ticket,
+    end: Option<Instant>,
+    run: impl FnOnce(Delivery, Scope) -> F,
+) -> Vec<Ended>
+where
+    F: Future<Output = Handled>,
+{
+    let (seq, rev, began) = (ticket.entry.seq, ticket.entry.rev, Instant::now());
+    let scope = Scope::incoming(Some(ticket.attempt), end.map(|end| redrive_retry::moment(end.into_std())));
+    let running = AssertUnwindSafe(run(Delivery::new(ticket), scope)).catch_unwind();
+    let ended = match end {
+        None => Ok(running.await),
+        Some(end) => tokio::time::timeout_at(end, running).await,
+    };
+    let mut ending = match ended {
+        Ok(Ok(Handled::Said(reply))) => said(reply),
+        Ok(Ok(Handled::Undecodable(cause))) => because(Said::Undecodable, cause),
+        Ok(Err(panic)) => because(Said::Panicked, Cause::new("panic", message_of(&*panic))),
+        Err(_) => timed_out(),
+    };
+    ending.took = began.elapsed();
+    vec![(seq, rev, ending)]
+}
+
+fn said(reply: Reply) -> Ending {
+    let Reply { disposition, cause, result } = reply;
+    Ending { cause, result, ..Ending::new(Said::Outcome(disposition.into())) }
+}
+
+fn because(said: Said, cause: Cause) -> Ending {
+    Ending { cause: Some(cause), ..Ending::new(said) }
+}
+
+fn timed_out() -> Ending {
+    because(Said::Outcome(Outcome::TimedOut), Cause::new("timeout", "the attempt took longer than it may"))
+}
+
+fn message_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
+
+/// Splits what is to run into batches, and starts them.
+fn start_batches(
+    context: &Arc<Context>,
+    number: usize,
+    tickets: Vec<Ticket>,
+    attempts: &mut JoinSet<Vec<Ended>>,
+) {
+    let queue = &context.queues[number];
+    let Handler::Batch { max, .. } = queue.handler else { return };
+    let mut tickets = tickets.into_iter().peekable();
+    while tickets.peek().is_some() {
+        let batch: Vec<Ticket> = tickets.by_ref().take(max).collect();
+        let end = batch.iter().filter_map(|ticket| ticket.deadline).min();
+        let end = end.map(|end| context.clock.instant(end));
+        attempts.spawn(attempt_batch(queue.clone(), batch, end));
+    }
+}
+
+async fn attempt_batch(queue: Arc<Queue>, tickets: Vec<Ticket>, end: Option<Instant>) -> Vec<Ended> {
+    let which: Vec<(Seq, u32)> = tickets.iter().map(|ticket| (ticket.entry.seq, ticket.entry.rev)).collect();
+    let deliveries: Vec<Delivery> = tickets.into_iter().map(Delivery::new).collect();
+    let count = deliveries.len();
+    let began = Instant::now();
+    let running = AssertUnwindSafe(async {
+        let Handler::Batch { run, .. } = &queue.handler else { return Vec::new() };
+        run(deliveries).await
+    })
+    .catch_unwind();
+    let ended = match end {
+        None => Ok(running.await),
+        Some(end) => tokio::time::timeout_at(end, running).await,
+    };
+    let endings: Vec<Ending> = match ended {
+        Ok(Ok(replies)) if replies.len() == count => replies.into_iter().map(said).collect(),
+        Ok(Ok(replies)) => {
+            let text = format!("the handler gave {} replies for {count} events", replies.len());
+            vec![because(Said::Outcome(Outcome::Unclassified), Cause::new("batch", text)); count]
+        }
+        Ok(Err(panic)) => {
+            vec![because(Said::Panicked, Cause::new("panic", message_of(&*panic))); count]
+        }
+        Err(_) => vec![timed_out(); count],
+    };
+    let took = began.elapsed();
+    which.into_iter().zip(endings).map(|((seq, rev), ending)| (seq, rev, Ending { took, ..ending })).collect()
+}
+
+/// Runs one attempt in the store's own transaction: effect and settle are one commit.
+async fn attempt_in(context: &Context, queue: &Arc<Queue>, ticket: Ticket) -> Ended {
+    let (seq, rev, grant, attempt) = (ticket.entry.seq, ticket.entry.rev, ticket.grant, ticket.attempt);
+    let now = context.clock.now();
+    let time = ticket.deadline.map_or(TIME, |deadline| deadline.since(now).min(TIME));
+    let story = ticket.entry.progress.story.clone();
+    let delivery = Delivery::new(ticket);
+    let job = Job {
+        work: work_in(queue.clone(), delivery, now),
+        claim: Some(Claim { grant, seq, rev, at: now, attempts: attempt, story }),
+        time,
+        alone: queue.slow.load(Ordering::Relaxed),
+    };
+    let began = Instant::now();
+    let transacted = context.store.transact(job).await;
+    let took = began.elapsed();
+    if took > time {
+        queue.slow.store(true, Ordering::Relaxed);
+    }
+    (seq, rev, Ending { took, ..transacted_ending(transacted) })
+}
+
+fn work_in(queue: Arc<Queue>, delivery: Delivery, now: Moment) -> redrive_store::Work {
+    Box::new(move |tx: &mut dyn Tx| {
+        let Handler::Transactional(handler) = &queue.handler else { return Ok(None) };
+        let lineage = Lineage::of(&delivery.entry().event);
+        let remember = queue.window.saturating_add(queue.plan.policy.settings().horizon().total());
+        let reply = handler(&mut Transaction::new(tx, now, remember, Some(lineage)), &delivery);
+        if reply.is_ok() { Ok(reply.result) } else { Err(Box::new(Refused(reply)) as _) }
+    })
+}
+
+fn transacted_ending(transacted: Result<Transacted, StoreError>) -> Ending {
+    match transacted {
+        Ok(Transacted::Committed { next }) => {
+            Ending::new(Said::Committed { next: next.map(Box::<Entry>::new) })
+        }
+        Ok(Transacted::Aborted(error)) => match error.downcast::<Refused>() {
+            Ok(refused) => said(refused.0),
+            Err(error) => because(Said::Outcome(Outcome::Unclassified), Cause::of(&*error)),
+        },
+        Ok(Transacted::Panicked(message)) => because(Said::Panicked, Cause::new("panic", message)),
+        Ok(Transacted::TimedOut) => timed_out(),
+        Ok(Transacted::Stale) => Ending::new(Said::Stale),
+        Ok(Transacted::Fenced) => Ending::new(Said::Fenced),
+        // Nothing was changed, and that is certain; it is tried again like any passing fault.
+        Err(error) if error.is_transient() => {
+            because(Said::Outcome(Fault::transient().not_executed().into()), Cause::of(&error))
+        }
+        // The store has stopped. Nothing is to be written any more.
+        Err(_) => Ending::new(Said::Released),
+    }
+}
+
+/// How long ago something was due, as metrics want it.
+#[allow(dead_code, reason = "used by the feature `metrics`")]
+pub(super) fn lateness(entry: &Entry, now: Moment) -> Duration {
+    now.since(entry.progress.due)
+}

@@ -1,0 +1,159 @@
+//! What a handler says.
+
+use std::error::Error;
+use std::time::Duration;
+
+use redrive_core::event::Cause;
+use redrive_core::event::bounds::RESULT_BYTES_MAX;
+use redrive_core::{Disposition, Fault};
+
+/// What a handler says of an attempt: its disposition, why, and what it leaves behind.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reply {
+    /// `None`: it failed with an error that nobody classified, which is permanent.
+    pub(crate) disposition: Option<Disposition>,
+    pub(crate) cause: Option<Cause>,
+    pub(crate) result: Option<Vec<u8>>,
+}
+
+impl Reply {
+    /// It worked.
+    #[must_use]
+    pub const fn ok() -> Self {
+        Self { disposition: Some(Disposition::Ok), cause: None, result: None }
+    }
+
+    /// It is not needed any more.
+    #[must_use]
+    pub const fn discard() -> Self {
+        Self { disposition: Some(Disposition::Discard), cause: None, result: None }
+    }
+
+    /// It worked, and this is for whoever publishes the same identity again. At most 16 KiB; what is longer
+    /// is left out.
+    #[must_use]
+    pub fn with_result(result: impl Into<Vec<u8>>) -> Self {
+        let result = result.into();
+        let result = (result.len() <= RESULT_BYTES_MAX).then_some(result);
+        Self { disposition: Some(Disposition::Ok), cause: None, result }
+    }
+
+    pub(crate) fn is_ok(&self) -> bool {
+        self.disposition == Some(Disposition::Ok)
+    }
+}
+
+/// Why an attempt failed, and whether another may help.
+///
+/// Made by `?` from any error, and then it is *unclassified*, hence permanent: nothing is repeated that nobody
+/// said may pass. Say it with [`transient`](Self::transient), or hand the queue a classifier
+/// ([`handle_with`](super::QueueBuilder::handle_with)).
+///
+/// ```
+/// use redrive::engine::Failure;
+/// use std::time::Duration;
+///
+/// fn reach() -> Result<(), Failure> {
+///     let error = std::io::Error::other("no answer");
+///     Err(Failure::transient(error).not_before(Duration::from_secs(2)).code("503"))
+/// }
+/// assert!(reach().is_err());
+/// ```
+#[derive(Debug, Clone)]
+pub struct Failure {
+    fault: Option<Fault>,
+    cause: Cause,
+}
+
+impl Failure {
+    /// Another attempt may help.
+    pub fn transient<E: Error>(error: E) -> Self {
+        Self { fault: Some(Fault::transient()), cause: Cause::of(&error) }
+    }
+
+    /// Another attempt will not help.
+    pub fn permanent<E: Error>(error: E) -> Self {
+        Self { fault: Some(Fault::permanent()), cause: Cause::of(&error) }
+    }
+
+    /// What a fault and a cause say.
+    #[must_use]
+    pub const fn new(fault: Fault, cause: Cause) -> Self {
+        Self { fault: Some(fault), cause }
+    }
+
+    /// The other side asked to be left alone for so long. Makes an unclassified failure a transient one.
+    #[must_use]
+    pub fn not_before(mut self, wait: Duration) -> Self {
+        self.fault = Some(self.fault.unwrap_or(Fault::transient()).not_before(wait));
+        self
+    }
+
+    /// The effect did not happen, and that is certain.
+    #[must_use]
+    pub fn not_executed(mut self) -> Self {
+        self.fault = self.fault.map(Fault::not_executed);
+        self
+    }
+
+    /// The other side's code: an HTTP status, a SQLSTATE.
+    #[must_use]
+    pub fn code(mut self, code: impl Into<String>) -> Self {
+        self.cause = self.cause.code(code);
+        self
+    }
+
+    /// What kind of error this is, so that like ones can be found. Default: the name of its type.
+    #[must_use]
+    pub fn kind(mut self, kind: impl Into<String>) -> Self {
+        self.cause.kind = kind.into();
+        self
+    }
+}
+
+impl<E: Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self { fault: None, cause: Cause::of(&error) }
+    }
+}
+
+impl From<Failure> for Reply {
+    fn from(failure: Failure) -> Self {
+        let Failure { fault, cause } = failure;
+        Self { disposition: fault.map(Disposition::from), cause: Some(cause), result: None }
+    }
+}
+
+/// What a handler may return: nothing, a [`Reply`], a [`Disposition`], or a `Result` of one of them.
+#[diagnostic::on_unimplemented(
+    message = "a handler cannot return `{Self}`",
+    note = "return `()`, a `Reply`, a `Disposition`, or a `Result` of one of them with an error that `?` turns into a `Failure`"
+)]
+pub trait IntoReply {
+    /// What it says.
+    fn into_reply(self) -> Reply;
+}
+
+impl IntoReply for () {
+    fn into_reply(self) -> Reply {
+        Reply::ok()
+    }
+}
+
+impl IntoReply for Reply {
+    fn into_reply(self) -> Reply {
+        self
+    }
+}
+
+impl IntoReply for Disposition {
+    fn into_reply(self) -> Reply {
+        Reply { disposition: Some(self), cause: None, result: None }
+    }
+}
+
+impl<T: IntoReply, E: Into<Failure>> IntoReply for Result<T, E> {
+    fn into_reply(self) -> Reply {
+        self.map_or_else(|error| Reply::from(error.into()), IntoReply::into_reply)
+    }
+}

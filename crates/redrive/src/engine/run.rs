@@ -1,0 +1,104 @@
+//! Running until told to stop, and stopping.
+
+use std::time::Duration;
+
+use redrive_core::entry::{Change, Settle};
+use redrive_store::StoreError;
+
+use super::conductor::Context;
+use super::{Redrive, StartError};
+
+/// How a stop went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stopping {
+    /// Whether every attempt under way ended within the grace. Those that did not are made again after the
+    /// next start, and are not charged.
+    pub all_ended: bool,
+}
+
+pub(super) async fn shutdown(redrive: &Redrive, grace: Duration) -> Result<Stopping, StoreError> {
+    let all_ended = match redrive.0.conductor.get() {
+        Some(conductor) => conductor.stop(grace).await,
+        None => true,
+    };
+    redrive.store().close().await?;
+    Ok(Stopping { all_ended })
+}
+
+pub(super) async fn until_signal(redrive: &Redrive, grace: Duration) -> Result<Stopping, StartError> {
+    match redrive.start().await {
+        Ok(()) | Err(StartError::Twice) => {}
+        Err(error) => return Err(error),
+    }
+    let mut signals = Signals::new().map_err(StartError::Signal)?;
+    tokio::select! {
+        () = signals.next() => {}
+        error = redrive.failed() => return Err(StartError::Store(error)),
+    }
+    tokio::select! {
+        stopping = shutdown(redrive, grace) => Ok(stopping?),
+        () = signals.next() => {
+            if let Some(conductor) = redrive.0.conductor.get() {
+                conductor.stop_now();
+            }
+            Ok(Stopping { all_ended: false })
+        }
+    }
+}
+
+/// Ctrl-C, and on Unix also SIGTERM.
+struct Signals {
+    #[cfg(unix)]
+    terminate: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    #[cfg(unix)]
+    fn new() -> std::io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    #[cfg(not(unix))]
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {})
+    }
+
+    #[cfg(unix)]
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+
+    #[cfg(not(unix))]
+    async fn next(&mut self) {
+        let _ = tokio::signal::ctrl_c().await;
+    }
+}
+
+/// Tells whoever listens what is about to be written.
+pub(super) fn tell(context: &Context, settles: &[Settle]) {
+    let _ = context;
+    for settle in settles {
+        if let Change::Dead { reason, .. } = &settle.change {
+            let _ = reason;
+        }
+    }
+}
+
+pub(super) fn say_damaged(row: &str) {
+    let _ = row;
+}
+
+pub(super) fn say_store_in_trouble(error: &StoreError) {
+    let _ = error;
+}
+
+pub(super) fn say_store_failed(error: &StoreError) {
+    let _ = error;
+}

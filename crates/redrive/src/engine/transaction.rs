@@ -1,0 +1,129 @@
+//! Work in the store's own transaction.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use redrive_core::{Event, Moment};
+use redrive_store::{Job, New, PublishError, Published, Transacted, Tx};
+
+use super::lineage::{self, Lineage};
+use super::{Redrive, Reply, TransactError};
+
+/// How long a transaction may take, unless its attempt has less.
+pub(super) const TIME: Duration = Duration::from_secs(5);
+
+/// A transaction of the store's own domain. What is done through it commits together, or not at all.
+pub struct Transaction<'a> {
+    tx: &'a mut dyn Tx,
+    now: Moment,
+    /// How long a marker is remembered.
+    remember: Duration,
+    lineage: Option<Lineage>,
+}
+
+impl fmt::Debug for Transaction<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transaction").finish_non_exhaustive()
+    }
+}
+
+impl<'a> Transaction<'a> {
+    pub(super) fn new(tx: &'a mut dyn Tx, now: Moment, remember: Duration, lineage: Option<Lineage>) -> Self {
+        Self { tx, now, remember, lineage }
+    }
+
+    /// The SQLite connection in which the transaction is open: the caller's own tables are in the same file.
+    /// Statements that begin or end transactions are refused. `None` where the store is another.
+    #[cfg(feature = "sqlite")]
+    #[must_use]
+    pub fn sqlite(&mut self) -> Option<&rusqlite::Connection> {
+        redrive_store::sqlite::connection(self.tx)
+    }
+
+    /// The caller's own table in a store in memory. `None` where the store is another.
+    #[must_use]
+    pub fn memory(&mut self) -> Option<&mut std::collections::BTreeMap<String, Vec<u8>>> {
+        redrive_store::memory::table(self.tx)
+    }
+
+    /// Publishes an event with everything else. What a handler publishes inherits its correlation.
+    ///
+    /// # Errors
+    /// As [`Redrive::publish`].
+    pub fn publish(&mut self, mut event: Event) -> Result<Published, PublishError> {
+        match &self.lineage {
+            Some(lineage) => lineage.give(&mut event),
+            None => lineage::inherit(&mut event),
+        }
+        event.check()?;
+        self.tx.publish(New::new(event, self.now))
+    }
+
+    /// Marks that `handler` has processed `id`, and tells whether it is the first time. `false`: the effect
+    /// is there already, and there is nothing to do.
+    ///
+    /// The name carries a version, such as `projector.v1`: a handler that does something else has another
+    /// version, and sees everything again.
+    ///
+    /// # Errors
+    /// For a name without a version, and where the store could not.
+    pub fn first_time(&mut self, handler: &str, id: &str) -> Result<bool, PublishError> {
+        check_handler(handler)?;
+        self.tx.mark(handler, id, self.now + self.remember)
+    }
+}
+
+/// Whether the name of a handler ends in a version.
+fn check_handler(handler: &str) -> Result<(), PublishError> {
+    let versioned = handler.rsplit_once(".v").is_some_and(|(name, version)| {
+        !name.is_empty() && !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit())
+    });
+    if versioned { Ok(()) } else { Err(PublishError::Handler { name: handler.to_owned() }) }
+}
+
+/// A reply that is not ok, on its way out of a transaction that is to be rolled back.
+#[derive(Debug)]
+pub(super) struct Refused(pub(super) Reply);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the handler said no")
+    }
+}
+
+impl Error for Refused {}
+
+pub(super) async fn transact<T, E>(
+    redrive: &Redrive,
+    mut work: impl FnMut(&mut Transaction<'_>) -> Result<T, E> + Send + 'static,
+) -> Result<T, TransactError>
+where
+    T: Send + 'static,
+    E: Into<Box<dyn Error + Send + Sync>>,
+{
+    let now = redrive.now();
+    let given = Arc::new(Mutex::new(None));
+    let giving = given.clone();
+    let lineage = Lineage::current();
+    let work = Box::new(move |tx: &mut dyn Tx| {
+        let value = work(&mut Transaction::new(tx, now, REMEMBER, lineage.clone())).map_err(Into::into)?;
+        *giving.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+        Ok(None)
+    });
+    let job = Job { work, claim: None, time: TIME, alone: false };
+    match redrive.store().transact(job).await? {
+        Transacted::Committed { .. } => {
+            let value = given.lock().unwrap_or_else(PoisonError::into_inner).take();
+            value.ok_or_else(|| TransactError::Panicked("the work gave nothing".to_owned()))
+        }
+        Transacted::Aborted(error) => Err(TransactError::Work(error)),
+        Transacted::Panicked(message) => Err(TransactError::Panicked(message)),
+        Transacted::TimedOut => Err(TransactError::TimedOut),
+        Transacted::Stale | Transacted::Fenced => Err(TransactError::Store(redrive_store::StoreError::Closed)),
+    }
+}
+
+/// How long a marker is remembered that no queue's window bounds.
+const REMEMBER: Duration = Duration::from_secs(7 * 86_400);
