@@ -1,4 +1,281 @@
-//! In memory.
-/// A store in memory.
-#[derive(Debug, Default)]
-pub struct Memory;
+//! In memory: the reference for what the words of the contract mean.
+//!
+//! Plain maps behind one mutex. Every verb is done when it is called, and its future is ready when it is
+//! polled. Each map has a journal, so that a verb that fails leaves nothing behind. Nothing outlives the
+//! process, but everything outlives the owner: clones share the same data, and [`Memory::reopen`] is what
+//! opening a file again is to other stores.
+//!
+//! What it costs: one lock for everybody, and a copy of the user's table for each transaction that writes to
+//! it. It is for tests, and for work that may be lost.
+
+use std::fmt;
+use std::future::ready;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use redrive_core::Moment;
+use redrive_core::entry::{Entry, Grant, Seq, Settle, Settled};
+use redrive_core::planted::{Flaw, has};
+
+use crate::error::{PublishError, StoreError};
+use crate::found::{Count, Found, Listed, Query};
+use crate::store::{
+    Answer, Arrivals, Domain, Load, Loaded, New, Published, QueueSpec, Store, Taken, Watcher,
+};
+use crate::transaction::{Job, Transacted};
+
+mod state;
+
+mod journal;
+
+mod order;
+
+mod publish;
+
+mod shards;
+
+mod load;
+
+mod settle;
+
+mod transact;
+
+mod look;
+
+mod fault;
+
+pub use fault::Fault;
+pub use transact::table;
+
+use fault::World;
+use state::{Identity, State, Table};
+
+/// A store in memory. Clones share it.
+#[derive(Clone)]
+pub struct Memory {
+    data: Arc<Data>,
+    session: Arc<Session>,
+}
+
+struct Data {
+    shards: u32,
+    world: Mutex<World>,
+    sessions: Mutex<Vec<Weak<Session>>>,
+}
+
+/// One opening of the store, as a process would be.
+#[derive(Default)]
+struct Session {
+    closed: AtomicBool,
+    watcher: Mutex<Option<Watcher>>,
+}
+
+impl Memory {
+    /// An empty store with one shard.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_shards(1)
+    }
+
+    /// An empty store with so many shards, at least one.
+    #[must_use]
+    pub fn with_shards(shards: u32) -> Self {
+        let shards = shards.max(1);
+        let world = Mutex::new(World::with_shards(shards));
+        let data = Data { shards, world, sessions: Mutex::default() };
+        Self::open(Arc::new(data))
+    }
+
+    /// Opens the same data again, as after the death of a process: nobody is told of arrivals yet, and what a
+    /// failed sync left open is decided. Whoever has the store open already goes on having it, and tells the
+    /// watcher of each other.
+    #[must_use]
+    pub fn reopen(&self) -> Self {
+        self.recover();
+        Self::open(Arc::clone(&self.data))
+    }
+
+    fn open(data: Arc<Data>) -> Self {
+        let session = Arc::new(Session::default());
+        let mut sessions = lock(&data.sessions);
+        sessions.retain(|session| session.strong_count() > 0);
+        sessions.push(Arc::downgrade(&session));
+        drop(sessions);
+        Self { data, session }
+    }
+
+    /// What is in the user's own table.
+    #[must_use]
+    pub fn table_snapshot(&self) -> Table {
+        Table::clone(&lock(&self.data.world).state.table)
+    }
+
+    /// Makes the next commit that changes something fail. Several are queued.
+    #[doc(hidden)]
+    pub fn fail_next(&self, fault: Fault) {
+        lock(&self.data.world).faults.push_back(fault);
+    }
+
+    /// Ends the time after a failed sync: its change is there, or it is not.
+    #[doc(hidden)]
+    pub fn recover(&self) {
+        lock(&self.data.world).recover();
+    }
+
+    fn world(&self) -> Result<MutexGuard<'_, World>, StoreError> {
+        if self.session.closed.load(Ordering::Acquire) {
+            return Err(StoreError::Closed);
+        }
+        let world = lock(&self.data.world);
+        world.check()?;
+        Ok(world)
+    }
+
+    /// Looks, and changes nothing.
+    fn look<T: Send + 'static>(&self, look: impl FnOnce(&mut World) -> Result<T, StoreError>) -> Answer<T> {
+        answer(self.world().and_then(|mut world| look(&mut world)))
+    }
+
+    /// Changes something, commits, and tells who is to know. A verb that fails leaves nothing.
+    fn commit<T: Send + 'static>(&self, verb: impl FnOnce(&mut State) -> Result<T, StoreError>) -> Answer<T> {
+        self.change(|world| match verb(&mut world.state) {
+            Ok(done) => {
+                let (arrived, told) = world.commit();
+                (arrived, told.map(|()| done))
+            }
+            Err(error) => {
+                world.state.undo();
+                (Vec::new(), Err(error))
+            }
+        })
+    }
+
+    fn change<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&mut World) -> (Vec<Entry>, Result<T, StoreError>),
+    ) -> Answer<T> {
+        let (arrived, done) = match self.world() {
+            Ok(mut world) => change(&mut world),
+            Err(error) => (Vec::new(), Err(error)),
+        };
+        self.tell(arrived);
+        answer(done)
+    }
+
+    fn tell(&self, entries: Vec<Entry>) {
+        if entries.is_empty() {
+            return;
+        }
+        let sessions: Vec<_> = lock(&self.data.sessions).iter().filter_map(Weak::upgrade).collect();
+        for session in sessions {
+            // Called without the lock: a watcher may ask who else watches.
+            let watcher = lock(&session.watcher).clone();
+            if let Some(watcher) = watcher {
+                watcher(Arrivals { entries: entries.clone(), missed: false });
+            }
+        }
+    }
+}
+
+impl Store for Memory {
+    fn domain(&self) -> Domain {
+        Domain::Memory
+    }
+
+    fn shards(&self) -> u32 {
+        self.data.shards
+    }
+
+    fn declare(&self, queue: QueueSpec) -> Answer<()> {
+        self.commit(|state| {
+            state.queues.put(queue.name.clone(), queue);
+            Ok(())
+        })
+    }
+
+    fn publish(&self, events: Vec<New>) -> Answer<Vec<Result<Published, PublishError>>> {
+        self.commit(|state| Ok(events.iter().map(|new| state.publish(new)).collect()))
+    }
+
+    fn take(&self, shard: u32, now: Moment) -> Answer<Taken> {
+        self.commit(|state| {
+            state.see(now);
+            state.take(shard)
+        })
+    }
+
+    fn release(&self, grant: Grant) -> Answer<()> {
+        self.commit(|state| state.release(grant))
+    }
+
+    fn load(&self, load: Load) -> Answer<Loaded> {
+        self.look(|world| world.state.load(&load, &mut world.cursors))
+    }
+
+    fn settle(&self, settles: Vec<Settle>) -> Answer<Vec<Settled>> {
+        self.commit(|state| Ok(settles.into_iter().map(|settle| state.settle(settle)).collect()))
+    }
+
+    fn note(&self, grant: Grant, under_way: Vec<Seq>) -> Answer<()> {
+        self.commit(|state| state.note(grant, under_way))
+    }
+
+    fn transact(&self, job: Job) -> Answer<Transacted> {
+        self.change(|world| world.transact(job))
+    }
+
+    fn find(&self, tenant: &str, queue: &str, id: &str) -> Answer<Option<Found>> {
+        let identity = Identity { tenant: tenant.to_owned(), queue: queue.to_owned(), id: id.to_owned() };
+        if has(Flaw::LookUpAfterFailedSync) {
+            let state = &lock(&self.data.world).state;
+            return answer(Ok(state.identities.get(&identity).and_then(|seq| state.found(*seq))));
+        }
+        self.look(|world| Ok(world.state.identities.get(&identity).and_then(|seq| world.state.found(*seq))))
+    }
+
+    fn list(&self, query: Query) -> Answer<Listed> {
+        self.look(|world| Ok(world.state.list(&query)))
+    }
+
+    fn count(&self, now: Moment) -> Answer<Vec<Count>> {
+        self.look(|world| Ok(world.state.count(now)))
+    }
+
+    fn forget(&self, now: Moment) -> Answer<usize> {
+        self.commit(|state| {
+            state.see(now);
+            Ok(state.forget(now))
+        })
+    }
+
+    fn watch(&self, watcher: Watcher) {
+        *lock(&self.session.watcher) = Some(watcher);
+    }
+
+    fn close(&self) -> Answer<()> {
+        self.session.closed.store(true, Ordering::Release);
+        *lock(&self.session.watcher) = None;
+        answer(Ok(()))
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("shards", &self.data.shards).finish_non_exhaustive()
+    }
+}
+
+fn answer<T: Send + 'static>(done: Result<T, StoreError>) -> Answer<T> {
+    Box::pin(ready(done))
+}
+
+/// Locks. A panic of the user's work is caught before it can reach a lock, and a watcher is called without.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,129 @@
+//! Who may run: the order of keys, and what dead letters do to it.
+//!
+//! [`State::write`] is the one place where an event is put, changed or taken away. It keeps every index right
+//! and finds out who may run by it.
+
+use redrive_core::entry::Seq;
+use redrive_core::planted::{Flaw, has};
+
+use super::state::{Chain, Row, State};
+
+impl State {
+    /// Writes an event as it is now, or takes it away, and gives the one that may run because of it.
+    pub(super) fn write(&mut self, seq: Seq, new: Option<Row>) -> Option<Seq> {
+        let old = self.rows.get(&seq).cloned();
+        let chain = new.as_ref().or(old.as_ref()).and_then(|row| row.chain.clone());
+        let before = chain.as_ref().and_then(|chain| self.heads.get(chain)).copied();
+        if let Some(place) = before.and_then(|head| self.rows.get(&head)).map(Row::place) {
+            self.runnable.remove(&place);
+        }
+
+        if let Some(old) = &old {
+            self.take_out(old);
+        }
+        match new {
+            Some(row) => self.put_in(row),
+            None => self.rows.remove(&seq),
+        }
+
+        let became = match chain {
+            Some(chain) => self.lift(&chain).filter(|head| before != Some(*head)),
+            None => {
+                let ran = old.is_some_and(|row| row.death.is_none());
+                let runs = self.rows.get(&seq).is_some_and(|row| row.death.is_none());
+                (runs && !ran).then_some(seq)
+            }
+        };
+        self.arrived.extend(became);
+        became
+    }
+
+    fn take_out(&mut self, row: &Row) {
+        match &row.chain {
+            Some((stream, key)) => self.members.remove(&(*stream, key.clone(), row.entry.seq)),
+            None => self.runnable.remove(&row.place()),
+        }
+        if let Some(hold) = row.hold() {
+            self.holding.remove(&hold);
+        }
+    }
+
+    fn put_in(&mut self, row: Row) {
+        match &row.chain {
+            Some((stream, key)) if row.blocks() => {
+                self.members.put((*stream, key.clone(), row.entry.seq), ());
+            }
+            None if row.death.is_none() => self.runnable.put(row.place(), ()),
+            _ => {}
+        }
+        if let Some(hold) = row.hold() {
+            self.holding.put(hold, ());
+        }
+        self.rows.put(row.entry.seq, row);
+    }
+
+    /// Makes the head of a key runnable.
+    fn lift(&mut self, chain: &Chain) -> Option<Seq> {
+        let Some(head) = self.head(chain) else {
+            self.heads.remove(chain);
+            return None;
+        };
+        if let Some(place) = self.rows.get(&head).map(Row::place) {
+            self.runnable.put(place, ());
+        }
+        self.heads.put(chain.clone(), head);
+        Some(head)
+    }
+
+    /// The one of a key that may run: its smallest seq, whatever its due time. None while that one is dead.
+    fn head(&self, chain: &Chain) -> Option<Seq> {
+        let dead = |row: &&Row| row.death.is_some();
+        if has(Flaw::ParkLeaks) {
+            return self.members(chain).find(|row| !dead(row)).map(|row| row.entry.seq);
+        }
+        if has(Flaw::DueOnlyHeads) {
+            let by_due = self.members(chain).min_by_key(|row| (row.death.is_none(), row.place().3));
+            return by_due.filter(|row| !dead(row)).map(|row| row.entry.seq);
+        }
+        self.members(chain).next().filter(|row| !dead(row)).map(|row| row.entry.seq)
+    }
+
+    /// Those that count in the order of a key, in that order.
+    fn members(&self, (stream, key): &Chain) -> impl Iterator<Item = &Row> {
+        let range = (*stream, key.clone(), Seq(0))..=(*stream, key.clone(), Seq(u64::MAX));
+        self.members.range(range).filter_map(|((_, _, seq), ())| self.rows.get(seq))
+    }
+
+    /// Lets those go on that wait behind a dead letter, if there are more of them than it may hold up.
+    pub(super) fn relieve(&mut self, chain: &Chain) -> Option<Seq> {
+        let first = self.members(chain).next()?;
+        let death = first.death.as_ref()?;
+        let count = usize::try_from(death.count?).unwrap_or(usize::MAX);
+        let waiting = self.members(chain).skip(1).take(count.saturating_add(1)).count();
+        if waiting <= count {
+            return None;
+        }
+        self.let_go(first.clone())
+    }
+
+    /// Ends the hold of a dead letter over those that follow.
+    pub(super) fn let_go(&mut self, mut row: Row) -> Option<Seq> {
+        if let Some(death) = &mut row.death {
+            death.holds = false;
+        }
+        row.entry.rev += 1;
+        self.write(row.entry.seq, Some(row))
+    }
+
+    /// Whether an event may run, now or when it is due.
+    pub(super) fn is_runnable(&self, row: &Row) -> bool {
+        row.death.is_none()
+            && row.chain.as_ref().is_none_or(|chain| self.heads.get(chain) == Some(&row.entry.seq))
+    }
+
+    /// Whether an event waits behind a dead letter of its key.
+    pub(super) fn is_parked(&self, row: &Row) -> bool {
+        let Some(chain) = row.chain.as_ref().filter(|_| row.death.is_none()) else { return false };
+        self.members(chain).next().is_some_and(|first| first.death.is_some())
+    }
+}

@@ -1,0 +1,84 @@
+//! Owning a shard: taking it, giving it back, and what was under way in it.
+
+use std::collections::BTreeSet;
+
+use redrive_core::entry::{Entry, Grant, Seq, StreamId};
+
+use super::state::State;
+use crate::error::StoreError;
+use crate::store::Taken;
+
+/// The life of this database. There is no restoring memory, so there is only one.
+const INCARNATION: u64 = 1;
+
+impl State {
+    /// Whether nobody took the shard since.
+    pub(super) fn is_current(&self, grant: Grant) -> bool {
+        let shard = self.shards.get(&grant.shard);
+        grant.incarnation == INCARNATION
+            && shard.is_some_and(|shard| shard.owned && shard.epoch == grant.epoch)
+    }
+
+    pub(super) fn take(&mut self, shard: u32) -> Result<Taken, StoreError> {
+        if shard >= self.shards_max {
+            let what = format!("there is no shard {shard}: there are {}", self.shards_max);
+            return Err(StoreError::Broken { what, source: None });
+        }
+        let mut owner = self.shards.get(&shard).cloned().unwrap_or_default();
+        let unclean = owner.owned;
+        owner.owned = true;
+        owner.epoch += 1;
+        let grant = Grant { shard, epoch: owner.epoch, incarnation: INCARNATION };
+        let noted = std::mem::take(&mut owner.noted);
+        self.shards.put(shard, owner);
+        for seq in noted {
+            self.suspect(seq);
+        }
+        Ok(Taken { grant, unclean, suspects: self.suspects(shard), streams: self.streams(shard) })
+    }
+
+    pub(super) fn release(&mut self, grant: Grant) -> Result<(), StoreError> {
+        self.own(grant)?;
+        if let Some(owner) = self.shards.alter(&grant.shard) {
+            owner.owned = false;
+            owner.noted.clear();
+        }
+        Ok(())
+    }
+
+    pub(super) fn note(&mut self, grant: Grant, under_way: Vec<Seq>) -> Result<(), StoreError> {
+        self.own(grant)?;
+        if let Some(owner) = self.shards.alter(&grant.shard) {
+            owner.noted = under_way;
+        }
+        Ok(())
+    }
+
+    /// Fails where the shard was taken by somebody else.
+    pub(super) fn own(&self, grant: Grant) -> Result<(), StoreError> {
+        if self.is_current(grant) {
+            return Ok(());
+        }
+        Err(StoreError::NotOwner { path: format!("shard {} in memory", grant.shard).into(), pid: None })
+    }
+
+    fn suspect(&mut self, seq: Seq) {
+        let Some(mut row) = self.rows.get(&seq).filter(|row| row.death.is_none()).cloned() else { return };
+        row.entry.progress.suspect = true;
+        row.entry.rev += 1;
+        self.write(seq, Some(row));
+    }
+
+    fn suspects(&self, shard: u32) -> Vec<Entry> {
+        let living = self.rows.iter().map(|(_, row)| row).filter(|row| row.death.is_none());
+        let suspects = living.filter(|row| row.entry.shard == shard && row.entry.progress.suspect);
+        suspects.map(|row| row.entry.clone()).collect()
+    }
+
+    fn streams(&self, shard: u32) -> Vec<(StreamId, String, String)> {
+        let rows = self.rows.iter().map(|(_, row)| &row.entry).filter(|entry| entry.shard == shard);
+        let used: BTreeSet<_> = rows.map(|entry| entry.stream).collect();
+        let named = used.iter().filter_map(|id| Some((*id, self.streams.get(id)?)));
+        named.map(|(id, stream)| (id, stream.queue.clone(), stream.tenant.clone())).collect()
+    }
+}

@@ -1,0 +1,135 @@
+//! Transactions: the user's table, markers, publishes and a settle in one commit.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use redrive_core::entry::{Change, Settled};
+use redrive_core::planted::{Flaw, has};
+use redrive_core::{Entry, Moment};
+
+use super::fault::{Fate, World, unknown};
+use super::settle::Refused;
+use super::state::{Row, State, Table};
+use crate::error::{PublishError, StoreError};
+use crate::store::{New, Published};
+use crate::transaction::{Claim, Job, Transacted, Tx};
+
+/// The user's own table, if this is a transaction of a store in memory. What is written there commits with
+/// everything else, or not at all.
+///
+/// ```
+/// # use redrive_store::{Tx, memory};
+/// fn charge(tx: &mut dyn Tx) -> Option<()> {
+///     memory::table(tx)?.insert("order-17".to_owned(), b"17 euro".to_vec());
+///     Some(())
+/// }
+/// ```
+pub fn table(tx: &mut dyn Tx) -> Option<&mut std::collections::BTreeMap<String, Vec<u8>>> {
+    tx.as_any().downcast_mut::<Table>()
+}
+
+struct Transaction<'a>(&'a mut State);
+
+impl Tx for Transaction<'_> {
+    fn mark(&mut self, handler: &str, id: &str, until: Moment) -> Result<bool, PublishError> {
+        let marker = (handler.to_owned(), id.to_owned());
+        let until_now = self.0.markers.get(&marker).copied();
+        self.0.markers.put(marker, until_now.map_or(until, |before| before.max(until)));
+        Ok(until_now.is_none())
+    }
+
+    fn publish(&mut self, new: New) -> Result<Published, PublishError> {
+        self.0.publish(&new)
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self.0.table_mut()
+    }
+}
+
+impl World {
+    /// Runs a job. There are no statements to interrupt here, so its time is not looked at.
+    pub(super) fn transact(&mut self, mut job: Job) -> (Vec<Entry>, Result<Transacted, StoreError>) {
+        let claimed = match job.claim.take().map(|claim| self.claim(claim)).transpose() {
+            Ok(claimed) => claimed,
+            Err(refused) => return (Vec::new(), Ok(refused)),
+        };
+        if has(Flaw::SettleBeforeEffect) {
+            return self.settle_before_effect(job, claimed);
+        }
+        let result = match self.work(&mut job) {
+            Ok(result) => result,
+            Err(failed) => return (Vec::new(), Ok(failed)),
+        };
+        if has(Flaw::MarkerInSecondCommit) {
+            self.state.keep_table();
+            if self.dies_between() {
+                self.state.undo();
+                return (Vec::new(), Err(unknown()));
+            }
+        }
+        let next = claimed.and_then(|claimed| self.done(claimed, result));
+        committed(self.commit(), next)
+    }
+
+    fn settle_before_effect(
+        &mut self,
+        mut job: Job,
+        claimed: Option<Claimed>,
+    ) -> (Vec<Entry>, Result<Transacted, StoreError>) {
+        let next = claimed.and_then(|claimed| self.done(claimed, None));
+        let mut arrived = self.state.keep();
+        if self.dies_between() {
+            return (arrived, Err(unknown()));
+        }
+        if let Err(failed) = self.work(&mut job) {
+            return (arrived, Ok(failed));
+        }
+        let (more, answer) = committed(self.commit(), next);
+        arrived.extend(more);
+        (arrived, answer)
+    }
+
+    fn claim(&self, claim: Claim) -> Result<Claimed, Transacted> {
+        match self.state.fenced(claim.grant, claim.seq, claim.rev) {
+            Ok(row) => Ok((row, claim)),
+            Err(Refused::Fenced) => Err(Transacted::Fenced),
+            Err(Refused::Stale) => Err(Transacted::Stale),
+        }
+    }
+
+    /// Runs the work; where it fails, everything is as it was.
+    fn work(&mut self, job: &mut Job) -> Result<Option<Vec<u8>>, Transacted> {
+        let mut tx = Transaction(&mut self.state);
+        let failed = match catch_unwind(AssertUnwindSafe(|| (job.work)(&mut tx))) {
+            Ok(Ok(result)) => return Ok(result),
+            Ok(Err(error)) => Transacted::Aborted(error),
+            Err(panic) => Transacted::Panicked(message(&*panic)),
+        };
+        self.state.undo();
+        Err(failed)
+    }
+
+    fn done(&mut self, (row, claim): Claimed, result: Option<Vec<u8>>) -> Option<Entry> {
+        self.state.see(claim.at);
+        let Claim { at, attempts, story, .. } = claim;
+        let plain = result.is_none() && attempts <= 1 && story.is_none();
+        let change = if plain { Change::Done } else { Change::DoneWith { result, attempts, story } };
+        match self.state.change(row, at, change) {
+            Settled::Applied { next, .. } => next,
+            Settled::Stale | Settled::Fenced => None,
+        }
+    }
+}
+
+type Claimed = (Row, Claim);
+
+fn committed((arrived, told): Fate, next: Option<Entry>) -> (Vec<Entry>, Result<Transacted, StoreError>) {
+    (arrived, told.map(|()| Transacted::Committed { next }))
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without words".to_owned())
+}
