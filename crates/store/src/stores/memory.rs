@@ -5,7 +5,7 @@
 //! process, but everything outlives the owner: clones share the same data, and [`Memory::reopen`] is what
 //! opening a file again is to other stores.
 //!
-//! What it costs: one lock for everybody, and a copy of the user's table for each transaction that writes to
+//! What it costs: one lock for everybody (a watcher is called under it, and must not call the store), and a copy of the user's table for each transaction that writes to
 //! it. It is for tests, and for work that may be lost.
 
 use std::fmt;
@@ -154,24 +154,22 @@ impl Memory {
         &self,
         change: impl FnOnce(&mut World) -> (Vec<Entry>, Result<T, StoreError>),
     ) -> Answer<T> {
-        let (arrived, done) = match self.world() {
-            Ok(mut world) => change(&mut world),
-            Err(error) => (Vec::new(), Err(error)),
-        };
-        self.tell(arrived);
-        answer(done)
+        answer(self.world().and_then(|mut world| {
+            let (arrived, done) = change(&mut world);
+            // Under the lock, so that nobody hears of an event after its end.
+            self.tell(&arrived);
+            done
+        }))
     }
 
-    fn tell(&self, entries: Vec<Entry>) {
+    fn tell(&self, entries: &[Entry]) {
         if entries.is_empty() {
             return;
         }
-        let sessions: Vec<_> = lock(&self.data.sessions).iter().filter_map(Weak::upgrade).collect();
-        for session in sessions {
-            // Called without the lock: a watcher may ask who else watches.
+        for session in lock(&self.data.sessions).iter().filter_map(Weak::upgrade) {
             let watcher = lock(&session.watcher).clone();
             if let Some(watcher) = watcher {
-                watcher(Arrivals { entries: entries.clone(), missed: false });
+                watcher(Arrivals { entries: entries.to_vec(), missed: false });
             }
         }
     }
@@ -275,7 +273,8 @@ fn answer<T: Send + 'static>(done: Result<T, StoreError>) -> Answer<T> {
     Box::pin(ready(done))
 }
 
-/// Locks. A panic of the user's work is caught before it can reach a lock, and a watcher is called without.
+/// Locks. A panic of the user's work is caught before it can reach a lock, and when a watcher is called all is
+/// committed, so there is nothing to mistrust behind a lock that somebody panicked with.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
