@@ -1,7 +1,8 @@
-//! What the tests of Redrive share: things that fail on request.
+//! What the tests of Redrive share: things that fail on request, and what every store promises.
 //!
 //! Never a dependency of anything that ships.
 
+pub mod conformance;
 pub mod scripted;
 
 pub use scripted::{Reply, Scripted};

@@ -5,8 +5,9 @@
 //! process, but everything outlives the owner: clones share the same data, and [`Memory::reopen`] is what
 //! opening a file again is to other stores.
 //!
-//! What it costs: one lock for everybody (a watcher is called under it, and must not call the store), and a copy of the user's table for each transaction that writes to
-//! it. It is for tests, and for work that may be lost.
+//! What it costs: one lock for everybody, and a copy of the user's table for each transaction that writes to
+//! it. A watcher is called under the lock, and must not call the store. It is for tests, and for work that may
+//! be lost.
 
 use std::fmt;
 use std::future::ready;

@@ -1,0 +1,187 @@
+//! What every store promises, a function for each promise.
+//!
+//! A backend is a small file: a [`Subject`], and [`conformance_tests!`](crate::conformance_tests), which makes a
+//! test of every promise. Each has a store of its own and says in its name what must hold. Time is handed in,
+//! and nothing sleeps.
+//!
+//! Promises go as far as the contract goes. Where two stores may differ, a promise takes either; where it
+//! matters to the engine, it does not.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::missing_panics_doc,
+    reason = "this is test code: a panic is its way to fail"
+)]
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use redrive_store::{Store, Tx};
+
+mod owner;
+
+mod identity;
+
+mod endings;
+
+mod order;
+
+mod parking;
+
+mod fence;
+
+mod loads;
+
+mod deaths;
+
+mod work;
+
+mod looking;
+
+pub use deaths::*;
+pub use endings::*;
+pub use fence::*;
+pub use identity::*;
+pub use loads::*;
+pub use looking::*;
+pub use order::*;
+pub use parking::*;
+pub use work::*;
+
+/// A store on trial.
+pub trait Subject: Sized + Send + Sync + 'static {
+    /// An empty store, with a table of the user's own in its domain.
+    fn fresh() -> impl Future<Output = Self> + Send;
+
+    /// The store.
+    fn store(&self) -> Arc<dyn Store>;
+
+    /// The process dies: nothing is released or closed, and the same data is opened again.
+    fn crash_and_reopen(self) -> impl Future<Output = Self> + Send;
+
+    /// Writes an effect into the user's own table.
+    fn effect(tx: &mut dyn Tx, name: &str);
+
+    /// How many effects are in the user's own table.
+    fn effects(&self) -> impl Future<Output = usize> + Send;
+}
+
+/// A promise, with its name.
+pub type Promise = (&'static str, fn() -> Pin<Box<dyn Future<Output = ()>>>);
+
+/// Hands every promise to a macro: `promises!([name] S)` becomes `name! { S; promise, … }`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! promises {
+    ([$($with:tt)*] $subject:ty) => {
+        $($with)*! { $subject;
+            second_publish_is_answered_with_the_first,
+            another_payload_under_one_id_is_refused,
+            tenants_have_ids_of_their_own,
+            queues_have_ids_of_their_own,
+            concurrent_publishes_of_one_id_accept_one,
+            one_id_twice_in_a_batch_is_one_event,
+            identity_outlives_its_event,
+            a_receipt_is_forgotten_in_time,
+            a_living_event_is_never_forgotten,
+            late_settle_stamps_the_receipt_anew,
+            a_delay_counts_before_the_horizon,
+            an_event_has_a_horizon_of_its_own,
+            an_undeclared_queue_is_refused,
+            what_cannot_be_kept_is_refused_alone,
+            what_was_accepted_survives_a_crash,
+            a_result_is_given_to_who_publishes_again,
+            done_after_retries_keeps_its_story,
+            a_dropped_event_is_remembered_as_dropped,
+            an_expired_event_is_remembered_as_expired,
+            state_and_story_of_a_dead_letter_are_found,
+            a_dead_letter_stays_until_it_is_dealt_with,
+            progress_comes_back_as_it_was_settled,
+            seqs_grow_in_the_order_of_publishing,
+            only_the_head_of_a_key_is_handed_out,
+            a_delayed_head_holds_up_its_key,
+            a_retry_holds_up_its_key,
+            next_of_a_key_comes_with_the_settle_of_the_one_before,
+            next_of_a_key_can_be_settled_as_it_was_given,
+            unordered_queues_ignore_keys,
+            events_without_a_key_wait_for_nobody,
+            a_dead_letter_parks_its_key,
+            a_dead_letter_lets_its_key_go_on_where_that_is_asked,
+            parking_ends_at_its_count,
+            parking_ends_at_its_time,
+            a_dead_letter_without_order_parks_nobody,
+            a_stale_rev_changes_nothing,
+            a_stale_epoch_changes_nothing,
+            another_incarnation_changes_nothing,
+            a_stale_epoch_owns_nothing,
+            every_change_raises_the_rev,
+            a_refused_settle_is_refused_alone,
+            a_batch_is_settled_in_its_order,
+            loads_skip_what_the_owner_has,
+            loads_find_everything_whatever_its_seq,
+            flows_are_loaded_apart,
+            a_load_says_when_the_next_is_due,
+            loads_keep_to_their_shard,
+            arrivals_are_told_after_the_commit,
+            an_arrival_is_as_a_load_would_give_it,
+            the_end_of_parking_is_told,
+            a_first_take_is_clean,
+            a_death_leaves_an_unclean_shard,
+            what_was_noted_is_suspect_after_an_unclean_end,
+            a_clean_release_leaves_no_suspects,
+            the_last_note_counts,
+            a_strike_outlives_the_death_it_foresaw,
+            a_death_charges_no_attempt,
+            the_streams_of_a_shard_are_named,
+            work_and_settle_commit_together,
+            what_work_publishes_is_told,
+            work_after_retries_keeps_its_story,
+            failed_work_leaves_nothing,
+            a_panicking_work_leaves_nothing,
+            stale_claims_do_not_run,
+            one_claim_takes_effect_once,
+            a_marker_is_set_once,
+            a_marker_is_forgotten_in_time,
+            work_may_go_on_after_a_refused_publish,
+            nothing_is_known_of_what_was_never_published,
+            lists_are_paged,
+            lists_show_what_was_asked_for,
+            events_are_counted,
+            a_closed_store_says_so,
+        }
+    };
+}
+
+/// Makes a test of every promise for a [`Subject`](crate::conformance::Subject).
+#[macro_export]
+macro_rules! conformance_tests {
+    ($subject:ty) => {
+        $crate::promises!([$crate::conformance_tests_of] $subject);
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_tests_of {
+    ($subject:ty; $($promise:ident,)*) => {
+        $(
+            #[tokio::test]
+            async fn $promise() {
+                $crate::conformance::$promise(<$subject as $crate::conformance::Subject>::fresh().await).await;
+            }
+        )*
+    };
+}
+
+macro_rules! table_of {
+    ($subject:ty; $($promise:ident,)*) => {
+        vec![$((stringify!($promise), || Box::pin(async { $promise(<$subject>::fresh().await).await }))),*]
+    };
+}
+
+/// Every promise, to be run by something else than `#[tokio::test]`.
+#[must_use]
+pub fn all<S: Subject>() -> Vec<Promise> {
+    crate::promises!([table_of] S)
+}

@@ -1,0 +1,120 @@
+//! The death of an owner, and what the next one knows of it.
+
+use redrive_core::entry::{Change, Park, Progress};
+
+use super::Subject;
+use super::owner::{MAILS, ORDERS, Owner, at, dead, mail, order, retry};
+
+/// Nobody died before the first.
+pub async fn a_first_take_is_clean<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    assert!(
+        owner
+            .taken
+            .iter()
+            .all(|taken| !taken.unclean && taken.suspects.is_empty() && taken.streams.is_empty())
+    );
+}
+
+/// Who dies leaves an unclean shard, whether or not it noted something; every take raises the epoch.
+pub async fn a_death_leaves_an_unclean_shard<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    let before: Vec<_> = owner.taken.iter().map(|taken| taken.grant).collect();
+    let owner = owner.crash().await;
+    for (before, taken) in before.iter().zip(&owner.taken) {
+        assert!(taken.unclean && taken.suspects.is_empty(), "{taken:?}");
+        assert!(taken.grant.epoch > before.epoch && taken.grant.incarnation == before.incarnation);
+    }
+}
+
+/// What was under way when a careful owner died is suspect, and stays so until it is settled.
+pub async fn what_was_noted_is_suspect_after_an_unclean_end<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    for id in ["1", "2", "3"] {
+        owner.publish(mail(id).key("k"), at(0)).await;
+    }
+    let due = owner.due(at(0)).await;
+    owner.store.note(owner.grant(&due[0]), vec![due[0].seq, due[1].seq]).await.unwrap();
+    let mut owner = owner.crash().await;
+    for _ in 0..2 {
+        assert_eq!(owner.suspects(), ["1", "2"]);
+        let due = owner.due(at(0)).await;
+        assert_eq!(due.iter().map(|entry| entry.progress.suspect).collect::<Vec<_>>(), [true, true, false]);
+        let given = owner.taken.iter().flat_map(|taken| &taken.suspects);
+        assert!(given.zip(&due).all(|(suspect, entry)| suspect == entry), "they are given as they are");
+        owner.take().await;
+    }
+    let entry = owner.entry("1", at(0)).await;
+    owner.settle_next(&entry, at(1), Change::Done).await;
+    let entry = owner.entry("2", at(0)).await;
+    owner.settle_next(&entry, at(1), Change::Again(retry(at(5)))).await;
+    assert_eq!(owner.crash().await.suspects(), [""; 0]);
+}
+
+/// Who stops cleanly leaves no suspects.
+pub async fn a_clean_release_leaves_no_suspects<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    owner.publish(mail("1"), at(0)).await;
+    let entry = owner.entry("1", at(0)).await;
+    owner.store.note(owner.grant(&entry), vec![entry.seq]).await.unwrap();
+    owner.release().await;
+    let owner = owner.crash().await;
+    assert!(owner.taken.iter().all(|taken| !taken.unclean), "{:?}", owner.taken);
+    assert_eq!(owner.suspects(), [""; 0]);
+    assert!(!owner.entry("1", at(0)).await.progress.suspect);
+}
+
+/// Only the last note counts, and of it only what still lives.
+pub async fn the_last_note_counts<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    for id in ["1", "2", "3", "4"] {
+        owner.publish(mail(id).key("k"), at(0)).await;
+    }
+    let due = owner.due(at(0)).await;
+    let grant = owner.grant(&due[0]);
+    owner.store.note(grant, vec![due[0].seq]).await.unwrap();
+    owner.store.note(grant, due[1..].iter().map(|entry| entry.seq).collect()).await.unwrap();
+    owner.settle_next(&due[1], at(1), Change::Done).await;
+    owner.settle_next(&due[2], at(1), dead(Park::GoOn)).await;
+    assert_eq!(owner.crash().await.suspects(), ["4"]);
+}
+
+/// A strike is there after the death that it was written for.
+pub async fn a_strike_outlives_the_death_it_foresaw<S: Subject>(subject: S) {
+    let mut owner = Owner::of(subject).await;
+    owner.publish(mail("1"), at(0)).await;
+    for strikes in 1..=3 {
+        let entry = owner.entry("1", at(0)).await;
+        owner.settle_next(&entry, at(1), Change::Strike).await;
+        owner = owner.crash().await;
+        assert_eq!(owner.suspects(), ["1"]);
+        let entry = owner.entry("1", at(0)).await;
+        let expected = Progress { strikes, suspect: true, ..Progress::fresh(at(0)) };
+        assert_eq!(entry.progress, expected);
+    }
+}
+
+/// A death costs nobody an attempt.
+pub async fn a_death_charges_no_attempt<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    owner.publish(mail("1"), at(0)).await;
+    owner.publish(mail("2"), at(0)).await;
+    let before = owner.due(at(0)).await;
+    let owner = owner.crash().await;
+    assert_eq!(owner.due(at(0)).await, before);
+}
+
+/// Whoever takes a shard is told which streams it has events of.
+pub async fn the_streams_of_a_shard_are_named<S: Subject>(subject: S) {
+    let mut owner = Owner::of(subject).await;
+    owner.publish(order("1", "k").tenant("a"), at(0)).await;
+    owner.publish(mail("2"), at(0)).await;
+    let due = owner.due(at(0)).await;
+    owner.take().await;
+    for (entry, queue, tenant) in [(&due[0], ORDERS, "a"), (&due[1], MAILS, "")] {
+        let named = &owner.taken[usize::try_from(entry.shard).unwrap()].streams;
+        let stream = (entry.stream, queue.to_owned(), tenant.to_owned());
+        assert_eq!(named.iter().filter(|named| **named == stream).count(), 1, "{named:?} lacks {stream:?}");
+    }
+    assert_ne!(due[0].stream, due[1].stream);
+}

@@ -1,0 +1,120 @@
+//! Looking at events: by identity, by page, by number.
+
+use redrive_core::entry::{Change, Park};
+use redrive_core::event::State;
+use redrive_store::{Query, StoreError};
+
+use super::Subject;
+use super::owner::{MAILS, ORDERS, Owner, at, dead, mail, order, retry, secs};
+
+/// Of what was never published nothing is known.
+pub async fn nothing_is_known_of_what_was_never_published<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    owner.publish(mail("1"), at(0)).await;
+    for (tenant, queue, id) in [("", MAILS, "2"), ("", ORDERS, "1"), ("t", MAILS, "1"), ("", "nowhere", "1")]
+    {
+        assert!(owner.store.find(tenant, queue, id).await.unwrap().is_none());
+    }
+}
+
+/// A list is given in pages, each event once, in the order of places.
+pub async fn lists_are_paged<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    let mut published = Vec::new();
+    for n in 0..7 {
+        published.push(owner.publish(mail(&n.to_string()), at(0)).await);
+    }
+    let mut query = Query { queue: Some(MAILS.to_owned()), limit: 3, ..Query::default() };
+    let mut listed = Vec::new();
+    let mut pages = Vec::new();
+    loop {
+        let page = owner.store.list(query.clone()).await.unwrap();
+        pages.push(page.events.len());
+        listed.extend(page.events.iter().map(|(_, found)| found.seq));
+        assert!(page.events.iter().all(|(event, _)| event.queue == MAILS));
+        let Some(next) = page.next else { break };
+        query.after = Some(next);
+    }
+    assert_eq!((listed, pages), (published, vec![3, 3, 1]));
+    let whole = owner.store.list(Query::default()).await.unwrap();
+    assert_eq!((whole.events.len(), whole.next), (7, None));
+}
+
+/// A list shows what was asked for: of a queue, of a tenant, in a state. What has ended is not in it.
+pub async fn lists_show_what_was_asked_for<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    owner.publish(order("done", "d"), at(0)).await;
+    owner.publish(order("dead", "k"), at(0)).await;
+    owner.publish(order("parked", "k"), at(0)).await;
+    owner.publish(mail("ready").tenant("t"), at(0)).await;
+    owner.publish(mail("waiting").delay(secs(9999)), at(0)).await;
+    let entry = owner.entry("done", at(0)).await;
+    owner.settle_next(&entry, at(1), Change::Done).await;
+    let entry = owner.entry("dead", at(0)).await;
+    owner.settle_next(&entry, at(1), dead(Park::Stay)).await;
+    let ids = async |query: Query| {
+        let listed = owner.store.list(query).await.unwrap();
+        let mut ids: Vec<_> = listed.events.iter().map(|(event, _)| event.id.clone()).collect();
+        ids.sort();
+        ids
+    };
+    let all = Query::default;
+    assert_eq!(ids(all()).await, ["dead", "parked", "ready", "waiting"]);
+    assert_eq!(ids(Query { queue: Some(ORDERS.to_owned()), ..all() }).await, ["dead", "parked"]);
+    assert_eq!(ids(Query { tenant: Some("t".to_owned()), ..all() }).await, ["ready"]);
+    assert_eq!(ids(Query { tenant: Some(String::new()), ..all() }).await, ["dead", "parked", "waiting"]);
+    for (state, id) in [
+        (State::Dead, "dead"),
+        (State::Parked, "parked"),
+        (State::Ready, "ready"),
+        (State::Waiting, "waiting"),
+    ] {
+        assert_eq!(ids(Query { state: Some(state), ..all() }).await, [id]);
+    }
+    let dead = owner.store.list(Query { state: Some(State::Dead), ..all() }).await.unwrap();
+    let (event, found) = &dead.events[0];
+    assert_eq!(*found, owner.found(event).await);
+}
+
+/// Events are counted by queue and state, as of a moment.
+pub async fn events_are_counted<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    for n in 0..3 {
+        owner.publish(mail(&n.to_string()), at(0)).await;
+    }
+    owner.publish(order("a", "k"), at(0)).await;
+    owner.publish(order("b", "k"), at(0)).await;
+    let entry = owner.entry("0", at(0)).await;
+    owner.settle_next(&entry, at(1), Change::Again(retry(at(50)))).await;
+    let counted = async |now, queue: &str, state| {
+        let counts = owner.store.count(now).await.unwrap();
+        let mut of = counts.iter().filter(|count| count.queue == queue && count.state == state);
+        let events = of.next().map_or(0, |count| count.events);
+        assert!(of.next().is_none(), "counted twice: {counts:?}");
+        events
+    };
+    assert_eq!(counted(at(10), MAILS, State::Ready).await, 2);
+    assert_eq!(counted(at(10), MAILS, State::Waiting).await, 1);
+    assert_eq!(counted(at(50), MAILS, State::Ready).await, 3);
+    assert_eq!(counted(at(10), ORDERS, State::Ready).await, 1);
+    assert_eq!(counted(at(10), ORDERS, State::Waiting).await, 1);
+    let entry = owner.entry("a", at(0)).await;
+    owner.settle_next(&entry, at(2), dead(Park::Stay)).await;
+    assert_eq!(counted(at(10), ORDERS, State::Dead).await, 1);
+    assert_eq!(counted(at(10), ORDERS, State::Parked).await, 1);
+    assert_eq!(counted(at(10), ORDERS, State::Ready).await, 0);
+}
+
+/// What is asked of a closed store is answered with an error; what it has kept is there when it is opened again.
+pub async fn a_closed_store_says_so<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    owner.publish(mail("1"), at(0)).await;
+    owner.release().await;
+    owner.store.close().await.unwrap();
+    assert!(matches!(owner.store.find("", MAILS, "1").await, Err(StoreError::Closed)));
+    assert!(matches!(owner.store.publish(Vec::new()).await, Err(StoreError::Closed)));
+    assert!(matches!(owner.store.take(0, at(0)).await, Err(StoreError::Closed)));
+    let owner = owner.crash().await;
+    assert_eq!(owner.due_ids(at(0)).await, ["1"]);
+    assert!(owner.taken.iter().all(|taken| !taken.unclean));
+}

@@ -1,0 +1,248 @@
+//! An owner of all shards, as short to write as a promise wants it.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use redrive_core::entry::{
+    Change, Entry, Grant, Load, Loaded, Park, Progress, Seq, Settle, Settled, StreamId, Taken,
+};
+use redrive_core::event::{Cause, DeadReason, Mode, Record, State, Story};
+use redrive_core::{Event, Executed, Moment};
+use redrive_store::{
+    Arrivals, Claim, Found, Job, New, PublishError, Published, QueueSpec, Store, Transacted, Tx,
+};
+
+use super::Subject;
+
+/// How long identities are remembered after their end, in all queues here.
+pub(super) const WINDOW: u64 = 100;
+/// The horizon of all queues here.
+pub(super) const HORIZON: u64 = 1000;
+/// A queue that keeps the order of keys.
+pub(super) const ORDERS: &str = "orders";
+/// A queue that does not.
+pub(super) const MAILS: &str = "mails";
+
+/// A moment, in seconds since some midnight.
+pub(super) fn at(secs: u64) -> Moment {
+    Moment::from_nanos((1_800_000_000 + secs) * 1_000_000_000)
+}
+
+pub(super) const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+pub(super) fn order(id: &str, key: &str) -> Event {
+    Event::new(ORDERS, id).key(key).payload(id.as_bytes())
+}
+
+pub(super) fn mail(id: &str) -> Event {
+    Event::new(MAILS, id).payload(id.as_bytes())
+}
+
+/// A progress after one failed attempt.
+pub(super) fn retry(due: Moment) -> Progress {
+    Progress {
+        due,
+        attempts: 1,
+        mode: Mode::Retry,
+        started: Some(at(0)),
+        previous: secs(7),
+        strikes: 0,
+        suspect: false,
+        story: Some(story("refused")),
+    }
+}
+
+pub(super) fn story(what: &str) -> Arc<Story> {
+    Arc::new(Story::default().with(Record {
+        attempt: 1,
+        mode: "live".to_owned(),
+        at_ms: 1,
+        took_ms: 2,
+        disposition: "retry".to_owned(),
+        executed: Some(Executed::Unknown),
+        cause: Some(Cause::new("Refused", what).code("503")),
+        delay_ms: Some(7000),
+    }))
+}
+
+pub(super) fn dead(park: Park) -> Change {
+    Change::Dead { reason: DeadReason::AttemptsSpent, progress: retry(at(0)), park }
+}
+
+/// Who owns every shard of a store.
+pub(super) struct Owner<S> {
+    pub(super) subject: S,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) taken: Vec<Taken>,
+    streams: Mutex<BTreeSet<StreamId>>,
+}
+
+impl<S: Subject> Owner<S> {
+    /// Declares the queues and takes every shard.
+    pub(super) async fn of(subject: S) -> Self {
+        let store = subject.store();
+        for (name, ordered) in [(ORDERS, true), (MAILS, false)] {
+            let (window, horizon) = (secs(WINDOW), secs(HORIZON));
+            store.declare(QueueSpec { name: name.to_owned(), ordered, window, horizon }).await.unwrap();
+        }
+        let mut owner = Self { subject, store, taken: Vec::new(), streams: Mutex::default() };
+        owner.take().await;
+        owner
+    }
+
+    /// Takes every shard, once more.
+    pub(super) async fn take(&mut self) {
+        self.taken.clear();
+        for shard in 0..self.store.shards() {
+            let taken = self.store.take(shard, at(0)).await.unwrap();
+            self.streams.lock().unwrap().extend(taken.streams.iter().map(|(stream, ..)| *stream));
+            self.taken.push(taken);
+        }
+    }
+
+    /// Dies, and comes back as the next owner.
+    pub(super) async fn crash(self) -> Self {
+        let Self { subject, store, .. } = self;
+        drop(store);
+        Self::of(subject.crash_and_reopen().await).await
+    }
+
+    pub(super) async fn release(&self) {
+        for taken in &self.taken {
+            self.store.release(taken.grant).await.unwrap();
+        }
+    }
+
+    pub(super) fn grant(&self, entry: &Entry) -> Grant {
+        self.taken[usize::try_from(entry.shard).unwrap()].grant
+    }
+
+    pub(super) fn suspects(&self) -> Vec<String> {
+        self.taken.iter().flat_map(|taken| &taken.suspects).map(id).collect()
+    }
+
+    /// Publishes what is not known yet.
+    pub(super) async fn publish(&self, event: Event, when: Moment) -> Seq {
+        match self.try_publish(event, when).await.unwrap() {
+            Published::Accepted(seq) => seq,
+            Published::Duplicate(found) => panic!("it is known already: {found:?}"),
+        }
+    }
+
+    /// Publishes what is known already.
+    pub(super) async fn publish_again(&self, event: Event, when: Moment) -> Found {
+        match self.try_publish(event, when).await.unwrap() {
+            Published::Accepted(seq) => panic!("it was forgotten, and is now {seq:?}"),
+            Published::Duplicate(found) => *found,
+        }
+    }
+
+    pub(super) async fn try_publish(&self, event: Event, when: Moment) -> Result<Published, PublishError> {
+        self.publish_all(vec![New::new(event, when)]).await.remove(0)
+    }
+
+    pub(super) async fn publish_all(&self, news: Vec<New>) -> Vec<Result<Published, PublishError>> {
+        let published = self.store.publish(news).await.unwrap();
+        for published in published.iter().flatten() {
+            if let Published::Accepted(seq) = published {
+                self.streams.lock().unwrap().insert(stream_of(*seq));
+            }
+        }
+        published
+    }
+
+    /// What a load of everything gives, of all shards and streams.
+    pub(super) async fn load(&self, until: Moment, except: &[Seq]) -> Vec<Loaded> {
+        let mut all = Vec::new();
+        for taken in &self.taken {
+            let streams = self.streams.lock().unwrap().clone();
+            for stream in streams {
+                let (grant, except) = (taken.grant, except.to_vec());
+                let load = Load { grant, stream, until, live_max: 1000, retry_max: 1000, except };
+                all.push(self.store.load(load).await.unwrap());
+            }
+        }
+        all
+    }
+
+    /// What is due, by seq.
+    pub(super) async fn due(&self, until: Moment) -> Vec<Entry> {
+        let loaded = self.load(until, &[]).await;
+        let mut entries: Vec<_> = loaded.into_iter().flat_map(|loaded| loaded.entries).collect();
+        entries.sort_by_key(|entry| entry.seq);
+        entries
+    }
+
+    /// The ids of what is due, by seq.
+    pub(super) async fn due_ids(&self, until: Moment) -> Vec<String> {
+        self.due(until).await.iter().map(id).collect()
+    }
+
+    /// The one event with this id that is due.
+    pub(super) async fn entry(&self, id: &str, until: Moment) -> Entry {
+        let due = self.due(until).await;
+        let found = due.iter().find(|entry| entry.event.id == id).cloned();
+        found.unwrap_or_else(|| panic!("{id} is not due, but {due:?}"))
+    }
+
+    pub(super) async fn settle(&self, entry: &Entry, when: Moment, change: Change) -> Settled {
+        self.store.settle(vec![self.settling(entry, when, change)]).await.unwrap().remove(0)
+    }
+
+    /// Settles, and gives the next of the key.
+    pub(super) async fn settle_next(&self, entry: &Entry, when: Moment, change: Change) -> Option<String> {
+        match self.settle(entry, when, change).await {
+            Settled::Applied { next, .. } => next.as_ref().map(id),
+            refused => panic!("{} was not settled: {refused:?}", entry.event.id),
+        }
+    }
+
+    pub(super) fn settling(&self, entry: &Entry, when: Moment, change: Change) -> Settle {
+        Settle { grant: self.grant(entry), seq: entry.seq, rev: entry.rev, at: when, change }
+    }
+
+    pub(super) async fn found(&self, event: &Event) -> Found {
+        let found = self.store.find(&event.tenant, &event.queue, &event.id).await.unwrap();
+        found.unwrap_or_else(|| panic!("nothing is known of {event:?}"))
+    }
+
+    pub(super) async fn state(&self, event: &Event) -> State {
+        self.found(event).await.state
+    }
+
+    pub(super) fn claim(&self, entry: &Entry, when: Moment) -> Claim {
+        let (grant, seq, rev) = (self.grant(entry), entry.seq, entry.rev);
+        Claim { grant, seq, rev, at: when, attempts: entry.progress.attempts + 1, story: None }
+    }
+
+    pub(super) async fn transact(
+        &self,
+        claim: Option<Claim>,
+        work: impl FnMut(&mut dyn Tx) -> Worked + Send + 'static,
+    ) -> Transacted {
+        let job = Job { work: Box::new(work), claim, time: secs(60), alone: false };
+        self.store.transact(job).await.unwrap()
+    }
+
+    /// Watches, and gives what was told so far whenever it is asked.
+    pub(super) fn watch(&self) -> Arc<Mutex<Vec<Arrivals>>> {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let hears = Arc::clone(&told);
+        self.store.watch(Arc::new(move |arrivals| hears.lock().unwrap().push(arrivals)));
+        told
+    }
+}
+
+pub(super) type Worked = Result<Option<Vec<u8>>, Box<dyn std::error::Error + Send + Sync>>;
+
+pub(super) fn id(entry: &Entry) -> String {
+    entry.event.id.clone()
+}
+
+/// The stream of an event: the upper 24 bits of its seq.
+fn stream_of(seq: Seq) -> StreamId {
+    StreamId(u32::try_from(seq.0 >> 40).unwrap())
+}
