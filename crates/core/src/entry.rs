@@ -222,7 +222,8 @@ pub struct Loaded {
     pub more_live: bool,
     /// Whether there are more of the others that are due.
     pub more_retry: bool,
-    /// The earliest due time after `until`, if there is one.
+    /// The earliest time after `until` at which an event becomes due, or a dead letter has held up others for
+    /// long enough, if there is one.
     pub next_due: Option<Moment>,
     /// Dead letters whose time to hold up others is over.
     pub overdue: Vec<Overdue>,

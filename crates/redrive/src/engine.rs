@@ -65,6 +65,7 @@ pub use error::{QueueError, StartError, TransactError};
 pub use open::Options;
 pub use queue::QueueBuilder;
 pub use redrive_core::scheduler::AfterDead;
+pub use redrive_store::Memory;
 pub use reply::{Failure, IntoReply, Reply};
 pub use run::Stopping;
 pub use transaction::Transaction;
@@ -198,8 +199,7 @@ impl Redrive {
     /// # Errors
     /// Where the store cannot be read.
     pub async fn dead_letters(&self, queue: &str) -> Result<Listed, StoreError> {
-        let query =
-            Query { queue: Some(queue.to_owned()), state: Some(State::Dead), ..Query::default() };
+        let query = Query { queue: Some(queue.to_owned()), state: Some(State::Dead), ..Query::default() };
         self.events(query).await
     }
 

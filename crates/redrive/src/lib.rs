@@ -72,6 +72,9 @@ pub mod http;
 #[cfg(feature = "engine")]
 pub mod engine;
 
+#[cfg(feature = "engine")]
+pub mod testing;
+
 pub mod prelude;
 
 #[cfg(feature = "engine")]
@@ -79,7 +82,7 @@ pub use engine::{Delivery, Failure, Redrive, Reply};
 #[cfg(feature = "engine")]
 pub use redrive_core::{Event, event};
 #[cfg(feature = "engine")]
-pub use redrive_store::{Found, Listed, Published, PublishError, Query, StoreError};
+pub use redrive_store::{Found, Listed, PublishError, Published, Query, StoreError};
 
 pub use redrive_core::{
     Backoff, Breaker, Budget, Classify, Clock, Dice, Disposition, Executed, Fault, Jitter, Limit, Moment,

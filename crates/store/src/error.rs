@@ -151,7 +151,9 @@ pub enum PublishError {
         sum: String,
     },
     /// A handler's name without a version.
-    #[error("`{name}` names no version of a handler; write it as `projector.v1`, and raise it when the effect changes")]
+    #[error(
+        "`{name}` names no version of a handler; write it as `projector.v1`, and raise it when the effect changes"
+    )]
     Handler {
         /// The name.
         name: String,

@@ -5,13 +5,22 @@ use std::time::Duration;
 
 use super::flow::FlowKey;
 use super::{Action, Held, Place, Scheduler, Timer};
-use crate::entry::{Change, Grant, Seq, Settle, Settled};
+use crate::entry::{Change, Grant, Park, Seq, Settle, Settled};
 use crate::moment::Moment;
 use crate::planted::{Flaw, has};
 
 /// How long to wait before a settle is tried again that could not be written: the disk is full, the database
 /// is busy.
 const SETTLE_AGAIN: Duration = Duration::from_millis(100);
+
+/// When a settled event wants to be looked at again.
+fn comes_back(change: &Change) -> Option<Moment> {
+    match change {
+        Change::Again(progress) => Some(progress.due),
+        Change::Dead { park: Park::UpTo { until, .. }, .. } => *until,
+        _ => None,
+    }
+}
 
 impl Scheduler {
     /// Has something written of an event in memory.
@@ -35,8 +44,7 @@ impl Scheduler {
         match (settled, &held.place) {
             (Settled::Applied { rev, .. }, Place::Striking(_)) => self.struck(seq, rev, now),
             (Settled::Applied { next, .. }, Place::Settling(settle)) => {
-                let due =
-                    if let Change::Again(progress) = &settle.change { Some(progress.due) } else { None };
+                let due = comes_back(&settle.change);
                 self.gone(seq, due, now);
                 if let Some(next) = next {
                     self.arrive(next, now);

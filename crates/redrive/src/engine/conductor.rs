@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use futures_util::FutureExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use redrive_core::entry::{Grant, Seq};
-use redrive_core::scheduler::{Action, Input, Scheduler};
+use redrive_core::scheduler::{Input, Scheduler};
 use redrive_core::{Moment, Seeded};
 use redrive_store::{Arrivals, Store, StoreError};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -183,7 +183,9 @@ impl Conducting {
                 return self.end(Some(error)).await;
             }
             if self.scheduler.is_idle(now) {
-                self.idle.drain(..).for_each(|waiter| drop(waiter.send(())));
+                for waiter in self.idle.drain(..) {
+                    let _ = waiter.send(());
+                }
             }
             if let Some((until, _)) = self.stopping
                 && (self.scheduler.is_quiet() || tokio::time::Instant::now() >= until)
@@ -289,7 +291,9 @@ impl Conducting {
 
     fn ordered(&mut self, command: Command) -> Result<(), Option<StoreError>> {
         match command {
-            Command::IsRunning(seq, answer) => drop(answer.send(self.scheduler.is_running(seq))),
+            Command::IsRunning(seq, answer) => {
+                let _ = answer.send(self.scheduler.is_running(seq));
+            }
             Command::Idle(answer) => self.idle.push(answer),
             Command::Stop(grace, answer) => {
                 let now = self.context.clock.now();
@@ -320,9 +324,11 @@ impl Conducting {
         let late = self.attempts.len();
         self.attempts.abort_all();
         while self.attempts.join_next().await.is_some() {}
-        let blocked = self.context.queues.iter().any(|queue| {
-            matches!(queue.handler, super::handler::Handler::Blocking(_)) && late > 0
-        });
+        let blocked = self
+            .context
+            .queues
+            .iter()
+            .any(|queue| matches!(queue.handler, super::handler::Handler::Blocking(_)) && late > 0);
         // What is being written is waited for: its fate is better known than not.
         while !self.answers.is_empty() && error.is_none() {
             if self.answers.next().await.is_none() {
@@ -342,9 +348,4 @@ impl Conducting {
             let _ = answer.send(late == 0);
         }
     }
-}
-
-/// Whether an action is one that the loop does itself.
-pub(super) fn is_tiding(action: &Action) -> bool {
-    matches!(action, Action::Damaged(_) | Action::Lost(_))
 }

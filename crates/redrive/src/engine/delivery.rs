@@ -123,8 +123,4 @@ impl Delivery {
     pub(super) fn entry(&self) -> &Entry {
         &self.entry
     }
-
-    pub(super) fn deadline_moment(&self) -> Option<Moment> {
-        self.deadline
-    }
 }

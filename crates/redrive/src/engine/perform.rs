@@ -3,7 +3,6 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -266,10 +265,4 @@ fn transacted_ending(transacted: Result<Transacted, StoreError>) -> Ending {
         // The store has stopped. Nothing is to be written any more.
         Err(_) => Ending::new(Said::Released),
     }
-}
-
-/// How long ago something was due, as metrics want it.
-#[allow(dead_code, reason = "used by the feature `metrics`")]
-pub(super) fn lateness(entry: &Entry, now: Moment) -> Duration {
-    now.since(entry.progress.due)
 }

@@ -2,9 +2,9 @@
 
 use std::error::Error;
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
-use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_core::classify::Answer;

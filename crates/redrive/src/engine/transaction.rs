@@ -121,7 +121,9 @@ where
         Transacted::Aborted(error) => Err(TransactError::Work(error)),
         Transacted::Panicked(message) => Err(TransactError::Panicked(message)),
         Transacted::TimedOut => Err(TransactError::TimedOut),
-        Transacted::Stale | Transacted::Fenced => Err(TransactError::Store(redrive_store::StoreError::Closed)),
+        Transacted::Stale | Transacted::Fenced => {
+            Err(TransactError::Store(redrive_store::StoreError::Closed))
+        }
     }
 }
 

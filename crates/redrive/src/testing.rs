@@ -1,0 +1,120 @@
+//! For tests of code that uses the engine: a store in memory, time that stands still until it is needed, and
+//! questions to ask afterwards.
+//!
+//! ```
+//! use redrive::prelude::*;
+//! use redrive::{Event, testing};
+//!
+//! # fn main() {
+//! # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(
+//! // #[tokio::test(start_paused = true)]
+//! async {
+//!     let redrive = testing::memory();
+//!     redrive.queue("orders").handle(|_| async { Disposition::from(Fault::transient()) }).await.unwrap();
+//!     redrive.start().await.unwrap();
+//!     redrive.publish(Event::new("orders", "order-17")).await.unwrap();
+//!
+//!     testing::drain(&redrive).await; // all retries, in no time
+//!     let letter = testing::expect_dead(&redrive, "orders", "order-17").await;
+//!     assert_eq!(letter.attempts, 3);
+//! }
+//! # );
+//! # }
+//! ```
+
+use std::time::Duration;
+
+use redrive_core::Moment;
+use redrive_core::event::{DeadReason, State};
+use redrive_store::{Found, Query};
+
+use crate::engine::{Options, Redrive, Timepiece};
+
+/// How much time may pass in [`drain`]: a policy that retries for longer is better asked about directly.
+const DRAIN_MAX: Duration = Duration::from_secs(366 * 86_400);
+
+/// An engine over a store in memory. Its time is tokio's: with `start_paused`, none passes while there is
+/// something to do, and all that is needed at once when there is not. Its dice are seeded: the waits are the
+/// same in each run.
+#[must_use]
+pub fn memory() -> Redrive {
+    // A day in 2026, so that times look like times.
+    let start = Moment::from_nanos(1_790_000_000_000_000_000);
+    Options::new()
+        .clock(Timepiece::paused_at(start))
+        .seed(1)
+        .over(std::sync::Arc::new(crate::engine::Memory::new()))
+}
+
+/// Waits until every event is done, dead or parked: also those that wait for a retry or a later time. With
+/// paused time that takes no time.
+///
+/// # Panics
+/// If events are still waiting after a year, naming them.
+pub async fn drain(redrive: &Redrive) {
+    let start = redrive.now();
+    loop {
+        redrive.idle().await;
+        let Some(due) = next_due(redrive).await else { return };
+        let now = redrive.now();
+        assert!(now.since(start) < DRAIN_MAX, "events still wait after a year: {}", waiting(redrive).await);
+        // A step at least, so that what is about to be handed over is.
+        tokio::time::sleep(due.since(now).max(Duration::from_millis(1))).await;
+    }
+}
+
+/// The earliest time of what is still to run.
+async fn next_due(redrive: &Redrive) -> Option<Moment> {
+    let mut earliest: Option<Moment> = None;
+    for state in [State::Ready, State::Waiting] {
+        let page = redrive.events(Query { state: Some(state), ..Query::default() }).await.ok()?;
+        for (_, found) in page.events {
+            let due = found.due.unwrap_or_else(|| redrive.now());
+            earliest = Some(earliest.map_or(due, |earlier| earlier.min(due)));
+        }
+    }
+    earliest
+}
+
+async fn waiting(redrive: &Redrive) -> String {
+    let page = redrive.events(Query { state: Some(State::Waiting), ..Query::default() }).await;
+    let events = page.map(|page| page.events).unwrap_or_default();
+    events.iter().map(|(event, _)| format!("{}/{}", event.queue, event.id)).collect::<Vec<_>>().join(", ")
+}
+
+/// What became of an event.
+///
+/// # Panics
+/// If there is no such event.
+pub async fn fate(redrive: &Redrive, queue: &str, id: &str) -> Found {
+    match redrive.event("", queue, id).await {
+        Ok(Some(found)) => found,
+        Ok(None) => panic!("there is no event {queue}/{id}"),
+        Err(error) => panic!("cannot look for {queue}/{id}: {error}"),
+    }
+}
+
+/// A dead letter.
+///
+/// # Panics
+/// If the event is not dead, saying what it is.
+pub async fn expect_dead(redrive: &Redrive, queue: &str, id: &str) -> Found {
+    let found = fate(redrive, queue, id).await;
+    assert_eq!(found.state, State::Dead, "{queue}/{id} is not dead: {found:?}");
+    found
+}
+
+/// The ids of a queue's dead letters and why they died, oldest first; the first hundred of them.
+///
+/// # Panics
+/// If the store cannot be read.
+pub async fn dead_letters(redrive: &Redrive, queue: &str) -> Vec<(String, DeadReason)> {
+    let page = match redrive.dead_letters(queue).await {
+        Ok(page) => page,
+        Err(error) => panic!("cannot look for dead letters: {error}"),
+    };
+    let letter = |(event, found): (std::sync::Arc<redrive_core::Event>, Found)| {
+        Some((event.id.clone(), found.reason?))
+    };
+    page.events.into_iter().filter_map(letter).collect()
+}
