@@ -88,8 +88,8 @@ impl Memory {
     }
 
     /// Opens the same data again, as after the death of a process: nobody is told of arrivals yet, and what a
-    /// failed sync left open is decided. Whoever has the store open already goes on having it, and tells the
-    /// watcher of each other.
+    /// failed sync left open is decided. Whoever has it open already goes on having it, and
+    /// all of them hear of all arrivals.
     #[must_use]
     pub fn reopen(&self) -> Self {
         self.recover();
@@ -123,11 +123,15 @@ impl Memory {
         lock(&self.data.world).recover();
     }
 
-    fn world(&self) -> Result<MutexGuard<'_, World>, StoreError> {
+    fn data_if_open(&self) -> Result<MutexGuard<'_, World>, StoreError> {
         if self.session.closed.load(Ordering::Acquire) {
             return Err(StoreError::Closed);
         }
-        let world = lock(&self.data.world);
+        Ok(lock(&self.data.world))
+    }
+
+    fn world(&self) -> Result<MutexGuard<'_, World>, StoreError> {
+        let world = self.data_if_open()?;
         world.check()?;
         Ok(world)
     }
@@ -225,11 +229,12 @@ impl Store for Memory {
 
     fn find(&self, tenant: &str, queue: &str, id: &str) -> Answer<Option<Found>> {
         let identity = Identity { tenant: tenant.to_owned(), queue: queue.to_owned(), id: id.to_owned() };
-        if has(Flaw::LookUpAfterFailedSync) {
-            let state = &lock(&self.data.world).state;
-            return answer(Ok(state.identities.get(&identity).and_then(|seq| state.found(*seq))));
-        }
-        self.look(|world| Ok(world.state.identities.get(&identity).and_then(|seq| world.state.found(*seq))))
+        answer(self.data_if_open().and_then(|world| {
+            if !has(Flaw::LookUpAfterFailedSync) {
+                world.check()?;
+            }
+            Ok(world.state.identities.get(&identity).and_then(|seq| world.state.found(*seq)))
+        }))
     }
 
     fn list(&self, query: Query) -> Answer<Listed> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier};
 use redrive_core::Event;
 use redrive_core::entry::Change;
 use redrive_core::event::State;
-use redrive_store::{New, PublishError, Published};
+use redrive_store::{New, PublishError, Published, QueueSpec};
 
 use super::Subject;
 use super::owner::{HORIZON, MAILS, ORDERS, Owner, WINDOW, at, mail, order, retry, secs};
@@ -187,6 +187,30 @@ pub async fn an_undeclared_queue_is_refused<S: Subject>(subject: S) {
     let Err(PublishError::NoQueue { queue, known }) = &answer else { panic!("{answer:?}") };
     assert_eq!(queue, "odrers");
     assert!(known.iter().any(|name| name == ORDERS) && known.iter().any(|name| name == MAILS), "{known:?}");
+}
+
+/// A queue is known after a crash to those who only publish.
+pub async fn a_declared_queue_survives_a_crash<S: Subject>(subject: S) {
+    let Owner { subject, store, .. } = Owner::of(subject).await;
+    drop(store);
+    let store = subject.crash_and_reopen().await.store();
+    let answers = store.publish(vec![New::new(mail("1"), at(0))]).await.unwrap();
+    assert!(matches!(answers[..], [Ok(Published::Accepted(_))]), "{answers:?}");
+}
+
+/// A queue that is declared again is known as it was declared last.
+pub async fn a_queue_may_be_declared_again<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    owner.publish(mail("1"), at(0)).await;
+    let spec =
+        QueueSpec { name: MAILS.to_owned(), ordered: false, window: secs(5000), horizon: secs(HORIZON) };
+    owner.store.declare(spec).await.unwrap();
+    owner.publish(mail("2"), at(0)).await;
+    let entry = owner.entry("2", at(0)).await;
+    owner.settle_next(&entry, at(1), Change::Done).await;
+    owner.publish_again(mail("2"), at(HORIZON + 4999)).await;
+    owner.publish(mail("2"), at(HORIZON + 5001)).await;
+    assert_eq!(owner.due_ids(at(9999)).await, ["1", "2"]);
 }
 
 /// What cannot be kept is refused, and the rest of its batch is kept.

@@ -1,10 +1,11 @@
 //! Finding what is due, and hearing of what arrives.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use redrive_core::Moment;
 use redrive_core::entry::{Change, Entry, Load, Loaded, Seq};
-use redrive_store::Arrivals;
+use redrive_store::{Arrivals, New};
 
 use super::Subject;
 use super::owner::{Owner, at, id, mail, order, retry, secs};
@@ -168,4 +169,39 @@ pub async fn the_end_of_parking_is_told<S: Subject>(subject: S) {
     assert!(named(&arrivals).is_empty());
     owner.publish(order("3", "k"), at(2)).await;
     assert!(told(&arrivals, "2"));
+}
+
+/// However publishers and the owner run side by side, nobody hears of an event after its end.
+pub async fn no_arrival_is_told_after_its_end<S: Subject>(subject: S) {
+    const EVENTS: usize = 200;
+    let owner = Owner::of(subject).await;
+    owner.publish(mail("first"), at(0)).await;
+    let ended = Arc::new(Mutex::new(HashSet::new()));
+    let late = Arc::new(Mutex::new(Vec::new()));
+    let (has_ended, too_late) = (Arc::clone(&ended), Arc::clone(&late));
+    owner.store.watch(Arc::new(move |arrivals| {
+        let has_ended = has_ended.lock().unwrap();
+        let told = arrivals.entries.iter().map(|entry| entry.seq);
+        too_late.lock().unwrap().extend(told.filter(|seq| has_ended.contains(seq)));
+    }));
+    let store = Arc::clone(&owner.store);
+    let publisher = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for n in 1..EVENTS {
+            let new = New::new(mail(&n.to_string()), at(0));
+            runtime.block_on(store.publish(vec![new])).unwrap().remove(0).unwrap();
+        }
+    });
+    while ended.lock().unwrap().len() < EVENTS {
+        for entry in owner.due(at(0)).await {
+            owner.settle_next(&entry, at(1), Change::Done).await;
+            ended.lock().unwrap().insert(entry.seq);
+        }
+        if publisher.is_finished() && owner.due(at(0)).await.is_empty() {
+            break;
+        }
+    }
+    publisher.join().unwrap();
+    assert_eq!(ended.lock().unwrap().len(), EVENTS);
+    assert_eq!(*late.lock().unwrap(), []);
 }
