@@ -60,7 +60,7 @@ pub trait Subject: Sized + Send + Sync + 'static {
     /// The process dies: nothing is released or closed, and the same data is opened again.
     fn crash_and_reopen(self) -> impl Future<Output = Self> + Send;
 
-    /// Writes an effect into the user's own table.
+    /// Writes an effect into the user's own table. The same one twice is two.
     fn effect(tx: &mut dyn Tx, name: &str);
 
     /// How many effects are in the user's own table.
@@ -113,9 +113,11 @@ macro_rules! promises {
             parking_ends_at_its_count,
             parking_ends_at_its_time,
             a_dead_letter_without_order_parks_nobody,
+            only_a_dead_letter_can_go_on,
             a_stale_rev_changes_nothing,
             a_stale_epoch_changes_nothing,
             another_incarnation_changes_nothing,
+            a_grant_is_for_its_own_shard,
             a_stale_epoch_owns_nothing,
             every_change_raises_the_rev,
             a_refused_settle_is_refused_alone,

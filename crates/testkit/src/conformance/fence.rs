@@ -71,6 +71,16 @@ pub async fn another_incarnation_changes_nothing<S: Subject>(subject: S) {
     refused(&owner, &entry, other, entry.rev, &Settled::Fenced).await;
 }
 
+/// The right to one shard is none to another.
+pub async fn a_grant_is_for_its_own_shard<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    owner.publish(mail("1"), at(0)).await;
+    let entry = owner.entry("1", at(0)).await;
+    for taken in owner.taken.iter().filter(|taken| taken.grant.shard != entry.shard) {
+        refused(&owner, &entry, taken.grant, entry.rev, &Settled::Fenced).await;
+    }
+}
+
 /// A zombie loads nothing, notes nothing, and does not make its successor's shard a clean one.
 pub async fn a_stale_epoch_owns_nothing<S: Subject>(subject: S) {
     let mut owner = Owner::of(subject).await;

@@ -92,10 +92,22 @@ pub async fn a_dead_letter_without_order_parks_nobody<S: Subject>(subject: S) {
         owner.publish(mail(id).key("k"), at(0)).await;
     }
     let entry = owner.entry("1", at(0)).await;
-    owner.settle_next(&entry, at(1), dead(Park::Stay)).await;
+    owner.settle_next(&entry, at(1), dead(Park::UpTo { until: Some(at(5)), count: Some(0) })).await;
     owner.publish(mail("3").key("k"), at(2)).await;
+    let loaded = owner.load(at(10), &[]).await;
+    assert!(loaded.iter().all(|loaded| loaded.overdue.is_empty()), "{loaded:?}");
     assert_eq!(owner.due_ids(at(10)).await, ["2", "3"]);
     assert_eq!(owner.state(&mail("2")).await, State::Ready);
+}
+
+/// Whoever lives holds up its key, whatever is said of its going on.
+pub async fn only_a_dead_letter_can_go_on<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    owner.publish(order("1", "k"), at(0)).await;
+    owner.publish(order("2", "k"), at(0)).await;
+    let entry = owner.entry("1", at(0)).await;
+    owner.settle(&entry, at(1), Change::GoOn).await;
+    assert_eq!(owner.due_ids(at(10)).await, ["1"]);
 }
 
 fn shard_of_k<S: Subject>(owner: &Owner<S>) -> usize {
