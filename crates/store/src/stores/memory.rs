@@ -52,6 +52,24 @@ use fault::World;
 use state::{Identity, State, Table};
 
 /// A store in memory. Clones share it.
+///
+/// ```
+/// use redrive_core::{Event, Moment};
+/// use redrive_store::{Memory, New, Published, QueueSpec, Store};
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (window, horizon) = (Duration::from_secs(60), Duration::from_secs(60));
+/// let store = Memory::new();
+/// store.declare(QueueSpec { name: "orders".to_owned(), ordered: true, window, horizon }).await?;
+///
+/// let order = || New::new(Event::new("orders", "order-17"), Moment::default());
+/// let answers = store.publish(vec![order(), order()]).await?;
+/// assert!(matches!(&answers[..], [Ok(Published::Accepted(_)), Ok(Published::Duplicate(_))]));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Memory {
     data: Arc<Data>,
