@@ -209,6 +209,8 @@ pub struct Load {
     pub live_max: usize,
     /// How many others, at most.
     pub retry_max: usize,
+    /// How many bytes of payload in all, roughly: the one that goes over it is the last.
+    pub bytes_max: usize,
     /// What the owner has in memory already, in order. They are skipped, and do not count.
     pub except: Vec<Seq>,
 }

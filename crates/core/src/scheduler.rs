@@ -56,12 +56,9 @@ pub enum Input {
     /// A shard is ours.
     Own(Taken),
     /// Events became runnable.
-    Arrived {
-        /// Those that are known.
-        entries: Vec<Entry>,
-        /// Whether there are others.
-        missed: bool,
-    },
+    Arrived(Vec<Entry>),
+    /// Events became runnable that nobody named, perhaps in streams that are new.
+    Missed(Vec<(StreamId, String, String)>),
     /// A load came back.
     Loaded(FlowKey, Loaded),
     /// A load failed, and may work later.
@@ -222,7 +219,8 @@ impl Scheduler {
     pub fn handle(&mut self, input: Input, now: Moment, dice: &mut impl Dice) {
         match input {
             Input::Own(taken) => self.own(taken, now),
-            Input::Arrived { entries, missed } => self.arrived(entries, missed, now),
+            Input::Arrived(entries) => self.arrived(entries, now),
+            Input::Missed(streams) => self.missed(streams),
             Input::Loaded(key, loaded) => self.loaded(key, loaded, now),
             Input::LoadFailed(key) => self.load_failed(key, now),
             Input::Noted(shard) => self.noted(shard, true),

@@ -32,7 +32,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive_core::entry::{Entry, Grant, Seq, Settle, Settled};
+use redrive_core::entry::{Entry, Grant, Seq, Settle, Settled, StreamId};
 pub use redrive_core::entry::{Load, Loaded, Overdue, Taken};
 use redrive_core::event::Fingerprint;
 use redrive_core::{Event, Moment};
@@ -114,6 +114,8 @@ pub struct Arrivals {
     pub entries: Vec<Entry>,
     /// Whether there is more, from this process or another, that is not in `entries`.
     pub missed: bool,
+    /// Streams with their queues' names and tenants, where something was missed: one of them may be new.
+    pub streams: Vec<(StreamId, String, String)>,
 }
 
 /// Told of arrivals. Called by the store's own thread after the commit: it must be quick and must not block.

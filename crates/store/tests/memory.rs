@@ -68,7 +68,7 @@ mod faults {
     async fn first(store: &Memory) -> (Entry, Claim) {
         let grant = store.take(0, AT).await.unwrap().grant;
         let (stream, live_max, retry_max, except) = (StreamId(1), 9, 9, Vec::new());
-        let load = Load { grant, stream, until: AT, live_max, retry_max, except };
+        let load = Load { grant, stream, until: AT, live_max, retry_max, bytes_max: usize::MAX, except };
         let entry = store.load(load).await.unwrap().entries.remove(0);
         let (seq, rev) = (entry.seq, entry.rev);
         (entry, Claim { grant, seq, rev, at: AT, attempts: 1, story: None })

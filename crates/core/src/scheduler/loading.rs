@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::flow::{FlowKey, Loading};
 use super::queue::Lane;
 use super::{Action, Held, LOADS_MAX, Place, Scheduler, Timer};
-use crate::entry::{Change, Entry, Load, Loaded, Overdue, Settle};
+use crate::entry::{Change, Entry, Load, Loaded, Overdue, Settle, StreamId};
 use crate::event::Mode;
 use crate::moment::Moment;
 use crate::planted::{Flaw, has};
@@ -15,14 +15,22 @@ use crate::planted::{Flaw, has};
 const LOAD_AGAIN: Duration = Duration::from_millis(200);
 
 impl Scheduler {
-    pub(super) fn arrived(&mut self, entries: Vec<Entry>, missed: bool, now: Moment) {
+    pub(super) fn arrived(&mut self, entries: Vec<Entry>, now: Moment) {
         for entry in entries {
             self.arrive(entry, now);
         }
-        if missed {
-            let keys: Vec<FlowKey> = self.flows.keys().copied().collect();
-            keys.into_iter().for_each(|key| self.hunger(key));
+    }
+
+    /// Something arrived that nobody named: it may be in any flow, and in some that are new.
+    pub(super) fn missed(&mut self, streams: Vec<(StreamId, String, String)>) {
+        let shards: Vec<u32> = self.shards.keys().copied().collect();
+        for (stream, queue, _) in streams {
+            for shard in &shards {
+                self.flow_of(*shard, stream, &queue);
+            }
         }
+        let keys: Vec<FlowKey> = self.flows.keys().copied().collect();
+        keys.into_iter().for_each(|key| self.hunger(key));
     }
 
     /// Takes an event in that the store just handed out, or remembers that it is there.
@@ -114,7 +122,9 @@ impl Scheduler {
         flow.loading = Some(Loading::default());
         self.loads += 1;
         let share = room.div_ceil(2);
-        Some(Load { grant, stream: key.stream, until: now, live_max: share, retry_max: share, except })
+        let bytes_max = queue.plan.window_bytes_max - queue.bytes.min(queue.plan.window_bytes_max);
+        let (live_max, retry_max) = (share, share);
+        Some(Load { grant, stream: key.stream, until: now, live_max, retry_max, bytes_max, except })
     }
 
     pub(super) fn load_failed(&mut self, key: FlowKey, now: Moment) {

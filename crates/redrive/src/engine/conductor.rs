@@ -4,17 +4,19 @@
 //! Arrivals are handled before the store's answers, because the contract of a store is that it tells them in
 //! that order, and the scheduler relies on it.
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use redrive_core::entry::{Grant, Seq};
+use redrive_core::entry::{Grant, Seq, StreamId};
 use redrive_core::scheduler::{Input, Scheduler};
-use redrive_core::{Moment, Seeded};
+use redrive_core::{Event, Moment, Seeded};
 use redrive_store::{Arrivals, Store, StoreError};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
@@ -82,7 +84,7 @@ pub(super) async fn start(redrive: &Redrive) -> Result<(), StartError> {
     if inner.conductor.get().is_some() {
         return Err(StartError::Twice);
     }
-    let queues = inner.queues.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+    let queues = inner.queues.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let mut scheduler = Scheduler::new();
     // Queues without a handler here are left alone: they are not added, so they come last.
     let queues: Vec<Arc<Queue>> = queues
@@ -93,7 +95,7 @@ pub(super) async fn start(redrive: &Redrive) -> Result<(), StartError> {
         scheduler.add_queue(queue.plan.clone());
     }
     let (tell, arrivals) = mpsc::channel(ARRIVALS_MAX);
-    let missed = Arc::new(AtomicBool::new(false));
+    let missed = Arc::new(Missed::default());
     watch_store(&inner.store, tell, missed.clone());
 
     let now = inner.clock.now();
@@ -127,13 +129,41 @@ pub(super) async fn start(redrive: &Redrive) -> Result<(), StartError> {
     Ok(())
 }
 
-fn watch_store(store: &Arc<dyn Store>, tell: mpsc::Sender<Arrivals>, missed: Arc<AtomicBool>) {
+fn watch_store(store: &Arc<dyn Store>, tell: mpsc::Sender<Arrivals>, missed: Arc<Missed>) {
     store.watch(Arc::new(move |arrivals| {
         // Where the loop cannot keep up it is told that there is more, and loads it.
-        if tell.try_send(arrivals).is_err() {
-            missed.store(true, Ordering::Release);
+        if let Err(TrySendError::Full(arrivals)) = tell.try_send(arrivals) {
+            missed.add(arrivals);
         }
     }));
+}
+
+/// What the loop could not be told in time: which streams to load again.
+#[derive(Debug, Default)]
+struct Missed {
+    any: AtomicBool,
+    streams: Mutex<BTreeMap<StreamId, (String, String)>>,
+}
+
+impl Missed {
+    fn add(&self, arrivals: Arrivals) {
+        let Arrivals { entries, streams, .. } = arrivals;
+        let mut all = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        for entry in entries {
+            let Event { queue, tenant, .. } = &*entry.event;
+            all.entry(entry.stream).or_insert_with(|| (queue.clone(), tenant.clone()));
+        }
+        all.extend(streams.into_iter().map(|(stream, queue, tenant)| (stream, (queue, tenant))));
+        self.any.store(true, Ordering::Release);
+    }
+
+    fn take(&self) -> Option<Vec<(StreamId, String, String)>> {
+        if !self.any.swap(false, Ordering::Acquire) {
+            return None;
+        }
+        let all = std::mem::take(&mut *self.streams.lock().unwrap_or_else(PoisonError::into_inner));
+        Some(all.into_iter().map(|(stream, (queue, tenant))| (stream, queue, tenant)).collect())
+    }
 }
 
 /// What attempts and answers need.
@@ -151,7 +181,7 @@ struct Conducting {
     dice: Seeded,
     grants: Vec<Grant>,
     arrivals: mpsc::Receiver<Arrivals>,
-    missed: Arc<AtomicBool>,
+    missed: Arc<Missed>,
     attempts: JoinSet<Vec<Ended>>,
     answers: FuturesUnordered<futures_util::future::BoxFuture<'static, Answered>>,
     orders: mpsc::UnboundedReceiver<Command>,
@@ -245,8 +275,8 @@ impl Conducting {
         while let Ok(arrivals) = self.arrivals.try_recv() {
             self.arrived(arrivals, now);
         }
-        if self.missed.swap(false, Ordering::Acquire) {
-            self.arrived(Arrivals { entries: Vec::new(), missed: true }, now);
+        if let Some(streams) = self.missed.take() {
+            self.scheduler.handle(Input::Missed(streams), now, &mut self.dice);
         }
         for (seq, rev, ending) in ended {
             self.scheduler.handle(Input::Ended { seq, rev, ending }, now, &mut self.dice);
@@ -258,8 +288,11 @@ impl Conducting {
     }
 
     fn arrived(&mut self, arrivals: Arrivals, now: Moment) {
-        let Arrivals { entries, missed } = arrivals;
-        self.scheduler.handle(Input::Arrived { entries, missed }, now, &mut self.dice);
+        let Arrivals { entries, missed, streams } = arrivals;
+        self.scheduler.handle(Input::Arrived(entries), now, &mut self.dice);
+        if missed {
+            self.scheduler.handle(Input::Missed(streams), now, &mut self.dice);
+        }
     }
 
     /// Hands in what the store answered. A store that is no longer to be trusted ends the loop.

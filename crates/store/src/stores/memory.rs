@@ -192,7 +192,7 @@ impl Memory {
         for session in lock(&self.data.sessions).iter().filter_map(Weak::upgrade) {
             let watcher = lock(&session.watcher).clone();
             if let Some(watcher) = watcher {
-                watcher(Arrivals { entries: entries.to_vec(), missed: false });
+                watcher(Arrivals { entries: entries.to_vec(), ..Arrivals::default() });
             }
         }
     }

@@ -88,8 +88,15 @@ pub async fn a_stale_epoch_owns_nothing<S: Subject>(subject: S) {
     let entry = owner.entry("1", at(0)).await;
     let zombie = owner.grant(&entry);
     owner.take().await;
-    let load =
-        Load { grant: zombie, stream: entry.stream, until: at(9), live_max: 9, retry_max: 9, except: vec![] };
+    let load = Load {
+        grant: zombie,
+        stream: entry.stream,
+        until: at(9),
+        live_max: 9,
+        retry_max: 9,
+        bytes_max: usize::MAX,
+        except: vec![],
+    };
     // Whether these are errors or say nothing is the store's choice.
     if let Ok(loaded) = owner.store.load(load).await {
         assert!(loaded.entries.is_empty(), "{loaded:?}");

@@ -19,7 +19,15 @@ async fn load<S: Subject>(
     except: &[Seq],
 ) -> Loaded {
     let (grant, stream) = (owner.grant(of), of.stream);
-    let load = Load { grant, stream, until, live_max: max.0, retry_max: max.1, except: except.to_vec() };
+    let load = Load {
+        grant,
+        stream,
+        until,
+        live_max: max.0,
+        retry_max: max.1,
+        bytes_max: usize::MAX,
+        except: except.to_vec(),
+    };
     owner.store.load(load).await.unwrap()
 }
 

@@ -161,7 +161,15 @@ impl<S: Subject> Owner<S> {
             let streams = self.streams.lock().unwrap().clone();
             for stream in streams {
                 let (grant, except) = (taken.grant, except.to_vec());
-                let load = Load { grant, stream, until, live_max: 1000, retry_max: 1000, except };
+                let load = Load {
+                    grant,
+                    stream,
+                    until,
+                    live_max: 1000,
+                    retry_max: 1000,
+                    bytes_max: usize::MAX,
+                    except,
+                };
                 all.push(self.store.load(load).await.unwrap());
             }
         }

@@ -37,8 +37,14 @@ impl State {
         let due = self.runnable.range(from..=to).map(|((.., seq), ())| seq);
         let seen = |seq: &&Seq| has(Flaw::CursorLoads) && **seq <= cursor;
         let mut due = due.filter(|seq| load.except.binary_search(seq).is_err() && !seen(seq));
-        let rows = due.by_ref().take(max).filter_map(|seq| self.rows.get(seq));
-        let entries = rows.map(|row| row.entry.clone()).collect();
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        for row in due.by_ref().take(max).filter_map(|seq| self.rows.get(seq)) {
+            bytes += row.entry.event.payload.len();
+            entries.push(row.entry.clone());
+            if bytes > load.bytes_max {
+                break;
+            }
+        }
         (entries, due.next().is_some())
     }
 
