@@ -1,4 +1,389 @@
-//! In a SQLite file.
+//! In a SQLite file: one process, one file, no service.
+//!
+//! Events, receipts and markers are in tables that begin with `redrive_`; the rest of the file is the user's,
+//! and [`Store::transact`] writes to both in one commit. That is what makes an effect happen exactly once: the
+//! effect, the marker and the settle are in the file together, or not at all.
+//!
+//! One process owns the file and runs handlers; others may open it too, publish and look. See
+//! [`lock`](self) for how the owner is told. Every answer with `Ok` is on the disk: `synchronous` is `FULL`, and
+//! the writer shares its commits among all who call at the same time.
+//!
+//! ```
+//! # use redrive_store::{New, Published, QueueSpec, Sqlite, Store, sqlite::Settings};
+//! # use redrive_core::{Event, Moment};
+//! # use std::time::Duration;
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("orders.db");
+//! let store = Sqlite::open(&path, Settings::default())?;
+//! let day = Duration::from_secs(24 * 60 * 60);
+//! store.declare(QueueSpec { name: "orders".into(), ordered: true, window: 7 * day, horizon: day }).await?;
+//!
+//! let event = New::new(Event::new("orders", "order-17").payload(*b"17 euro"), Moment::from_nanos(0));
+//! let published = store.publish(vec![event.clone(), event]).await?;
+//! assert!(matches!(published[0], Ok(Published::Accepted(_))));
+//! assert!(matches!(published[1], Ok(Published::Duplicate(_))));
+//! store.close().await?;
+//! # Ok(())
+//! # }
+//! ```
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use redrive_core::Moment;
+use redrive_core::entry::{Grant, Seq, Settle, Settled};
+use tokio::sync::{oneshot, watch};
+
+use crate::error::{PublishError, StoreError};
+use crate::found::{Count, Found, Listed, Query};
+use crate::store::{Answer, Domain, Load, Loaded, New, Published, QueueSpec, Store, Taken, Watcher};
+use crate::transaction::{Job, Transacted};
+
+mod open;
+
+mod lock;
+
+mod schema;
+
+mod queue;
+
+mod writer;
+
+mod desk;
+
+mod publish;
+
+mod keys;
+
+mod take;
+
+mod notes;
+
+mod reader;
+
+mod load;
+
+mod settle;
+
+mod transact;
+
+mod guard;
+
+mod find;
+
+mod list;
+
+mod forget;
+
+mod rows;
+
+mod held;
+
+mod receipt;
+
+mod names;
+
+mod numbers;
+
+mod disk;
+
+mod faults;
+
+mod crash;
+
+pub use transact::connection;
+
+use desk::Desk;
+use disk::Disk;
+use faults::{Health, Step, not_seen};
+use guard::Guard;
+use names::Seen;
+use notes::Notes;
+use queue::Queue;
+use reader::{Eye, Look, Readers};
+use writer::{Call, Calls, Member, Writer};
+
+/// How a file is opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Settings {
+    /// Below how many free bytes on the disk publishing stops, so that settling can go on. Default: 64 MiB.
+    pub disk_least: u64,
+    /// Whether to own the file. Default: if nobody does.
+    pub role: Role,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { disk_least: 64 << 20, role: Role::Any }
+    }
+}
+
+/// Whether to own a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Role {
+    /// If nobody does; otherwise as a guest, who can become the owner when the other one is gone.
+    #[default]
+    Any,
+    /// It is an error if somebody else does.
+    Owner,
+    /// No: to publish and look alone. Whoever takes the file becomes its owner all the same.
+    Guest,
+}
+
 /// A store in a SQLite file.
-#[derive(Debug, Default)]
-pub struct Sqlite;
+pub struct Sqlite {
+    path: PathBuf,
+    calls: Arc<Calls>,
+    looks: Arc<Queue<Look>>,
+    health: Arc<Health>,
+    watcher: Arc<Mutex<Option<Watcher>>>,
+    notes: Arc<Notes>,
+    seen: Arc<Seen>,
+    ended: watch::Receiver<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Sqlite {
+    /// Opens a file, and makes it if there is none. Blocks for as long as it takes to recover from an unclean
+    /// stop.
+    ///
+    /// # Errors
+    /// [`StoreError::Open`] with what to do about it, and [`StoreError::Newer`] where a newer program wrote it.
+    pub fn open(path: impl AsRef<Path>, settings: Settings) -> Result<Self, StoreError> {
+        let path = path.as_ref().to_owned();
+        let mut opened = open::open(&path, &settings, reader::READERS)?;
+        let failed = |error: rusqlite::Error| faults::rolled_back(error);
+        let guard = Guard::install(&mut opened.writer).map_err(failed)?;
+        let log_pages = Arc::new(AtomicI32::new(0));
+        let counted = Arc::clone(&log_pages);
+        let count = move |_: &mut rusqlite::hooks::Wal, pages| {
+            counted.store(pages, Relaxed);
+            Ok(())
+        };
+        opened.writer.wal_hook(Some(count)).map_err(failed)?;
+
+        let (notes, seen) = (Arc::new(Notes::of(&path)), Arc::new(Seen::default()));
+        let disk = Disk::new(&path, settings.disk_least);
+        let desk = Desk::new(
+            (opened.writer, guard),
+            (path.clone(), disk),
+            (opened.ownership, Arc::clone(&notes)),
+            Arc::clone(&seen),
+        );
+        let calls = Arc::new(Queue::new(writer::QUEUED_KIB_MAX));
+        let looks = Arc::new(Queue::new(reader::LOOKS_MAX));
+        let (health, watcher) = (Arc::<Health>::default(), Arc::default());
+        let no_thread = |error: std::io::Error| StoreError::Open {
+            path: path.clone(),
+            why: format!("no thread could be started: {error}"),
+            source: Some(Arc::new(error)),
+        };
+        let readers = Readers::start(Arc::clone(&looks), opened.readers).map_err(no_thread)?;
+        let (told, ended) = watch::channel(false);
+        let writer = Writer {
+            desk,
+            calls: Arc::clone(&calls),
+            health: Arc::clone(&health),
+            watcher: Arc::clone(&watcher),
+            readers,
+            log_pages,
+            log_pages_max: 0,
+            ended: told,
+        };
+        let write = std::thread::Builder::new().name("redrive-write".to_owned());
+        let thread = write.spawn(move || writer.run()).map_err(no_thread)?;
+        Ok(Self { path, calls, looks, health, watcher, notes, seen, ended, thread: Some(thread) })
+    }
+
+    /// Has the writer do something.
+    fn write<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        run: impl FnMut(&mut Desk) -> Step<T> + Send + 'static,
+    ) -> Answer<T> {
+        let (tell, told) = oneshot::channel();
+        let call = Call { alone: false, run, committed: |_, _| {}, got: None, tell };
+        self.call(Box::new(call), bytes, told)
+    }
+
+    /// Has the writer do something in a commit of its own, and something else after it.
+    fn write_alone<T: Send + 'static>(
+        &self,
+        run: impl FnMut(&mut Desk) -> Step<T> + Send + 'static,
+        committed: fn(&mut Desk, &mut T),
+    ) -> Answer<T> {
+        let (tell, told) = oneshot::channel();
+        self.call(Box::new(Call { alone: true, run, committed, got: None, tell }), 0, told)
+    }
+
+    fn call<T: Send + 'static>(
+        &self,
+        member: Box<dyn Member>,
+        bytes: usize,
+        told: oneshot::Receiver<Result<T, StoreError>>,
+    ) -> Answer<T> {
+        let kib = u32::try_from(bytes / 1024 + 1).unwrap_or(u32::MAX);
+        let entered = self.calls.push((member, kib), kib);
+        self.wait(entered, told)
+    }
+
+    /// Has a reader look at something.
+    fn look<T: Send + 'static>(&self, look: impl FnOnce(&mut Eye) -> Step<T> + Send + 'static) -> Answer<T> {
+        let (tell, told) = oneshot::channel();
+        let health = Arc::clone(&self.health);
+        let look: Look = Box::new(move |eye: &mut Eye| {
+            let answer = health.check().and_then(|()| {
+                let seen = see(eye, look).map_err(not_seen);
+                // What was seen while a commit failed is not to be trusted.
+                health.check().and(seen)
+            });
+            let _ = tell.send(answer);
+        });
+        let entered = self.looks.push(look, 1);
+        self.wait(entered, told)
+    }
+
+    fn wait<T: Send + 'static>(
+        &self,
+        entered: Result<(), impl Future<Output = ()> + Send + 'static>,
+        told: oneshot::Receiver<Result<T, StoreError>>,
+    ) -> Answer<T> {
+        let health = Arc::clone(&self.health);
+        Box::pin(async move {
+            if let Err(entering) = entered {
+                entering.await;
+            }
+            match told.await {
+                Ok(answer) => answer,
+                // Nobody answers any more.
+                Err(_) => Err(health.check().err().unwrap_or(StoreError::Closed)),
+            }
+        })
+    }
+}
+
+/// Looks, in a transaction that sees one commit.
+fn see<T>(eye: &mut Eye, look: impl FnOnce(&mut Eye) -> Step<T>) -> Step<T> {
+    eye.conn.execute_batch("BEGIN")?;
+    let seen = look(eye);
+    eye.conn.execute_batch("ROLLBACK")?;
+    seen
+}
+
+impl Store for Sqlite {
+    fn domain(&self) -> Domain {
+        Domain::File(self.path.clone())
+    }
+
+    fn shards(&self) -> u32 {
+        1
+    }
+
+    fn declare(&self, queue: QueueSpec) -> Answer<()> {
+        self.write(0, move |desk| desk.declare(&queue))
+    }
+
+    fn publish(&self, events: Vec<New>) -> Answer<Vec<Result<Published, PublishError>>> {
+        let bytes = events.iter().map(|new| new.event.payload.len() + 512).sum();
+        self.write(bytes, move |desk| desk.publish_all(&events))
+    }
+
+    fn take(&self, shard: u32, now: Moment) -> Answer<Taken> {
+        self.write_alone(move |desk| desk.take(shard, now), |desk, taken| desk.taken(taken))
+    }
+
+    fn release(&self, grant: Grant) -> Answer<()> {
+        let released = self.write_alone(move |desk| desk.release(grant), |_, _| {});
+        let notes = Arc::clone(&self.notes);
+        Box::pin(async move {
+            released.await?;
+            notes.end(grant);
+            Ok(())
+        })
+    }
+
+    fn load(&self, load: Load) -> Answer<Loaded> {
+        let path = self.path.clone();
+        self.look(move |eye| load::load(&eye.conn, &mut eye.names, &load, &path))
+    }
+
+    fn settle(&self, settles: Vec<Settle>) -> Answer<Vec<Settled>> {
+        self.write(settles.len() * 64, move |desk| desk.settle_all(&settles))
+    }
+
+    fn note(&self, grant: Grant, under_way: Vec<Seq>) -> Answer<()> {
+        let noted = self.health.check().and_then(|()| self.notes.write(grant, &under_way, &self.path));
+        Box::pin(std::future::ready(noted))
+    }
+
+    fn transact(&self, job: Job) -> Answer<Transacted> {
+        let (tell, told) = oneshot::channel();
+        self.call(Box::new(transact::Work::new(job, tell)), 0, told)
+    }
+
+    fn find(&self, tenant: &str, queue: &str, id: &str) -> Answer<Option<Found>> {
+        let (tenant, queue, id) = (tenant.to_owned(), queue.to_owned(), id.to_owned());
+        let seen = Arc::clone(&self.seen);
+        self.look(move |eye| find::find(&eye.conn, &mut eye.names, (&tenant, &queue, &id), seen.now()))
+    }
+
+    fn list(&self, query: Query) -> Answer<Listed> {
+        let seen = Arc::clone(&self.seen);
+        self.look(move |eye| list::list(&eye.conn, &mut eye.names, &query, seen.now()))
+    }
+
+    fn count(&self, now: Moment) -> Answer<Vec<Count>> {
+        self.look(move |eye| list::count(&eye.conn, &mut eye.names, now))
+    }
+
+    fn forget(&self, now: Moment) -> Answer<usize> {
+        self.write(0, move |desk| desk.forget(now))
+    }
+
+    fn watch(&self, watcher: Watcher) {
+        *self.watcher.lock().unwrap_or_else(PoisonError::into_inner) = Some(watcher);
+    }
+
+    fn close(&self) -> Answer<()> {
+        self.calls.close();
+        let mut ended = self.ended.clone();
+        Box::pin(async move {
+            // The other side is gone only when the thread is.
+            let _ = ended.wait_for(|ended| *ended).await;
+            Ok(())
+        })
+    }
+}
+
+impl Drop for Sqlite {
+    /// Writes what was accepted, and closes the files. A store that was not released counts as uncleanly
+    /// stopped.
+    fn drop(&mut self) {
+        self.calls.close();
+        // A watcher may hold the store, and then the writer is the last one to drop it.
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for Sqlite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sqlite").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+/// The points at which the process can be made to kill itself, for the crash explorer.
+#[doc(hidden)]
+#[must_use]
+pub const fn crash_points() -> &'static [&'static str] {
+    crash::POINTS
+}

@@ -1,0 +1,45 @@
+//! Points at which the process kills itself on request, for the crash explorer.
+//!
+//! `REDRIVE_CRASH_AT=after-commit:3` kills it the third time it passes that point, with a signal that cannot
+//! be caught, as a power switch would. Without the feature `planted` a point is nothing at all.
+
+/// The points, in the order in which a write passes them.
+pub(super) const POINTS: &[&str] = &[
+    "after-begin",
+    "after-work",
+    "before-commit",
+    "strike-before-commit",
+    "after-commit",
+    "strike-after-commit",
+    "take-after-epoch",
+    "before-answer",
+    "before-checkpoint",
+    "after-checkpoint",
+    "note-before",
+    "note-after",
+];
+
+/// Passes a point.
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+pub(super) const fn point(_: &'static str) {}
+
+/// Passes a point, and dies there if that was asked for.
+#[cfg(feature = "planted")]
+pub(super) fn point(name: &'static str) {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    static ASKED: OnceLock<Option<(String, u64)>> = OnceLock::new();
+    static PASSED: AtomicU64 = AtomicU64::new(0);
+
+    let asked = ASKED.get_or_init(|| {
+        let text = std::env::var("REDRIVE_CRASH_AT").ok()?;
+        let (name, times) = text.rsplit_once(':')?;
+        Some((name.to_owned(), times.parse().ok()?))
+    });
+    let Some((at, times)) = asked else { return };
+    if at == name && PASSED.fetch_add(1, Ordering::SeqCst) + 1 == *times {
+        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    }
+}

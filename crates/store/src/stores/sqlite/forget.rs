@@ -1,0 +1,95 @@
+//! Forgetting what need not be remembered any more.
+//!
+//! There is no index on when that is: it would cost every publish a second insert. Instead a walk goes through
+//! all receipts and markers in the order of their keys, a slice a call, and begins again at the end.
+
+use redrive_core::Moment;
+use redrive_core::entry::{Seq, StreamId};
+use rusqlite::params;
+
+use super::desk::Desk;
+use super::faults::Step;
+use super::numbers::{bits, from_moment};
+use super::receipt::Receipt;
+
+/// How many rows are looked at in a call: some milliseconds.
+const LOOKED_AT_MAX: usize = 4096;
+/// How many are forgotten in a call: each is a page to write.
+const FORGOTTEN_MAX: usize = 1000;
+
+/// Where the walks are.
+#[derive(Debug, Default)]
+pub(super) struct Cursor {
+    receipt: (u32, String),
+    marker: (String, String),
+}
+
+impl Desk {
+    pub(super) fn forget(&mut self, now: Moment) -> Step<usize> {
+        self.see(now);
+        Ok(self.forget_receipts(now)? + self.forget_markers(now)?)
+    }
+
+    fn forget_receipts(&mut self, now: Moment) -> rusqlite::Result<usize> {
+        let (mut stream, mut id) = self.cursor.receipt.clone();
+        let from_start = (stream, id.as_str()) == (0, "");
+        let mut over = Vec::new();
+        let mut looked_at = 0;
+        {
+            let mut select = self.conn.prepare_cached(
+                "SELECT stream, id, seq, until FROM redrive_receipt WHERE (stream, id) > (?1, ?2) \
+                 ORDER BY stream, id LIMIT ?3",
+            )?;
+            let mut rows = select.query(params![stream, id, LOOKED_AT_MAX as i64])?;
+            while let Some(row) = rows.next()? {
+                looked_at += 1;
+                (stream, id) = (row.get(0)?, row.get(1)?);
+                if row.get::<_, i64>(3)? < from_moment(now) && !self.lives(Seq(bits(row.get(2)?)))? {
+                    over.push((StreamId(stream), id.clone()));
+                    if over.len() == FORGOTTEN_MAX {
+                        break;
+                    }
+                }
+            }
+        }
+        for (stream, id) in &over {
+            Receipt::delete(&self.conn, *stream, id)?;
+        }
+        let at_end = looked_at < LOOKED_AT_MAX && over.len() < FORGOTTEN_MAX;
+        self.cursor.receipt = if at_end { Default::default() } else { (stream, id) };
+        // The end came before anything was found: what there is may be before the place where the walk began.
+        if at_end && over.is_empty() && !from_start { self.forget_receipts(now) } else { Ok(over.len()) }
+    }
+
+    fn forget_markers(&mut self, now: Moment) -> rusqlite::Result<usize> {
+        let (mut handler, mut id) = self.cursor.marker.clone();
+        let from_start = handler.is_empty() && id.is_empty();
+        let mut over = Vec::new();
+        let mut looked_at = 0;
+        {
+            let mut select = self.conn.prepare_cached(
+                "SELECT handler, id, until FROM redrive_inbox WHERE (handler, id) > (?1, ?2) \
+                 ORDER BY handler, id LIMIT ?3",
+            )?;
+            let mut rows = select.query(params![handler, id, LOOKED_AT_MAX as i64])?;
+            while let Some(row) = rows.next()? {
+                looked_at += 1;
+                (handler, id) = (row.get(0)?, row.get(1)?);
+                if row.get::<_, i64>(2)? < from_moment(now) {
+                    over.push((handler.clone(), id.clone()));
+                    if over.len() == FORGOTTEN_MAX {
+                        break;
+                    }
+                }
+            }
+        }
+        for (handler, id) in &over {
+            self.conn
+                .prepare_cached("DELETE FROM redrive_inbox WHERE handler = ?1 AND id = ?2")?
+                .execute([handler, id])?;
+        }
+        let at_end = looked_at < LOOKED_AT_MAX && over.len() < FORGOTTEN_MAX;
+        self.cursor.marker = if at_end { Default::default() } else { (handler, id) };
+        if at_end && over.is_empty() && !from_start { self.forget_markers(now) } else { Ok(over.len()) }
+    }
+}

@@ -1,0 +1,150 @@
+//! Opening: the file, its settings, its tables, and what an unclean stop left behind.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::wal::CheckpointMode;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use super::lock::Ownership;
+use super::schema::{self, SchemaError};
+use super::{Role, Settings};
+use crate::error::StoreError;
+
+/// How long a call waits for another process that writes.
+const BUSY: Duration = Duration::from_secs(5);
+/// How many prepared statements a connection keeps: all of ours, and some of the user's.
+const STATEMENTS_KEPT: usize = 128;
+/// Pages that the writer keeps in memory, in KiB: the upper levels of a tree of receipts with some tens of
+/// millions in it.
+const WRITER_CACHE_KIB: i64 = 32 << 10;
+/// The same for each reader.
+const READER_CACHE_KIB: i64 = 4 << 10;
+
+/// An opened file.
+pub(super) struct Opened {
+    pub(super) writer: Connection,
+    pub(super) readers: Vec<Connection>,
+    pub(super) ownership: Ownership,
+}
+
+/// Opens a file, makes it if there is none, and brings it up to date.
+pub(super) fn open(path: &Path, settings: &Settings, readers: usize) -> Result<Opened, StoreError> {
+    check_place(path)?;
+    let failed = |error| explain(path, error);
+    let mut writer = connect(path, WRITER_CACHE_KIB).map_err(failed)?;
+    if writer.is_readonly("main").map_err(failed)? {
+        return Err(cannot(path, "it is read-only; make the file and its folder writable", None));
+    }
+    let mode: String = writer.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(failed)?;
+    if !mode.eq_ignore_ascii_case("wal") {
+        let why = format!("its journal mode stays `{mode}`; put it on a local disk, where `wal` works");
+        return Err(cannot(path, &why, None));
+    }
+    let mut ownership = Ownership::of(path);
+    match (settings.role, ownership.is_held()) {
+        (Role::Guest, _) => {}
+        (Role::Owner, _) => ownership.take()?,
+        (Role::Any, _) => match ownership.take() {
+            Ok(()) | Err(StoreError::NotOwner { .. }) => {}
+            Err(error) => return Err(error),
+        },
+    }
+    if !schema::is_current(&writer).map_err(failed)? {
+        schema::migrate(&mut writer, path).map_err(|error| match error {
+            SchemaError::Sql(error) => explain(path, error),
+            SchemaError::Store(error) => error,
+        })?;
+    }
+    if ownership.is_held() {
+        recover(&writer, path)?;
+    }
+    let readers: Result<Vec<_>, _> = (0..readers).map(|_| look(path)).collect();
+    Ok(Opened { writer, readers: readers.map_err(failed)?, ownership })
+}
+
+/// A connection that writes.
+fn connect(path: &Path, cache_kib: i64) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_EXRESCODE;
+    let conn = Connection::open_with_flags(path, flags)?;
+    reset(&conn);
+    // The writer does this itself, and looks whether it worked. Not at all where the store is poisoned.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    conn.execute_batch(&format!(
+        "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA temp_store = memory; \
+         PRAGMA journal_size_limit = 67108864; PRAGMA cache_size = -{cache_kib};"
+    ))?;
+    Ok(conn)
+}
+
+/// A connection that only looks.
+fn look(path: &Path) -> rusqlite::Result<Connection> {
+    let conn = connect(path, READER_CACHE_KIB)?;
+    conn.execute_batch("PRAGMA query_only = ON")?;
+    Ok(conn)
+}
+
+/// Puts back what the user's work can change of a connection.
+pub(super) fn reset(conn: &Connection) {
+    conn.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
+    // It only fails where the connection is closed.
+    let _ = conn.busy_timeout(BUSY);
+}
+
+/// Makes what is in the log part of the database, and has it synced, before anybody is answered: after an
+/// unclean stop, what is seen may not be on the disk yet.
+fn recover(conn: &Connection, path: &Path) -> Result<(), StoreError> {
+    let failed = |error| explain(path, error);
+    let clean: bool =
+        conn.query_row("SELECT clean FROM redrive_meta", [], |row| row.get(0)).map_err(failed)?;
+    match conn.wal_checkpoint_v2(None::<&str>, CheckpointMode::TRUNCATE) {
+        Ok(_) => Ok(()),
+        // Others look at it, and it was stopped cleanly: there is nothing to make sure of.
+        Err(error) if clean && error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Ok(()),
+        Err(error) => Err(explain(path, error)),
+    }
+}
+
+fn check_place(path: &Path) -> Result<(), StoreError> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder
+        && !folder.is_dir()
+    {
+        let why = format!("there is no folder {}; make it first", folder.display());
+        return Err(cannot(path, &why, None));
+    }
+    if path.is_dir() {
+        return Err(cannot(path, "it is a folder; name a file in it", None));
+    }
+    Ok(())
+}
+
+/// Says what an error means for whoever opens the file.
+fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
+    let why = match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => {
+            "it is not a SQLite database; name another file, or move this one away".to_owned()
+        }
+        Some(ErrorCode::DatabaseCorrupt) => "the database is damaged; restore it from a backup".to_owned(),
+        Some(ErrorCode::ReadOnly) => "it is read-only; make the file and its folder writable".to_owned(),
+        Some(ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
+            "permission is denied; let this user read and write the file and its folder".to_owned()
+        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            "another process holds a transaction open; end it and try again".to_owned()
+        }
+        Some(ErrorCode::DiskFull) => "the disk is full; free some space".to_owned(),
+        _ => error.to_string(),
+    };
+    cannot(path, &why, Some(error))
+}
+
+fn cannot(path: &Path, why: &str, source: Option<rusqlite::Error>) -> StoreError {
+    let source = source.map(|error| Arc::new(error) as crate::error::Cause);
+    StoreError::Open { path: path.to_owned(), why: why.to_owned(), source }
+}

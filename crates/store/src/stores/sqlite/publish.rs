@@ -1,0 +1,125 @@
+//! Publishing: receipt and event together.
+//!
+//! The receipt is inserted first, without a look: its primary key says whether the identity is new, and only
+//! if it is not, somebody looks why. An event that may run at once goes to `redrive_live`; one that has to wait
+//! for its time, or for another of its key, to `redrive_held`.
+
+use std::sync::Arc;
+
+use redrive_core::Moment;
+use redrive_core::entry::{Seq, StreamId};
+
+use super::desk::{Desk, Target};
+use super::faults::{Fault, Step};
+use super::find::found;
+use super::held::{Held, Stand};
+use super::numbers::seq;
+use super::receipt::Receipt;
+use super::rows::EventRow;
+use crate::error::PublishError;
+use crate::store::{New, Published};
+
+impl Desk {
+    /// Keeps events.
+    pub(super) fn publish_all(&mut self, events: &[New]) -> Step<Vec<Result<Published, PublishError>>> {
+        self.disk.check()?;
+        events.iter().map(|new| self.publish(new)).collect()
+    }
+
+    /// Keeps an event, or says what became of it before.
+    pub(super) fn publish(&mut self, new: &New) -> Step<Result<Published, PublishError>> {
+        if let Err(error) = new.event.check() {
+            return Ok(Err(error.into()));
+        }
+        match self.keep_new(new) {
+            Ok(Some(published)) => Ok(published),
+            Ok(None) => {
+                let queue = new.event.queue.clone();
+                Ok(Err(PublishError::NoQueue { queue, known: self.queue_names()? }))
+            }
+            Err(Fault::Refused(error)) => Ok(Err(error.into())),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    fn keep_new(&mut self, new: &New) -> Step<Option<Result<Published, PublishError>>> {
+        let event = &new.event;
+        let Some(target) = self.target(&event.queue, &event.tenant)? else { return Ok(None) };
+        self.see(new.at);
+        let due = event.when.moment(new.at);
+        // The queue's own horizon at least: a settle looks at the receipt only after `calm`.
+        let calm = due.max(new.at) + new.horizon.unwrap_or(target.spec.horizon);
+        let identity = (target.stream.id, event.id.as_str());
+        let until = calm + target.spec.window;
+        let place = seq(target.stream.id, target.next);
+        let insert =
+            |desk: &Self| Receipt::insert(&desk.conn, identity, new.fingerprint, place, (new.at, until));
+        if !insert(self)? {
+            if let Some(before) = self.before(identity, new)? {
+                return Ok(Some(before));
+            }
+            Receipt::delete(&self.conn, identity.0, identity.1)?;
+            insert(self)?;
+        }
+        self.used(&target);
+        let ordered = target.spec.ordered && event.key.is_some();
+        let row = EventRow { seq: place, event: Arc::clone(event), ordered, published: new.at, calm };
+        self.keep_row(&target, row, due)?;
+        Ok(Some(Ok(Published::Accepted(place))))
+    }
+
+    fn keep_row(&mut self, target: &Target, row: EventRow, due: Moment) -> Step<()> {
+        let stream = &target.stream;
+        if let Some(key) = row.key()
+            && self.is_held_up(stream.id, key)?
+        {
+            let key = key.to_owned();
+            Held::fresh(row, Stand::Blocked).insert(&self.conn)?;
+            self.relieve(stream, &key)?;
+            return Ok(());
+        }
+        let entry = if due > row.published {
+            let held = Held::fresh(row, Stand::Waits);
+            held.insert(&self.conn)?;
+            held.entry()
+        } else {
+            row.insert_live(&self.conn)?;
+            row.entry(stream.id)
+        };
+        self.arrived.push(entry);
+        Ok(())
+    }
+
+    /// What became of this identity before. None where that need not be remembered any more.
+    fn before(
+        &mut self,
+        (stream, id): (StreamId, &str),
+        new: &New,
+    ) -> Step<Option<Result<Published, PublishError>>> {
+        let Some(receipt) = Receipt::find(&self.conn, stream, id)? else { return Ok(None) };
+        if receipt.until < new.at && !self.lives(receipt.seq)? {
+            return Ok(None);
+        }
+        if receipt.fingerprint != new.fingerprint {
+            let (queue, id) = (new.event.queue.clone(), new.event.id.clone());
+            return Ok(Some(Err(PublishError::IdReused { queue, id })));
+        }
+        let found = found(&self.conn, &mut self.names, receipt, self.seen.now())?;
+        Ok(Some(Ok(Published::Duplicate(Box::new(found)))))
+    }
+
+    /// Whether there is an event with this seq.
+    pub(super) fn lives(&self, seq: Seq) -> rusqlite::Result<bool> {
+        self.conn
+            .prepare_cached(
+                "SELECT EXISTS (SELECT 1 FROM redrive_live WHERE seq = ?1) \
+                 OR EXISTS (SELECT 1 FROM redrive_held WHERE seq = ?1)",
+            )?
+            .query_row([super::numbers::column(seq.0)], |row| row.get(0))
+    }
+
+    fn queue_names(&self) -> rusqlite::Result<Vec<String>> {
+        let mut names = self.conn.prepare_cached("SELECT name FROM redrive_queue ORDER BY name")?;
+        names.query_map([], |row| row.get(0))?.collect()
+    }
+}

@@ -1,0 +1,82 @@
+//! The tables, as numbered steps.
+//!
+//! The number of the last step that was done is in `redrive_meta`. Every step is one transaction, with its
+//! number in it, so a step that was interrupted did not happen and is done at the next opening. A file with a
+//! number that this program does not know is left alone.
+//!
+//! What each table is for:
+//!
+//! | table | a row is | written |
+//! |---|---|---|
+//! | `redrive_meta` | the one row of this file: schema, incarnation, epoch, whether it was stopped cleanly | when the owner changes |
+//! | `redrive_queue` | a queue as it was declared | when it is declared |
+//! | `redrive_stream` | one tenant's part of a queue, and its next number | once a commit with publishes |
+//! | `redrive_live` | an event that may run and never ran | once, and deleted |
+//! | `redrive_held` | any other living event: it waits, is blocked by the one before, or is dead | with every change |
+//! | `redrive_receipt` | an identity, and what became of it if that is not simply "done" | once, and when it was not simple |
+//! | `redrive_inbox` | what a handler has processed | once |
+//!
+//! So an event that succeeds at its first attempt costs one receipt, one row in `redrive_live`, and that row's
+//! deletion. A seq is the stream's number and a count within it, so that both tables of events are in the
+//! order of streams and grow at one place in each.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OptionalExtension};
+
+use crate::error::StoreError;
+
+/// The number of the last step that this program knows.
+#[expect(clippy::cast_possible_truncation, reason = "there are a few steps")]
+pub(super) const KNOWN: u32 = STEPS.len() as u32;
+
+/// The steps. Each sets its own number; a step that was released is never changed.
+const STEPS: &[&str] = &[include_str!("schema/1.sql")];
+
+/// Brings the tables up to date.
+pub(super) fn migrate(conn: &mut Connection, path: &Path) -> Result<(), SchemaError> {
+    loop {
+        // The number is read in the transaction that raises it: two processes may open at once.
+        let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        let found = number(&tx)?;
+        if found > KNOWN {
+            return Err(StoreError::Newer { path: path.to_owned(), found, known: KNOWN }.into());
+        }
+        let Some(step) = STEPS.get(found as usize) else { return Ok(()) };
+        tx.execute_batch(step)?;
+        tx.execute("UPDATE redrive_meta SET schema = ?1", [found + 1])?;
+        tx.commit()?;
+    }
+}
+
+/// Whether the file is up to date, without writing to it: the usual case, in which nobody is held up.
+pub(super) fn is_current(conn: &Connection) -> rusqlite::Result<bool> {
+    Ok(number(conn)? == KNOWN)
+}
+
+fn number(conn: &Connection) -> rusqlite::Result<u32> {
+    let there = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'redrive_meta'";
+    if conn.query_row(there, [], |_| Ok(())).optional()?.is_none() {
+        return Ok(0);
+    }
+    conn.query_row("SELECT schema FROM redrive_meta", [], |row| row.get(0))
+}
+
+/// Why the tables could not be brought up to date.
+#[derive(Debug)]
+pub(super) enum SchemaError {
+    Sql(rusqlite::Error),
+    Store(StoreError),
+}
+
+impl From<rusqlite::Error> for SchemaError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+impl From<StoreError> for SchemaError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
