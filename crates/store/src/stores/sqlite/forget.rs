@@ -13,7 +13,7 @@ use super::numbers::{bits, from_moment};
 use super::receipt::Receipt;
 
 /// How many rows are looked at in a call: some milliseconds.
-const LOOKED_AT_MAX: usize = 4096;
+const LOOKED_AT_MAX: u32 = 4096;
 /// How many are forgotten in a call: each is a page to write.
 const FORGOTTEN_MAX: usize = 1000;
 
@@ -40,7 +40,7 @@ impl Desk {
                 "SELECT stream, id, seq, until FROM redrive_receipt WHERE (stream, id) > (?1, ?2) \
                  ORDER BY stream, id LIMIT ?3",
             )?;
-            let mut rows = select.query(params![stream, id, LOOKED_AT_MAX as i64])?;
+            let mut rows = select.query(params![stream, id, LOOKED_AT_MAX])?;
             while let Some(row) = rows.next()? {
                 looked_at += 1;
                 (stream, id) = (row.get(0)?, row.get(1)?);
@@ -71,7 +71,7 @@ impl Desk {
                 "SELECT handler, id, until FROM redrive_inbox WHERE (handler, id) > (?1, ?2) \
                  ORDER BY handler, id LIMIT ?3",
             )?;
-            let mut rows = select.query(params![handler, id, LOOKED_AT_MAX as i64])?;
+            let mut rows = select.query(params![handler, id, LOOKED_AT_MAX])?;
             while let Some(row) = rows.next()? {
                 looked_at += 1;
                 (handler, id) = (row.get(0)?, row.get(1)?);

@@ -19,7 +19,6 @@ pub(super) fn seq(stream: StreamId, count: u64) -> Seq {
 }
 
 /// The stream of a seq.
-#[expect(clippy::cast_possible_truncation, reason = "24 bits are left")]
 pub(super) const fn stream_of(seq: Seq) -> StreamId {
     StreamId((seq.0 >> COUNT_BITS) as u32)
 }
