@@ -95,17 +95,20 @@ fn take(
     (table, damage): (&str, &mut Vec<String>),
     read: impl Fn(&Row<'_>) -> Result<Entry, Damage>,
 ) -> Step<(Vec<Entry>, bool)> {
-    let mut entries = Vec::new();
+    let (mut entries, mut bytes) = (Vec::new(), 0);
     while let Some(row) = rows.next()? {
         let seq = bits(row.get(0)?);
         if load.except.binary_search(&Seq(seq)).is_ok() {
             continue;
         }
-        if entries.len() == max {
+        if entries.len() == max || bytes > load.bytes_max {
             return Ok((entries, true));
         }
         match read(row) {
-            Ok(entry) => entries.push(entry),
+            Ok(entry) => {
+                bytes += entry.event.payload.len();
+                entries.push(entry);
+            }
             Err(Damage) => damage.push(damaged_row(table, seq)),
         }
     }

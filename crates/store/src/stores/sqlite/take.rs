@@ -95,7 +95,7 @@ impl Desk {
         Ok(suspects)
     }
 
-    fn streams_in_use(&self) -> rusqlite::Result<Vec<(StreamId, String, String)>> {
+    pub(super) fn streams_in_use(&self) -> rusqlite::Result<Vec<(StreamId, String, String)>> {
         let mut select =
             self.conn.prepare_cached("SELECT id, queue, tenant FROM redrive_stream ORDER BY id")?;
         let all = select.query_map([], |row| Ok((StreamId(row.get(0)?), row.get(1)?, row.get(2)?)))?;

@@ -247,14 +247,17 @@ impl Writer {
     /// Tells the watcher what became runnable.
     fn tell(&mut self) {
         let entries = std::mem::take(&mut self.desk.arrived);
-        let missed = std::mem::take(&mut self.desk.foreign);
+        let streams = if self.desk.foreign { self.desk.streams_in_use().ok() } else { None };
+        let missed = streams.is_some();
         if entries.is_empty() && !missed {
             return;
         }
+        // Where the streams could not be read, the next look around tells.
+        self.desk.foreign &= !missed;
         let watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(watcher) = watcher {
             // A watcher that panics must not take the writer with it.
-            let told = || watcher(Arrivals { entries, missed });
+            let told = || watcher(Arrivals { entries, missed, streams: streams.unwrap_or_default() });
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(told));
         }
     }
