@@ -1,0 +1,109 @@
+//! The engine over a SQLite file, in real time.
+#![cfg(feature = "sqlite")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use redrive::engine::{Redrive, Transaction};
+use redrive::event::State;
+use redrive::prelude::*;
+use redrive::{Delivery, Event, Published, testing};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+async fn open(folder: &Path) -> Redrive {
+    Redrive::open(&format!("sqlite:{}", folder.join("orders.db").display())).await.unwrap()
+}
+
+#[tokio::test]
+async fn events_survive_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let redrive = open(folder.path()).await;
+    redrive.queue("orders").declare().await.unwrap();
+    for id in 0..100 {
+        redrive.publish(Event::new("orders", id.to_string()).payload(vec![7; 300])).await.unwrap();
+    }
+    redrive.shutdown(SECOND).await.unwrap();
+
+    let redrive = open(folder.path()).await;
+    let done = Arc::new(AtomicU32::new(0));
+    let counter = done.clone();
+    let handler = move |delivery: Delivery| {
+        assert_eq!(delivery.payload(), [7; 300]);
+        counter.fetch_add(1, Ordering::SeqCst);
+        async {}
+    };
+    redrive.queue("orders").handle(handler).await.unwrap();
+    redrive.start().await.unwrap();
+    testing::drain(&redrive).await;
+    assert_eq!(done.load(Ordering::SeqCst), 100);
+    let again = redrive.publish(Event::new("orders", "7").payload(vec![7; 300])).await.unwrap();
+    assert!(matches!(again, Published::Duplicate(found) if found.state == State::Done));
+    redrive.shutdown(SECOND).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_caller_s_own_tables_commit_with_the_event() {
+    let folder = tempfile::tempdir().unwrap();
+    let redrive = open(folder.path()).await;
+    let handler = |tx: &mut Transaction<'_>, delivery: &Delivery| {
+        let table = tx.sqlite().unwrap();
+        table.execute("INSERT INTO paid (id, attempt) VALUES (?1, ?2)", (delivery.id(), delivery.attempt()))?;
+        if delivery.attempt() == 1 {
+            return Err(redrive::Failure::transient(std::io::Error::other("not yet")));
+        }
+        Ok(())
+    };
+    let policy = Policy::builder().backoff(Backoff::constant(Duration::from_millis(5))).build().unwrap();
+    redrive.queue("orders").policy(policy).handle_in(handler).await.unwrap();
+    let make = |tx: &mut Transaction<'_>| {
+        tx.sqlite().unwrap().execute_batch("CREATE TABLE paid (id TEXT PRIMARY KEY, attempt INTEGER)")
+    };
+    redrive.transact(make).await.unwrap();
+    redrive.start().await.unwrap();
+    let publish = |tx: &mut Transaction<'_>| {
+        for id in ["1", "2", "3"] {
+            tx.publish(Event::new("orders", id))?;
+        }
+        Ok::<_, redrive::PublishError>(())
+    };
+    redrive.transact(publish).await.unwrap();
+    testing::drain(&redrive).await;
+    let read = |tx: &mut Transaction<'_>| {
+        let table = tx.sqlite().unwrap();
+        table.query_row("SELECT count(*), min(attempt) FROM paid", [], |row| {
+            Ok((row.get::<_, u32>(0)?, row.get::<_, u32>(1)?))
+        })
+    };
+    assert_eq!(redrive.transact(read).await.unwrap(), (3, 2));
+    redrive.shutdown(SECOND).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_second_opening_publishes_and_does_not_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let owner = open(folder.path()).await;
+    let done = Arc::new(AtomicU32::new(0));
+    let counter = done.clone();
+    let handler = move |_| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        async {}
+    };
+    owner.queue("orders").handle(handler).await.unwrap();
+    owner.start().await.unwrap();
+    let guest = open(folder.path()).await;
+    guest.publish(Event::new("orders", "1")).await.unwrap();
+    let error = guest.start().await.unwrap_err().to_string();
+    assert!(error.contains("is owned by another process") && error.contains("publish and look"), "{error}");
+    let begin = std::time::Instant::now();
+    while done.load(Ordering::SeqCst) == 0 && begin.elapsed() < 10 * SECOND {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(done.load(Ordering::SeqCst), 1);
+    assert_eq!(guest.event("", "orders", "1").await.unwrap().unwrap().state, State::Done);
+    guest.shutdown(SECOND).await.unwrap();
+    owner.shutdown(SECOND).await.unwrap();
+}
