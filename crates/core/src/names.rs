@@ -40,6 +40,18 @@ pub mod metric {
     pub const BUDGET_SPENT: &str = "redrive_budget_spent_total";
     /// 0 closed, 1 half open, 2 open.
     pub const BREAKER_STATE: &str = "redrive_breaker_state";
+    /// Events that were published, by result.
+    pub const PUBLISHED: &str = "redrive_published_total";
+    /// What came a second time, by where that was noticed.
+    pub const DUPLICATES: &str = "redrive_duplicates_total";
+    /// Dead letters, by reason.
+    pub const DEAD: &str = "redrive_dead_total";
+    /// Events whose handler said that they are not needed.
+    pub const DROPPED: &str = "redrive_dropped_total";
+    /// Events whose time was over before they could run.
+    pub const EXPIRED: &str = "redrive_expired_total";
+    /// How long after its time an attempt began.
+    pub const LATENESS_SECONDS: &str = "redrive_lateness_seconds";
 }
 
 /// Labels of those metrics.
@@ -52,6 +64,12 @@ pub mod label {
     pub const CLASS: &str = "class";
     /// Why a run ended.
     pub const REASON: &str = "reason";
+    /// Which queue.
+    pub const QUEUE: &str = "queue";
+    /// What became of a publish: `accepted`, `duplicate`, `refused`.
+    pub const RESULT: &str = "result";
+    /// Where a duplicate was noticed.
+    pub const PLACE: &str = "place";
 }
 
 /// Why a run ended.

@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use crate::dice::Dice;
-use crate::entry::{Entry, Grant, Load, Loaded, Seq, Settle, Settled, StreamId, Taken};
+use crate::entry::{Change, Entry, Grant, Load, Loaded, Seq, Settle, Settled, StreamId, Taken};
 use crate::moment::Moment;
 
 mod care;
@@ -109,6 +109,8 @@ pub enum Action {
     Attempt(Box<Ticket>),
     /// Write what became of an event.
     Settle(Settle),
+    /// Tell somebody: this is written. Not told of a success at the first attempt that left nothing.
+    Told(Box<Told>),
     /// Tell somebody: a row is damaged.
     Damaged(String),
     /// Tell somebody: a shard has another owner.
@@ -128,6 +130,17 @@ pub struct Ticket {
     pub attempt: u32,
     /// When the attempt is to be ended.
     pub deadline: Option<Moment>,
+}
+
+/// What became of an event, now that it is written.
+#[derive(Debug, Clone)]
+pub struct Told {
+    /// The number of its queue.
+    pub queue: usize,
+    /// The event, as it was before.
+    pub entry: Entry,
+    /// What was written.
+    pub change: Change,
 }
 
 /// An event in memory.

@@ -52,6 +52,7 @@ mod delivery;
 mod error;
 mod handler;
 mod lineage;
+mod observe;
 mod open;
 mod perform;
 mod queue;
@@ -115,7 +116,6 @@ impl Redrive {
 
     /// A queue to set up. It exists once [`handle`](QueueBuilder::handle) or
     /// [`declare`](QueueBuilder::declare) is awaited.
-    #[must_use]
     pub fn queue(&self, name: impl Into<String>) -> QueueBuilder {
         QueueBuilder::new(self.clone(), name.into())
     }
@@ -129,8 +129,11 @@ impl Redrive {
     /// for what may be tried again. After [`StoreError::Unknown`] publish the same id again to find out.
     pub async fn publish(&self, event: Event) -> Result<Published, PublishError> {
         let new = self.prepare(event)?;
+        let event = new.event.clone();
         let mut answers = self.0.store.publish(vec![new]).await?;
-        answers.pop().unwrap_or(Err(PublishError::Store(StoreError::Closed)))
+        let answer = answers.pop().unwrap_or(Err(PublishError::Store(StoreError::Closed)));
+        observe::published(&event.queue, &answer);
+        answer
     }
 
     /// Publishes several events, in their order, with an answer for each.
@@ -145,7 +148,10 @@ impl Redrive {
         let good: Vec<New> = prepared.iter().filter_map(|new| new.as_ref().ok().cloned()).collect();
         let mut answers = self.0.store.publish(good).await?.into_iter();
         let answer = |new: Result<New, PublishError>| {
-            new.and_then(|_| answers.next().unwrap_or(Err(PublishError::Store(StoreError::Closed))))
+            let new = new?;
+            let answer = answers.next().unwrap_or(Err(PublishError::Store(StoreError::Closed)));
+            observe::published(&new.event.queue, &answer);
+            answer
         };
         Ok(prepared.into_iter().map(answer).collect())
     }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::flow::FlowKey;
-use super::{Action, Held, Place, Scheduler, Timer};
+use super::{Action, Held, Place, Scheduler, Timer, Told};
 use crate::entry::{Change, Grant, Park, Seq, Settle, Settled};
 use crate::moment::Moment;
 use crate::planted::{Flaw, has};
@@ -44,8 +44,8 @@ impl Scheduler {
         match (settled, &held.place) {
             (Settled::Applied { rev, .. }, Place::Striking(_)) => self.struck(seq, rev, now),
             (Settled::Applied { next, .. }, Place::Settling(settle)) => {
-                let due = comes_back(&settle.change);
-                self.gone(seq, due, now);
+                let change = settle.change.clone();
+                self.gone(seq, change, now);
                 if let Some(next) = next {
                     self.arrive(next, now);
                 }
@@ -61,13 +61,18 @@ impl Scheduler {
     }
 
     /// An event is settled and leaves memory; perhaps it becomes due again.
-    fn gone(&mut self, seq: Seq, due: Option<Moment>, now: Moment) {
+    fn gone(&mut self, seq: Seq, change: Change, now: Moment) {
+        let Some(queue) = self.held.get(&seq).map(|held| held.queue) else { return };
         let Some(entry) = self.let_go(seq) else { return };
-        let Some(due) = due else { return };
         let key = FlowKey { shard: entry.shard, stream: entry.stream };
-        let Some(flow) = self.flows.get_mut(&key) else { return };
-        if flow.note_due(due) {
+        if let Some(due) = comes_back(&change)
+            && let Some(flow) = self.flows.get_mut(&key)
+            && flow.note_due(due)
+        {
             self.timers.push(Reverse((due.max(now), Timer::Flow(key))));
+        }
+        if change != Change::Done {
+            self.tidings.push(Action::Told(Box::new(Told { queue, entry, change })));
         }
     }
 

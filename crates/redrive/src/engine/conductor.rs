@@ -309,7 +309,7 @@ impl Conducting {
             Answered::Loaded(key, Err(error)) if error.is_transient() => hand_in(Input::LoadFailed(key)),
             Answered::Noted(shard, Err(error)) if error.is_transient() => hand_in(Input::NoteFailed(shard)),
             Answered::Settled(settles, Err(error)) if error.is_transient() => {
-                super::run::say_store_in_trouble(&error);
+                super::observe::in_trouble(&error);
                 for (seq, rev) in settles {
                     hand_in(Input::SettleFailed { seq, rev, unknown: false });
                 }
@@ -374,7 +374,7 @@ impl Conducting {
             }
         }
         if let Some(error) = error {
-            super::run::say_store_failed(&error);
+            super::observe::failed(&error);
             self.fail.send_replace(Some(error));
         }
         if let Some((_, Some(answer))) = self.stopping {

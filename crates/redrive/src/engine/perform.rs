@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use super::conductor::Context;
 use super::handler::{Handled, Handler};
 use super::lineage::Lineage;
+use super::observe;
 use super::queue::Queue;
 use super::transaction::{Refused, TIME};
 use super::{Delivery, Reply, Transaction};
@@ -60,7 +61,8 @@ pub(super) fn perform(
                 let noting = context.store.note(grant, under_way);
                 answers.push(async move { Answered::Noted(grant.shard, noting.await) }.boxed());
             }
-            Action::Damaged(row) => super::run::say_damaged(&row),
+            Action::Told(told) => observe::told(&context.queues[told.queue], &told),
+            Action::Damaged(row) => observe::damaged(&row),
             Action::Lost(_) => return Err(lost(context)),
         }
     }
@@ -79,7 +81,6 @@ fn lost(context: &Context) -> StoreError {
 }
 
 fn settle(context: &Context, settles: Vec<Settle>) -> BoxFuture<'static, Answered> {
-    super::run::tell(context, &settles);
     let which = settles.iter().map(|settle| (settle.seq, settle.rev)).collect();
     let settling = context.store.settle(settles);
     async move { Answered::Settled(which, settling.await) }.boxed()
@@ -87,15 +88,20 @@ fn settle(context: &Context, settles: Vec<Settle>) -> BoxFuture<'static, Answere
 
 fn start(context: &Arc<Context>, ticket: Ticket, attempts: &mut JoinSet<Vec<Ended>>) {
     let queue = context.queues[ticket.queue].clone();
+    queue.meters.started(context.clock.now().since(ticket.entry.progress.due));
     let end = ticket.deadline.map(|deadline| context.clock.instant(deadline));
     match &queue.handler {
         Handler::Transactional(_) => {
             let context = context.clone();
-            attempts.spawn(async move { vec![attempt_in(&context, &queue, ticket).await] });
+            attempts.spawn(async move {
+                let ended = attempt_in(&context, &queue, ticket).await;
+                queue.meters.ended(&ended.2);
+                vec![ended]
+            });
         }
         Handler::Blocking(handler) => {
             let handler = handler.clone();
-            attempts.spawn(attempt(ticket, end, move |delivery, mut scope: Scope| {
+            attempts.spawn(attempt(queue.clone(), ticket, end, move |delivery, mut scope: Scope| {
                 let lineage = Lineage::of(&delivery.entry().event);
                 let work = move || lineage.enter(|| scope.enter(|| handler(delivery)));
                 async move {
@@ -110,7 +116,8 @@ fn start(context: &Arc<Context>, ticket: Ticket, attempts: &mut JoinSet<Vec<Ende
             }));
         }
         Handler::One(_) | Handler::Batch { .. } | Handler::Elsewhere => {
-            attempts.spawn(attempt(ticket, end, move |delivery, scope: Scope| {
+            let queue_of = queue.clone();
+            attempts.spawn(attempt(queue_of, ticket, end, move |delivery, scope: Scope| {
                 let lineage = Lineage::of(&delivery.entry().event);
                 lineage.around(async move {
                     let Handler::One(handler) = &queue.handler else { return Handled::Said(Reply::ok()) };
@@ -124,6 +131,7 @@ fn start(context: &Arc<Context>, ticket: Ticket, attempts: &mut JoinSet<Vec<Ende
 
 /// Runs one attempt to its end, its time-out or its panic.
 async fn attempt<F>(
+    queue: Arc<Queue>,
     ticket: Ticket,
     end: Option<Instant>,
     run: impl FnOnce(Delivery, Scope) -> F,
@@ -133,7 +141,8 @@ where
 {
     let (seq, rev, began) = (ticket.entry.seq, ticket.entry.rev, Instant::now());
     let scope = Scope::incoming(Some(ticket.attempt), end.map(|end| redrive_retry::moment(end.into_std())));
-    let running = AssertUnwindSafe(run(Delivery::new(ticket), scope)).catch_unwind();
+    let span = observe::Span::of(&ticket);
+    let running = AssertUnwindSafe(span.around(run(Delivery::new(ticket), scope))).catch_unwind();
     let ended = match end {
         None => Ok(running.await),
         Some(end) => tokio::time::timeout_at(end, running).await,
@@ -145,6 +154,7 @@ where
         Err(_) => timed_out(),
     };
     ending.took = began.elapsed();
+    queue.meters.ended(&ending);
     vec![(seq, rev, ending)]
 }
 
@@ -210,7 +220,12 @@ async fn attempt_batch(queue: Arc<Queue>, tickets: Vec<Ticket>, end: Option<Inst
         Err(_) => vec![timed_out(); count],
     };
     let took = began.elapsed();
-    which.into_iter().zip(endings).map(|((seq, rev), ending)| (seq, rev, Ending { took, ..ending })).collect()
+    let ended = |((seq, rev), ending)| {
+        let ending = Ending { took, ..ending };
+        queue.meters.ended(&ending);
+        (seq, rev, ending)
+    };
+    which.into_iter().zip(endings).map(ended).collect()
 }
 
 /// Runs one attempt in the store's own transaction: effect and settle are one commit.

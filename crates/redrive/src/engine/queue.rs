@@ -15,6 +15,7 @@ use redrive_core::{Classify, Event, Fault, Policy, Rate};
 use redrive_store::{PublishError, QueueSpec};
 
 use super::handler::{Handled, Handler};
+use super::observe::Meters;
 use super::{Delivery, IntoReply, QueueError, Redrive, Reply, Transaction};
 
 /// How long an identity is remembered after its event ended, unless the queue says otherwise.
@@ -26,6 +27,7 @@ pub(super) struct Queue {
     pub(super) plan: QueuePlan,
     pub(super) window: Duration,
     pub(super) handler: Handler,
+    pub(super) meters: Meters,
     /// Whether its transactions took too long once, and have a commit of their own from then on.
     pub(super) slow: AtomicBool,
 }
@@ -281,7 +283,8 @@ impl QueueBuilder {
         if queues.iter().any(|known| known.name() == queue) {
             return Err(QueueError::Twice { queue });
         }
-        queues.push(Arc::new(Queue { plan, window, handler, slow: AtomicBool::new(false) }));
+        let meters = Meters::of(&queue);
+        queues.push(Arc::new(Queue { plan, window, handler, meters, slow: AtomicBool::new(false) }));
         Ok(())
     }
 }

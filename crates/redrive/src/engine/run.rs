@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use redrive_core::entry::{Change, Settle};
 use redrive_store::StoreError;
 
-use super::conductor::Context;
 use super::{Redrive, StartError};
 
 /// How a stop went.
@@ -79,26 +77,4 @@ impl Signals {
     async fn next(&mut self) {
         let _ = tokio::signal::ctrl_c().await;
     }
-}
-
-/// Tells whoever listens what is about to be written.
-pub(super) fn tell(context: &Context, settles: &[Settle]) {
-    let _ = context;
-    for settle in settles {
-        if let Change::Dead { reason, .. } = &settle.change {
-            let _ = reason;
-        }
-    }
-}
-
-pub(super) fn say_damaged(row: &str) {
-    let _ = row;
-}
-
-pub(super) fn say_store_in_trouble(error: &StoreError) {
-    let _ = error;
-}
-
-pub(super) fn say_store_failed(error: &StoreError) {
-    let _ = error;
 }

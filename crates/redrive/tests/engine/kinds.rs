@@ -180,7 +180,7 @@ async fn a_retry_inside_a_handler_makes_one_attempt() {
                 async { Err::<(), _>(std::io::Error::other("down")) }
             };
             let stopped = call.retry(&patient()).classify(classify::all).await;
-            stopped.map_err(|stopped| Failure::transient(stopped))
+            stopped.map_err(Failure::transient)
         }
     };
     redrive.queue("orders").policy(patient()).handle(handler).await.unwrap();

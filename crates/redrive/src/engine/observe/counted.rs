@@ -1,0 +1,94 @@
+//! What is counted.
+
+use std::time::Duration;
+
+use metrics::{Counter, Histogram, counter, histogram};
+use redrive_core::Executed;
+use redrive_core::entry::{Change, Progress};
+use redrive_core::names::{label, metric};
+use redrive_core::scheduler::{Ending, Told};
+use redrive_store::{PublishError, Published};
+
+/// The dispositions that are counted apart.
+const SAID: [&str; 7] = ["ok", "retry", "permanent", "discard", "unclassified", "timeout", "panic"];
+
+/// What a queue counts for each attempt. The handles are made once, so that an attempt costs no look-up.
+pub(in crate::engine) struct Meters {
+    lateness: Histogram,
+    took: Histogram,
+    said: [(&'static str, Counter); 7],
+}
+
+impl std::fmt::Debug for Meters {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Meters")
+    }
+}
+
+impl Meters {
+    pub(in crate::engine) fn of(queue: &str) -> Self {
+        let queue = || (label::QUEUE, queue.to_owned());
+        let said = |said: &'static str| {
+            (said, counter!(metric::ATTEMPTS, &[queue(), (label::DISPOSITION, said.to_owned())]))
+        };
+        Self {
+            lateness: histogram!(metric::LATENESS_SECONDS, &[queue()]),
+            took: histogram!(metric::ATTEMPT_SECONDS, &[queue()]),
+            said: SAID.map(said),
+        }
+    }
+
+    pub(in crate::engine) fn started(&self, late: Duration) {
+        self.lateness.record(late);
+    }
+
+    pub(in crate::engine) fn ended(&self, ending: &Ending) {
+        let word = ending.said.as_str();
+        if let Some((_, counter)) = self.said.iter().find(|(said, _)| *said == word) {
+            counter.increment(1);
+            self.took.record(ending.took);
+        }
+    }
+}
+
+pub(in crate::engine) fn published(queue: &str, answer: &Result<Published, PublishError>) {
+    let result = match answer {
+        Ok(Published::Accepted(_)) => "accepted",
+        Ok(Published::Duplicate(_)) => "duplicate",
+        Err(_) => "refused",
+    };
+    counter!(metric::PUBLISHED, label::QUEUE => queue.to_owned(), label::RESULT => result).increment(1);
+    if result == "duplicate" {
+        counter!(metric::DUPLICATES, label::PLACE => "publish").increment(1);
+    }
+}
+
+pub(super) fn told(queue: &str, told: &Told) {
+    let queue = queue.to_owned();
+    match &told.change {
+        Change::Again(progress) => {
+            let class = class(progress);
+            counter!(metric::RETRIES, label::QUEUE => queue.clone(), label::CLASS => class).increment(1);
+            histogram!(metric::RETRY_DELAY_SECONDS, label::QUEUE => queue).record(progress.previous);
+        }
+        Change::DoneWith { attempts, .. } if *attempts > 1 => {
+            counter!(metric::SUCCESS_AFTER_RETRY, label::QUEUE => queue).increment(1);
+        }
+        Change::Dead { reason, .. } => {
+            let reason = reason.as_str();
+            counter!(metric::DEAD, label::QUEUE => queue, label::REASON => reason).increment(1);
+        }
+        Change::Dropped { .. } => counter!(metric::DROPPED, label::QUEUE => queue).increment(1),
+        Change::Expired { .. } => counter!(metric::EXPIRED, label::QUEUE => queue).increment(1),
+        _ => {}
+    }
+}
+
+/// Why a retry may help: `unknown` where the attempt before may have had its effect.
+fn class(progress: &Progress) -> &'static str {
+    let last = progress.story.as_deref().and_then(|story| story.records().next_back());
+    match last.and_then(|record| record.executed) {
+        Some(Executed::Unknown) => "unknown",
+        _ => "transient",
+    }
+}

@@ -1,0 +1,84 @@
+//! What is logged and traced.
+
+use redrive_core::entry::{Change, Progress};
+use redrive_core::scheduler::{Ticket, Told};
+use redrive_core::{Event, Executed};
+use redrive_store::StoreError;
+use tracing::{Instrument, error, info, info_span, warn};
+
+pub(super) fn told(told: &Told) {
+    let Event { tenant, queue, id, key, meta, .. } = &*told.entry.event;
+    let key = key.as_deref();
+    let correlation = meta.as_ref().and_then(|meta| meta.correlation.as_deref());
+    let mode = told.entry.progress.mode.as_str();
+    match &told.change {
+        Change::Again(progress) => {
+            let (disposition, executed) = last(progress);
+            let (attempt, next_delay_ms) = (progress.attempts, millis(progress.previous));
+            info!(
+                queue,
+                id, key, tenant, attempt, mode, disposition, executed, next_delay_ms, correlation, "retrying"
+            );
+        }
+        Change::Dead { reason, progress, .. } => {
+            let (disposition, executed) = last(progress);
+            let (attempt, reason) = (progress.attempts, reason.as_str());
+            warn!(
+                queue,
+                id, key, tenant, attempt, mode, disposition, executed, reason, correlation, "dead letter"
+            );
+        }
+        Change::Dropped { attempts: attempt, .. } => {
+            info!(queue, id, key, tenant, attempt, mode, correlation, "dropped by its handler");
+        }
+        Change::Expired { attempts: attempt, .. } => {
+            info!(queue, id, key, tenant, attempt, mode, correlation, "expired");
+        }
+        Change::DoneWith { attempts: attempt, .. } if *attempt > 1 => {
+            info!(queue, id, key, tenant, attempt, mode, correlation, "done after retrying");
+        }
+        _ => {}
+    }
+}
+
+/// What the last attempt said, and what is known of its effect.
+fn last(progress: &Progress) -> (&str, &'static str) {
+    let record = progress.story.as_deref().and_then(|story| story.records().next_back());
+    record.map_or(("", ""), |record| {
+        (record.disposition.as_str(), record.executed.map_or("", Executed::as_str))
+    })
+}
+
+fn millis(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A span around an attempt.
+pub(in crate::engine) struct Span(tracing::Span);
+
+impl Span {
+    pub(in crate::engine) fn of(ticket: &Ticket) -> Self {
+        let Event { tenant, queue, id, key, .. } = &*ticket.entry.event;
+        let (key, mode, attempt) = (key.as_deref(), ticket.entry.progress.mode.as_str(), ticket.attempt);
+        Self(info_span!("redrive.attempt", queue, id, key, tenant, attempt, mode))
+    }
+
+    pub(in crate::engine) fn around<F: Future>(self, attempt: F) -> impl Future<Output = F::Output> {
+        attempt.instrument(self.0)
+    }
+}
+
+/// A row is damaged. It stays where it is, and is not run.
+pub(in crate::engine) fn damaged(row: &str) {
+    error!(row, "damaged: its checksum does not fit; it is not run");
+}
+
+/// The store cannot write, and will be asked again.
+pub(in crate::engine) fn in_trouble(error: &StoreError) {
+    warn!(%error, "the store cannot write; trying again");
+}
+
+/// The store failed for good.
+pub(in crate::engine) fn failed(error: &StoreError) {
+    error!(%error, "the engine stops");
+}
