@@ -155,8 +155,9 @@ impl Writer {
                     member.committed(&mut self.desk);
                 }
                 crash::point("before-answer");
-                answer(group, || Fate::Committed);
+                // First, so that whoever has an answer knows that the watcher was told.
                 self.tell();
+                answer(group, || Fate::Committed);
                 self.write_log_back();
             }
             Err(Failure::Spoiled(error)) => self.write_one_by_one(group, error),
