@@ -381,6 +381,21 @@ impl fmt::Debug for Sqlite {
     }
 }
 
+#[cfg(feature = "planted")]
+impl Sqlite {
+    /// Gives the writer's connection to a test that wants its commits to fail.
+    #[doc(hidden)]
+    pub fn meddle(&self, mut with: impl FnMut(&mut rusqlite::Connection) + Send + 'static) -> Answer<()> {
+        self.write_alone(
+            move |desk| {
+                with(&mut desk.conn);
+                Ok(())
+            },
+            |_, _| {},
+        )
+    }
+}
+
 /// The points at which the process can be made to kill itself, for the crash explorer.
 #[doc(hidden)]
 #[must_use]

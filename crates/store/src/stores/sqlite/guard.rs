@@ -1,12 +1,15 @@
 //! What the user's own work may not do in everybody's transaction.
 //!
 //! The work of a job has the writer's connection. An authorizer refuses, while it runs, what would reach
-//! beyond its savepoint: transaction statements (an `INSERT OR ROLLBACK` still can, and is noticed
-//! afterwards), other databases, settings, and writing to tables that begin with `redrive_`. A progress handler interrupts
-//! its statements when its time is over.
+//! beyond its savepoint: transaction statements, other databases, settings, and writing to tables that begin
+//! with `redrive_`. A progress handler interrupts its statements when its time is over.
 //!
-//! Both are there all the time and ask a flag, because to install an authorizer makes SQLite prepare every
-//! statement anew. SQLite asks the authorizer only when a statement is prepared, so for ours it costs
+//! An `INSERT OR ROLLBACK` still ends the transaction of all. That is noticed afterwards; but whatever the work
+//! writes after it would commit by itself, statement by statement, so a commit hook refuses every commit while
+//! work runs.
+//!
+//! All three are there all the time and ask a flag, because to install an authorizer makes SQLite prepare
+//! every statement anew. SQLite asks the authorizer only when a statement is prepared, so for ours it costs
 //! nothing; the progress handler costs one load of a number every [`OPS`] steps of a statement.
 
 use std::sync::Arc;
@@ -42,6 +45,9 @@ const HARMLESS: &[&str] = &[
 #[derive(Debug)]
 pub(super) struct Guard {
     began: Instant,
+    /// The user's work has begun and not ended.
+    working: AtomicBool,
+    /// The same, and nothing of our own runs in the middle of it.
     inside: AtomicBool,
     /// In nanoseconds since `began`; the largest number where there is no limit.
     deadline: AtomicU64,
@@ -52,6 +58,7 @@ impl Guard {
     pub(super) fn install(conn: &mut Connection) -> rusqlite::Result<Arc<Self>> {
         let guard = Arc::new(Self {
             began: Instant::now(),
+            working: AtomicBool::new(false),
             inside: AtomicBool::new(false),
             deadline: AtomicU64::new(u64::MAX),
         });
@@ -64,6 +71,8 @@ impl Guard {
             }
         }))?;
         let asked = Arc::clone(&guard);
+        conn.commit_hook(Some(move || asked.working.load(Relaxed)))?;
+        let asked = Arc::clone(&guard);
         conn.progress_handler(OPS, Some(move || asked.is_over()))?;
         Ok(guard)
     }
@@ -72,12 +81,14 @@ impl Guard {
     pub(super) fn enter(&self, time: Duration) {
         let until = nanos(self.began.elapsed()).saturating_add(nanos(time));
         self.deadline.store(until, Relaxed);
+        self.working.store(true, Relaxed);
         self.inside.store(true, Relaxed);
     }
 
     /// The user's work ended. Whether it took too long.
     pub(super) fn leave(&self) -> bool {
         let over = self.is_over();
+        self.working.store(false, Relaxed);
         self.inside.store(false, Relaxed);
         self.deadline.store(u64::MAX, Relaxed);
         over

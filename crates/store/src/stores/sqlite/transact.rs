@@ -40,13 +40,14 @@ pub fn connection(tx: &mut dyn Tx) -> Option<&Connection> {
 impl Tx for Desk {
     fn mark(&mut self, handler: &str, id: &str, until: Moment) -> Result<bool, PublishError> {
         let guard = std::sync::Arc::clone(&self.guard);
-        guard.outside(|| self.put_mark(handler, id, until)).map_err(refused)
+        guard.outside(|| self.is_open().and_then(|()| self.put_mark(handler, id, until))).map_err(refused)
     }
 
     fn publish(&mut self, new: New) -> Result<Published, PublishError> {
         let guard = std::sync::Arc::clone(&self.guard);
         guard
             .outside(|| {
+                self.is_open()?;
                 self.disk.check()?;
                 Self::publish(self, &new)
             })
@@ -61,6 +62,9 @@ impl Tx for Desk {
 fn refused(fault: Fault) -> PublishError {
     PublishError::Store(super::faults::not_seen(fault))
 }
+
+const ENDED: &str =
+    "the work ended the transaction, perhaps by OR ROLLBACK; use OR ABORT, or return an error";
 
 /// A job that waits for its commit.
 pub(super) struct Work {
@@ -153,7 +157,7 @@ impl Desk {
             let ended =
                 "the work ended the transaction, perhaps by OR ROLLBACK; use OR ABORT, or return an error";
             return Err(Ended::Transaction(
-                worked.map_or_else(|outcome| outcome, |_| Transacted::Aborted(ended.into())),
+                worked.map_or_else(|outcome| outcome, |_| Transacted::Aborted(ENDED.into())),
             ));
         }
         match worked {
@@ -194,6 +198,11 @@ impl Desk {
             Ok(Err(error)) => Err(Transacted::Aborted(error)),
             Ok(Ok(result)) => Ok(result),
         }
+    }
+
+    /// Whether there still is a transaction to write in.
+    fn is_open(&self) -> Step<()> {
+        if self.conn.is_autocommit() { Err(super::faults::broken(ENDED).into()) } else { Ok(()) }
     }
 
     fn put_mark(&self, handler: &str, id: &str, until: Moment) -> Step<bool> {

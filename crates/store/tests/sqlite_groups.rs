@@ -1,0 +1,330 @@
+//! Jobs that share a commit: what one of them does must not reach the others.
+#![cfg(feature = "sqlite")]
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use redrive_core::Event;
+use redrive_core::entry::Change;
+use redrive_store::{Claim, Job, New, Sqlite, Store, StoreError, Transacted};
+use tokio::sync::oneshot;
+
+mod sqlite_common;
+use sqlite_common::{AT, Place, due, job, publish, settle};
+
+/// Holds the writer up until it is dropped, so that what is called meanwhile shares one commit.
+struct HoldUp {
+    _go: mpsc::Sender<()>,
+}
+
+async fn hold_up(store: &Sqlite) -> HoldUp {
+    let (go, wait) = mpsc::channel::<()>();
+    let (tell, told) = oneshot::channel();
+    let mut tell = Some(tell);
+    drop(store.transact(job(move |_| {
+        if let Some(tell) = tell.take() {
+            tell.send(()).unwrap();
+        }
+        let _ = wait.recv();
+        Ok(())
+    })));
+    told.await.unwrap();
+    HoldUp { _go: go }
+}
+
+async fn place() -> (Place, Arc<Sqlite>) {
+    let place = Place::new();
+    place
+        .raw()
+        .execute_batch(
+            "CREATE TABLE effect (name TEXT UNIQUE);
+             CREATE TABLE child (parent TEXT REFERENCES effect (name) DEFERRABLE INITIALLY DEFERRED)",
+        )
+        .unwrap();
+    let store = place.open().await;
+    (place, store)
+}
+
+fn effects(place: &Place) -> Vec<String> {
+    let raw = place.raw();
+    let mut select = raw.prepare("SELECT name FROM effect ORDER BY name").unwrap();
+    select.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+}
+
+/// A job that writes an effect, and counts how often it runs.
+fn effect(name: &'static str, runs: &Arc<AtomicUsize>) -> Job {
+    let runs = Arc::clone(runs);
+    job(move |conn| {
+        runs.fetch_add(1, SeqCst);
+        conn.execute("INSERT INTO effect VALUES (?1)", [name])?;
+        Ok(())
+    })
+}
+
+/// Runs a job between two good ones that share its commit, and gives its outcome. The good ones must commit,
+/// and `reruns` says whether they had to run again.
+async fn among_others(bad: Job, reruns: bool) -> (Place, Arc<Sqlite>, Transacted) {
+    let (place, store) = place().await;
+    let runs = Arc::new(AtomicUsize::new(0));
+    let held = hold_up(&store).await;
+    let first = store.transact(effect("first", &runs));
+    let bad = store.transact(bad);
+    let published = store.publish(vec![New::new(Event::new("orders", "1"), AT)]);
+    let last = store.transact(effect("last", &runs));
+    drop(held);
+    assert!(matches!(first.await, Ok(Transacted::Committed { .. })));
+    assert!(matches!(last.await, Ok(Transacted::Committed { .. })));
+    assert!(published.await.unwrap()[0].is_ok());
+    let bad = bad.await.unwrap();
+    let effects = effects(&place);
+    assert!(effects.contains(&"first".to_owned()) && effects.contains(&"last".to_owned()), "{effects:?}");
+    assert!(store.find("", "orders", "1").await.unwrap().is_some());
+    // The first runs before the bad one and again after; the last perhaps only after.
+    assert_eq!(runs.load(SeqCst) > 2, reruns);
+    (place, store, bad)
+}
+
+#[tokio::test]
+async fn an_error_rolls_back_its_own_job_alone() {
+    let bad = job(|conn| {
+        conn.execute("INSERT INTO effect VALUES ('bad')", [])?;
+        Err("no".into())
+    });
+    let (place, _store, bad) = among_others(bad, false).await;
+    assert!(matches!(bad, Transacted::Aborted(error) if error.to_string() == "no"));
+    assert_eq!(effects(&place), ["first", "last"]);
+}
+
+#[tokio::test]
+async fn a_panic_rolls_back_its_own_job_alone() {
+    let bad = job(|conn| {
+        conn.execute("INSERT INTO effect VALUES ('bad')", [])?;
+        panic!("out of order");
+    });
+    let (place, _store, bad) = among_others(bad, false).await;
+    assert!(matches!(bad, Transacted::Panicked(why) if why == "out of order"));
+    assert_eq!(effects(&place), ["first", "last"]);
+}
+
+#[tokio::test]
+async fn or_rollback_destroys_nobody_elses_work() {
+    let bad = job(|conn| {
+        conn.execute("INSERT INTO effect VALUES ('bad')", [])?;
+        // It fails, ends the transaction of all, and the job thinks nothing of it.
+        let _ = conn.execute("INSERT OR ROLLBACK INTO effect VALUES ('bad')", []);
+        Ok(())
+    });
+    let (place, _store, bad) = among_others(bad, true).await;
+    assert!(matches!(bad, Transacted::Aborted(error) if error.to_string().contains("ended the transaction")));
+    assert_eq!(effects(&place), ["first", "last"]);
+}
+
+#[tokio::test]
+async fn or_rollback_and_going_on_writes_nothing() {
+    let bad = job(|conn| {
+        let _ = conn.execute("INSERT OR ROLLBACK INTO effect VALUES (NULL), ('x'), ('x')", []);
+        // In no transaction at all now: this would commit by itself.
+        let _ = conn.execute("INSERT INTO effect VALUES ('alone')", []);
+        Ok(())
+    });
+    let (place, store, bad) = among_others(bad, true).await;
+    assert!(matches!(bad, Transacted::Aborted(_)), "{bad:?}");
+    assert_eq!(effects(&place), ["first", "last"]);
+
+    let publishes = Job {
+        work: Box::new(|tx| {
+            let conn = redrive_store::sqlite::connection(tx).ok_or("not in SQLite")?;
+            let _ = conn.execute("INSERT OR ROLLBACK INTO effect VALUES ('x'), ('x')", []);
+            let _ = tx.publish(New::new(Event::new("orders", "alone"), AT));
+            let _ = tx.mark("handler", "alone", AT);
+            Ok(None)
+        }),
+        ..job(|_| Ok(()))
+    };
+    assert!(matches!(store.transact(publishes).await, Ok(Transacted::Aborted(_))));
+    assert!(store.find("", "orders", "alone").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_deferred_foreign_key_fails_its_own_job_alone() {
+    let bad = job(|conn| {
+        conn.execute("INSERT INTO child VALUES ('nobody')", [])?;
+        Ok(())
+    });
+    let (place, _store, bad) = among_others(bad, true).await;
+    assert!(matches!(bad, Transacted::Aborted(error) if error.to_string().contains("FOREIGN KEY")));
+    let children: u32 = place.raw().query_row("SELECT count(*) FROM child", [], |row| row.get(0)).unwrap();
+    assert_eq!(children, 0);
+}
+
+const COUNT_FOR_EVER: &str = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)";
+
+fn endless(sql: &'static str) -> Job {
+    let mut endless = job(move |conn| {
+        conn.execute_batch(sql)?;
+        Ok(())
+    });
+    endless.time = Duration::from_millis(20);
+    endless
+}
+
+#[tokio::test]
+async fn an_endless_read_is_interrupted() {
+    let sql: &'static str = format!("{COUNT_FOR_EVER} SELECT max(i) FROM n").leak();
+    let (_place, _store, bad) = among_others(endless(sql), false).await;
+    assert!(matches!(bad, Transacted::TimedOut), "{bad:?}");
+}
+
+#[tokio::test]
+async fn an_endless_write_is_interrupted_and_others_run_again() {
+    let sql: &'static str = format!("{COUNT_FOR_EVER} INSERT INTO effect SELECT 'n' || i FROM n").leak();
+    let (place, _store, bad) = among_others(endless(sql), true).await;
+    assert!(matches!(bad, Transacted::TimedOut), "{bad:?}");
+    assert_eq!(effects(&place), ["first", "last"]);
+}
+
+#[tokio::test]
+async fn what_reaches_beyond_a_job_is_refused() {
+    let (place, store) = place().await;
+    let refused = [
+        "COMMIT",
+        "ROLLBACK",
+        "BEGIN",
+        "SAVEPOINT mine",
+        "RELEASE redrive_job",
+        "ROLLBACK TO redrive_job",
+        "ATTACH ':memory:' AS other",
+        "PRAGMA synchronous = OFF",
+        "PRAGMA wal_checkpoint(TRUNCATE)",
+        "PRAGMA foreign_keys = OFF",
+        "INSERT INTO redrive_inbox VALUES ('h', 'i', 0)",
+        "UPDATE redrive_meta SET epoch = 99",
+        "DELETE FROM redrive_receipt",
+        "DROP TABLE redrive_live",
+        "ALTER TABLE redrive_live ADD COLUMN mine",
+        "CREATE TEMP TABLE redrive_live (seq INTEGER)",
+        "CREATE TRIGGER mine AFTER INSERT ON redrive_live BEGIN SELECT 1; END",
+        "CREATE INDEX mine ON redrive_live (id)",
+        "CREATE TRIGGER mine AFTER INSERT ON effect BEGIN DELETE FROM redrive_live; END; \
+         INSERT INTO effect VALUES ('x')",
+    ];
+    for sql in refused {
+        let outcome = store.transact(job(|conn| Ok(conn.execute_batch(sql)?))).await.unwrap();
+        let said = format!("{outcome:?}");
+        assert!(matches!(outcome, Transacted::Aborted(_)) && said.contains("authoriz"), "{sql}: {said}");
+    }
+    let allowed = [
+        "CREATE TABLE mine (id INTEGER PRIMARY KEY)",
+        "INSERT INTO mine VALUES (1)",
+        "PRAGMA table_info(mine)",
+        "SELECT count(*) FROM redrive_live",
+        "DROP TABLE mine",
+    ];
+    for sql in allowed {
+        let outcome = store.transact(job(|conn| Ok(conn.execute_batch(sql)?))).await.unwrap();
+        assert!(matches!(outcome, Transacted::Committed { .. }), "{sql}: {outcome:?}");
+    }
+    assert_eq!(effects(&place), [""; 0]);
+    publish(&store, Event::new("orders", "after all that")).await.unwrap();
+}
+
+#[tokio::test]
+async fn our_own_transaction_statements_cannot_be_had_from_the_cache() {
+    let (_place, store) = place().await;
+    publish(&store, Event::new("orders", "1")).await.unwrap();
+    let outcome = store.transact(job(|conn| {
+        for sql in ["COMMIT", "BEGIN IMMEDIATE", "ROLLBACK", "RELEASE redrive_job"] {
+            if conn.prepare_cached(sql).is_ok() {
+                return Err(sql.into());
+            }
+        }
+        Ok(())
+    }));
+    assert!(matches!(outcome.await, Ok(Transacted::Committed { .. })));
+}
+
+#[tokio::test]
+async fn a_job_may_publish_change_tables_and_fail_without_a_trace() {
+    let (_place, store) = place().await;
+    let fail = Job {
+        work: Box::new(|tx| {
+            tx.publish(New::new(Event::new("orders", "1").tenant("new"), AT))?;
+            Err("no".into())
+        }),
+        ..job(|_| Ok(()))
+    };
+    let held = hold_up(&store).await;
+    let before = store.publish(vec![New::new(Event::new("orders", "before"), AT)]);
+    let failed = store.transact(fail);
+    let after = store.publish(vec![New::new(Event::new("orders", "after").tenant("other"), AT)]);
+    let again = store.publish(vec![New::new(Event::new("orders", "again"), AT)]);
+    drop(held);
+    assert!(matches!(failed.await, Ok(Transacted::Aborted(_))));
+    for published in [before, after, again] {
+        assert!(published.await.unwrap()[0].is_ok());
+    }
+    assert!(store.find("new", "orders", "1").await.unwrap().is_none());
+    // The stream that was rolled back has left its number to another tenant, and no name behind.
+    let listed = store.list(redrive_store::Query::default()).await.unwrap();
+    let mut seen: Vec<_> = listed
+        .events
+        .iter()
+        .map(|(event, found)| (found.seq, event.tenant.as_str(), event.id.as_str()))
+        .collect();
+    seen.dedup_by_key(|(seq, ..)| *seq);
+    assert_eq!(seen.len(), 3, "{seen:?}");
+    assert!(seen.iter().any(|(_, tenant, id)| (*tenant, *id) == ("other", "after")));
+}
+
+#[tokio::test]
+async fn a_claim_that_was_settled_in_the_same_group_does_not_run() {
+    let (place, store) = place().await;
+    publish(&store, Event::new("orders", "1")).await.unwrap();
+    let grant = store.take(0, AT).await.unwrap().grant;
+    let entry = due(&store, grant).await.remove(0);
+    let runs = Arc::new(AtomicUsize::new(0));
+    let held = hold_up(&store).await;
+    let settled = store.settle(vec![settle(grant, &entry, Change::Done)]);
+    let claim = Claim { grant, seq: entry.seq, rev: entry.rev, at: AT, attempts: 1, story: None };
+    let late = store.transact(Job { claim: Some(claim), ..effect("late", &runs) });
+    drop(held);
+    settled.await.unwrap();
+    assert!(matches!(late.await, Ok(Transacted::Stale)));
+    assert_eq!(effects(&place), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_job_that_is_to_be_alone_shares_no_commit() {
+    let (place, store) = place().await;
+    let runs = Arc::new(AtomicUsize::new(0));
+    let held = hold_up(&store).await;
+    let first = store.transact(effect("first", &runs));
+    let bad = store.transact(Job {
+        alone: true,
+        ..job(|conn| {
+            let _ = conn.execute("INSERT OR ROLLBACK INTO effect VALUES ('a'), ('a')", []);
+            Ok(())
+        })
+    });
+    drop(held);
+    assert!(matches!(first.await, Ok(Transacted::Committed { .. })));
+    assert!(matches!(bad.await, Ok(Transacted::Aborted(_))));
+    assert_eq!((runs.load(SeqCst), effects(&place)), (1, vec!["first".to_owned()]));
+}
+
+#[tokio::test]
+async fn what_was_called_before_the_close_is_done() {
+    let (place, store) = place().await;
+    let runs = Arc::new(AtomicUsize::new(0));
+    let held = hold_up(&store).await;
+    let first = store.transact(effect("first", &runs));
+    let closed = store.close();
+    let late = store.transact(effect("late", &runs));
+    drop(held);
+    assert!(matches!(first.await, Ok(Transacted::Committed { .. })));
+    closed.await.unwrap();
+    assert!(matches!(late.await, Err(StoreError::Closed)));
+    assert_eq!(effects(&place), ["first"]);
+}
