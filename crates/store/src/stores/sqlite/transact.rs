@@ -154,8 +154,6 @@ impl Desk {
         let arrived = self.arrived.len();
         let worked = self.work(job);
         if self.conn.is_autocommit() {
-            let ended =
-                "the work ended the transaction, perhaps by OR ROLLBACK; use OR ABORT, or return an error";
             return Err(Ended::Transaction(
                 worked.map_or_else(|outcome| outcome, |_| Transacted::Aborted(ENDED.into())),
             ));

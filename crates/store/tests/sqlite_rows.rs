@@ -1,0 +1,167 @@
+//! Rows that the disk has changed are named, and nothing wrong is handed out.
+#![cfg(feature = "sqlite")]
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redrive_core::entry::{Change, Grant, Load, StreamId};
+use redrive_core::entry::{Park, Progress};
+use redrive_core::event::DeadReason;
+use redrive_core::{Event, Moment};
+use redrive_store::{PublishError, Query, Sqlite, Store, StoreError};
+
+mod sqlite_common;
+use sqlite_common::{AT, Place, due, publish, settle};
+
+async fn damaged(store: &Sqlite, grant: Grant) -> Vec<String> {
+    let load = Load { grant, stream: StreamId(1), until: AT, live_max: 9, retry_max: 9, except: vec![] };
+    store.load(load).await.unwrap().damaged
+}
+
+/// Two events, of which the first is damaged by a statement.
+async fn damage(prepare: Option<Change>, sql: &str) -> (Place, Arc<Sqlite>, Grant) {
+    let place = Place::new();
+    let store = place.open().await;
+    let grant = store.take(0, AT).await.unwrap().grant;
+    let event = |id: &str| Event::new("orders", id).payload(*b"17 euro").header("a", "b");
+    publish(&store, event("1")).await.unwrap();
+    if let Some(change) = prepare {
+        let entry = due(&store, grant).await.remove(0);
+        store.settle(vec![settle(grant, &entry, change)]).await.unwrap();
+    }
+    publish(&store, event("2")).await.unwrap();
+    assert_eq!(place.raw().execute(sql, []).unwrap(), 1, "{sql}");
+    (place, store, grant)
+}
+
+#[tokio::test]
+async fn a_damaged_event_is_skipped_and_named() {
+    let columns = [
+        "payload = x'31372045757261'",
+        "id = '1 '",
+        "tag = 'k'",
+        "extra = NULL",
+        "published = published + 1",
+        "calm = calm - 1",
+        "crc = crc + 1",
+    ];
+    for column in columns {
+        let sql = format!("UPDATE redrive_live SET {column} WHERE id = '1'");
+        let (_place, store, grant) = damage(None, &sql).await;
+        let left = due(&store, grant).await;
+        assert_eq!(left.iter().map(|entry| entry.event.id.as_str()).collect::<Vec<_>>(), ["2"], "{column}");
+        let named = damaged(&store, grant).await;
+        assert!(named.len() == 1 && named[0].starts_with("redrive_live row "), "{column}: {named:?}");
+        let found = store.find("", "orders", "1").await;
+        assert!(matches!(found, Err(StoreError::Damaged { .. })), "{column}: {found:?}");
+        assert!(matches!(store.list(Query::default()).await, Err(StoreError::Damaged { .. })));
+        let again = publish(&store, Event::new("orders", "1").payload(*b"17 euro")).await;
+        assert!(matches!(again, Err(PublishError::Store(StoreError::Damaged { .. }))), "{again:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_retry_is_skipped_and_named() {
+    let columns =
+        ["due = 0", "attempts = 99", "rev = rev + 1", "mode = 'replay'", "strikes = 3", "payload = x'00'"];
+    for column in columns {
+        let sql = format!("UPDATE redrive_held SET {column} WHERE id = '1'");
+        let again = Change::Again(Progress { attempts: 1, ..Progress::fresh(AT) });
+        let (_place, store, grant) = damage(Some(again), &sql).await;
+        assert_eq!(due(&store, grant).await.len(), 1, "{column}");
+        let named = damaged(&store, grant).await;
+        assert!(named.len() == 1 && named[0].starts_with("redrive_held row "), "{column}: {named:?}");
+        assert!(matches!(store.find("", "orders", "1").await, Err(StoreError::Damaged { .. })), "{column}");
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_receipt_is_no_answer() {
+    for column in ["fingerprint = zeroblob(16)", "until = 0", "state = 'done'", "seq = seq + 1"] {
+        let sql = format!("UPDATE redrive_receipt SET {column} WHERE id = '1'");
+        let (_place, store, grant) = damage(None, &sql).await;
+        assert!(matches!(store.find("", "orders", "1").await, Err(StoreError::Damaged { .. })), "{column}");
+        let again = publish(&store, Event::new("orders", "1").payload(*b"17 euro")).await;
+        assert!(matches!(again, Err(PublishError::Store(StoreError::Damaged { .. }))), "{column}: {again:?}");
+        // Its event runs all the same, once.
+        let entry = due(&store, grant).await.remove(0);
+        let end = Change::Dropped { attempts: 1, story: None };
+        store.settle(vec![settle(grant, &entry, end)]).await.unwrap();
+        assert!(matches!(store.find("", "orders", "1").await, Err(StoreError::Damaged { .. })), "{column}");
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_name_of_a_stream_is_noticed() {
+    let (_place, store, grant) = damage(None, "UPDATE redrive_stream SET tenant = 'another'").await;
+    // The names were not read before.
+    assert_eq!(damaged(&store, grant).await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_damaged_next_of_a_key_is_named_and_its_key_stands_still() {
+    let place = Place::new();
+    let store = place.open().await;
+    let grant = store.take(0, AT).await.unwrap().grant;
+    for id in ["1", "2", "3"] {
+        publish(&store, Event::new("orders", id).key("k")).await.unwrap();
+    }
+    place.raw().execute("UPDATE redrive_held SET payload = x'00' WHERE id = '2'", []).unwrap();
+    let head = due(&store, grant).await.remove(0);
+    let settled = store.settle(vec![settle(grant, &head, Change::Done)]).await.unwrap();
+    assert!(matches!(settled[0], redrive_core::entry::Settled::Applied { next: None, .. }));
+    assert_eq!(due(&store, grant).await, []);
+    assert_eq!(damaged(&store, grant).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_dead_letter_comes_back_as_the_head_of_its_key() {
+    let place = Place::new();
+    let store = place.open().await;
+    let grant = store.take(0, AT).await.unwrap().grant;
+    for id in ["1", "2", "3"] {
+        publish(&store, Event::new("orders", id).key("k")).await.unwrap();
+    }
+    let first = due(&store, grant).await.remove(0);
+    let progress = Progress { attempts: 1, ..Progress::fresh(AT) };
+    let dead = Change::Dead { reason: DeadReason::Permanent, progress: progress.clone(), park: Park::GoOn };
+    store.settle(vec![settle(grant, &first, dead)]).await.unwrap();
+    let second = due(&store, grant).await.remove(0);
+    assert_eq!(second.event.id, "2");
+
+    let mut back = settle(grant, &first, Change::Again(progress));
+    back.rev = first.rev + 1;
+    store.settle(vec![back]).await.unwrap();
+    let heads = due(&store, grant).await;
+    assert_eq!(heads.iter().map(|entry| entry.event.id.as_str()).collect::<Vec<_>>(), ["1"]);
+
+    // The second was under way: its settle counts, and lets nobody past the first.
+    let settled = store.settle(vec![settle(grant, &second, Change::Done)]).await.unwrap();
+    assert!(matches!(settled[0], redrive_core::entry::Settled::Applied { next: None, .. }), "{settled:?}");
+    let settled = store.settle(vec![settle(grant, &heads[0], Change::Done)]).await.unwrap();
+    let redrive_core::entry::Settled::Applied { next: Some(next), .. } = &settled[0] else {
+        panic!("{settled:?}")
+    };
+    assert_eq!(next.event.id, "3");
+}
+
+#[tokio::test]
+async fn everything_of_an_event_comes_back() {
+    let place = Place::new();
+    let store = place.open().await;
+    let grant = store.take(0, AT).await.unwrap().grant;
+    let events = [
+        Event::new("orders", "plain"),
+        Event::new("orders", "all").key("k").payload(vec![0, 255, 1]).header("a", "b").content_type("text/x"),
+        Event::new("orders", "past").at(Moment::from_nanos(1)).expires_at(Moment::FAR),
+        Event::new("orders", "soon").delay(Duration::ZERO).expires_after(Duration::from_secs(1)),
+    ];
+    for event in &events {
+        publish(&store, event.clone()).await.unwrap();
+    }
+    let mut loaded = due(&store, grant).await;
+    loaded.sort_by_key(|entry| entry.seq);
+    let loaded: Vec<_> = loaded.into_iter().map(|entry| Event::clone(&entry.event)).collect();
+    assert_eq!(loaded, events);
+}
