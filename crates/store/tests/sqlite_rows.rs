@@ -15,7 +15,15 @@ mod sqlite_common;
 use sqlite_common::{AT, Place, due, publish, settle};
 
 async fn damaged(store: &Sqlite, grant: Grant) -> Vec<String> {
-    let load = Load { grant, stream: StreamId(1), until: AT, live_max: 9, retry_max: 9, except: vec![] };
+    let load = Load {
+        grant,
+        stream: StreamId(1),
+        until: AT,
+        live_max: 9,
+        retry_max: 9,
+        bytes_max: 1 << 30,
+        except: vec![],
+    };
     store.load(load).await.unwrap().damaged
 }
 

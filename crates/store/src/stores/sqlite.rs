@@ -194,6 +194,7 @@ impl Sqlite {
             readers,
             log_pages,
             log_pages_max: 0,
+            named: None,
             ended: told,
         };
         let write = std::thread::Builder::new().name("redrive-write".to_owned());

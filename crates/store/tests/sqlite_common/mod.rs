@@ -56,7 +56,15 @@ pub(crate) async fn publish(store: &Sqlite, event: Event) -> Result<Published, P
 }
 
 pub(crate) async fn due(store: &Sqlite, grant: Grant) -> Vec<Entry> {
-    let load = Load { grant, stream: StreamId(1), until: AT, live_max: 99, retry_max: 99, except: vec![] };
+    let load = Load {
+        grant,
+        stream: StreamId(1),
+        until: AT,
+        live_max: 99,
+        retry_max: 99,
+        bytes_max: 1 << 30,
+        except: vec![],
+    };
     store.load(load).await.unwrap().entries
 }
 

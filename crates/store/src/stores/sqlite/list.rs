@@ -105,11 +105,21 @@ fn list_held(
     now: Moment,
     into: &mut Vec<Listing>,
 ) -> Step<()> {
-    let mut select = conn.prepare_cached(concat!(
-        "SELECT ",
-        held_columns!(),
-        " FROM redrive_held WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq"
-    ))?;
+    // Dead letters are looked for most, and are few among many that wait: they have an index.
+    let mut select = if state == Some(State::Dead) {
+        conn.prepare_cached(concat!(
+            "SELECT ",
+            held_columns!(),
+            " FROM redrive_held INDEXED BY redrive_held_dead \
+             WHERE state >= 2 AND seq BETWEEN ?1 AND ?2 ORDER BY seq"
+        ))?
+    } else {
+        conn.prepare_cached(concat!(
+            "SELECT ",
+            held_columns!(),
+            " FROM redrive_held WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq"
+        ))?
+    };
     let mut rows = select.query([first, last])?;
     let mut found = 0;
     while let Some(row) = rows.next()? {

@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::wal::CheckpointMode;
 use tokio::sync::{oneshot, watch};
@@ -121,6 +121,8 @@ pub(super) struct Writer {
     /// How many pages the log has.
     pub(super) log_pages: Arc<AtomicI32>,
     pub(super) log_pages_max: i32,
+    /// When the watcher was told last which streams to look at.
+    pub(super) named: Option<Instant>,
     pub(super) ended: watch::Sender<bool>,
 }
 
@@ -248,13 +250,18 @@ impl Writer {
     /// Tells the watcher what became runnable.
     fn tell(&mut self) {
         let entries = std::mem::take(&mut self.desk.arrived);
-        let streams = if self.desk.foreign { self.desk.streams_in_use().ok() } else { None };
+        // To name the streams reads them all, so a busy writer does it no more often than an idle one.
+        let is_time = self.named.is_none_or(|named| named.elapsed() >= TICK);
+        let streams = if self.desk.foreign && is_time { self.desk.streams_in_use().ok() } else { None };
         let missed = streams.is_some();
         if entries.is_empty() && !missed {
             return;
         }
         // Where the streams could not be read, the next look around tells.
-        self.desk.foreign &= !missed;
+        if missed {
+            self.desk.foreign = false;
+            self.named = Some(Instant::now());
+        }
         let watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(watcher) = watcher {
             // A watcher that panics must not take the writer with it.

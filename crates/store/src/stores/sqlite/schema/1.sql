@@ -71,7 +71,7 @@ CREATE TABLE redrive_held (
 ) STRICT;
 CREATE INDEX redrive_held_due ON redrive_held (stream, flow, due) WHERE state = 0;
 CREATE INDEX redrive_held_key ON redrive_held (key, state) WHERE key IS NOT NULL;
-CREATE INDEX redrive_held_dead ON redrive_held (stream, state) WHERE state >= 2;
+CREATE INDEX redrive_held_dead ON redrive_held (seq) WHERE state >= 2;
 CREATE INDEX redrive_held_park ON redrive_held (stream, park_until) WHERE state = 2 AND park_until IS NOT NULL;
 CREATE INDEX redrive_held_suspect ON redrive_held (suspect) WHERE suspect = 1;
 
