@@ -1,0 +1,112 @@
+//! What the engine counts and logs.
+#![cfg(all(feature = "engine", feature = "metrics", feature = "tracing"))]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use redrive::prelude::*;
+use redrive::{Delivery, Event, testing};
+use tracing::field::{Field, Visit};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+
+/// One of each fate: done, done after a retry, dead, dropped, expired; and a duplicate.
+async fn one_of_each() {
+    let redrive = testing::memory();
+    let handler = |delivery: Delivery| async move {
+        match delivery.id() {
+            "flaky" if delivery.attempt() == 1 => Disposition::from(Fault::transient()),
+            "dead" => Disposition::from(Fault::permanent()),
+            "dropped" => Disposition::Discard,
+            _ => Disposition::Ok,
+        }
+    };
+    redrive.queue("orders").handle(handler).await.unwrap();
+    for id in ["done", "flaky", "dead", "dropped", "done"] {
+        redrive.publish(Event::new("orders", id).payload(*b"secret")).await.unwrap();
+    }
+    let late = Event::new("orders", "late").expires_after(std::time::Duration::ZERO);
+    redrive.publish(late).await.unwrap();
+    redrive.start().await.unwrap();
+    testing::drain(&redrive).await;
+}
+
+fn block_on(future: impl Future<Output = ()>) {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().start_paused(true).build().unwrap().block_on(future);
+}
+
+fn counters(snapshotter: &Snapshotter) -> BTreeMap<String, u64> {
+    let mut counters = BTreeMap::new();
+    for (key, _, _, value) in snapshotter.snapshot().into_vec() {
+        let labels: Vec<_> = key.key().labels().map(|label| label.value().to_owned()).collect();
+        if let DebugValue::Counter(count @ 1..) = value {
+            counters.insert(format!("{} {}", key.key().name(), labels.join(" ")), count);
+        }
+    }
+    counters
+}
+
+#[test]
+fn every_fate_is_counted() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || block_on(one_of_each()));
+    let expected = [
+        ("redrive_attempts_total orders discard", 1),
+        ("redrive_attempts_total orders ok", 2),
+        ("redrive_attempts_total orders permanent", 1),
+        ("redrive_attempts_total orders retry", 1),
+        ("redrive_dead_total orders permanent", 1),
+        ("redrive_dropped_total orders", 1),
+        ("redrive_duplicates_total publish", 1),
+        ("redrive_expired_total orders", 1),
+        ("redrive_published_total orders accepted", 5),
+        ("redrive_published_total orders duplicate", 1),
+        ("redrive_retries_total orders unknown", 1),
+        ("redrive_success_after_retry_total orders", 1),
+    ];
+    let expected = expected.map(|(name, count)| (name.to_owned(), count));
+    assert_eq!(counters(&snapshotter), BTreeMap::from(expected));
+}
+
+/// Keeps every event as one line of text.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.0 += &format!(" {field}={value:?}");
+    }
+}
+
+impl<S: tracing::Subscriber> Layer<S> for Lines {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        let mut line = Line(event.metadata().level().to_string());
+        event.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
+    }
+}
+
+#[test]
+fn dead_letters_and_retries_are_logged_without_payloads() {
+    let lines = Lines::default();
+    let subscriber = tracing_subscriber::registry().with(lines.clone());
+    tracing::subscriber::with_default(subscriber, || block_on(one_of_each()));
+    let lines = lines.0.lock().unwrap().join("\n");
+    for part in [
+        "WARN message=dead letter queue=\"orders\" id=\"dead\"",
+        "reason=\"permanent\"",
+        "INFO message=retrying queue=\"orders\" id=\"flaky\"",
+        "executed=\"unknown\" next_delay_ms=",
+        "message=done after retrying",
+        "message=dropped by its handler",
+        "message=expired",
+    ] {
+        assert!(lines.contains(part), "no {part} in\n{lines}");
+    }
+    assert!(!lines.contains("secret"), "{lines}");
+}
