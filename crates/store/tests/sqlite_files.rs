@@ -172,6 +172,19 @@ async fn a_clean_stop_leaves_an_empty_log_and_a_clean_file() {
 }
 
 #[tokio::test]
+async fn who_released_the_file_settles_nothing_any_more() {
+    let place = Place::new();
+    let store = place.open().await;
+    let grant = store.take(0, AT).await.unwrap().grant;
+    publish(&store, Event::new("orders", "1")).await.unwrap();
+    let entry = due(&store, grant).await.remove(0);
+    store.release(grant).await.unwrap();
+    let settled = store.settle(vec![settle(grant, &entry, Change::Done)]).await.unwrap();
+    assert_eq!(settled, [redrive_core::entry::Settled::Fenced]);
+    assert!(matches!(store.release(grant).await, Err(StoreError::NotOwner { .. })));
+}
+
+#[tokio::test]
 async fn a_long_log_is_written_back_by_the_writer() {
     let place = Place::new();
     let store = place.open().await;

@@ -4,9 +4,9 @@
 //! and [`Store::transact`] writes to both in one commit. That is what makes an effect happen exactly once: the
 //! effect, the marker and the settle are in the file together, or not at all.
 //!
-//! One process owns the file and runs handlers; others may open it too, publish and look. See
-//! [`lock`](self) for how the owner is told. Every answer with `Ok` is on the disk: `synchronous` is `FULL`, and
-//! the writer shares its commits among all who call at the same time.
+//! One process owns the file and runs handlers; others may open it too, publish and look. The owner is who holds
+//! a lock of the operating system on a side file. Every answer with `Ok` is on the disk: `synchronous` is `FULL`,
+//! and the writer shares its commits among all who call at the same time.
 //!
 //! ```
 //! # use redrive_store::{New, Published, QueueSpec, Sqlite, Store, sqlite::Settings};

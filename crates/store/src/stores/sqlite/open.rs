@@ -133,7 +133,7 @@ fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
         Some(ErrorCode::DatabaseCorrupt) => "the database is damaged; restore it from a backup".to_owned(),
         Some(ErrorCode::ReadOnly) => "it is read-only; make the file and its folder writable".to_owned(),
         Some(ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
-            "permission is denied; let this user read and write the file and its folder".to_owned()
+            format!("{error}; let this user read and write the file and its folder")
         }
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             "another process holds a transaction open; end it and try again".to_owned()
