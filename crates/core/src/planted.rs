@@ -44,11 +44,13 @@ pub enum Flaw {
     ParkLeaks,
     /// A clean stop is noted while attempts are under way.
     ReleaseWhileRunning,
+    /// Answers of an earlier time as the owner of a shard are taken for those of the present one.
+    AnswersOfAnotherTime,
 }
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Flaw; 18] = [
+    pub const ALL: [Flaw; 19] = [
         Self::FenceOff,
         Self::EpochWithoutRev,
         Self::DueOnlyHeads,
@@ -67,6 +69,7 @@ impl Flaw {
         Self::LateAnswerWins,
         Self::ParkLeaks,
         Self::ReleaseWhileRunning,
+        Self::AnswersOfAnotherTime,
     ];
 }
 

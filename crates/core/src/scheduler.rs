@@ -29,6 +29,7 @@ use std::sync::Arc;
 use crate::dice::Dice;
 use crate::entry::{Change, Entry, Grant, Load, Loaded, Seq, Settle, Settled, StreamId, Taken};
 use crate::moment::Moment;
+use crate::planted::{Flaw, has};
 
 mod care;
 mod dispatch;
@@ -64,11 +65,15 @@ pub enum Input {
     /// A load failed, and may work later.
     LoadFailed(FlowKey),
     /// What is under way in a shard is noted.
-    Noted(u32),
+    Noted(Grant),
     /// It could not be noted.
-    NoteFailed(u32),
+    NoteFailed(Grant),
+    /// The store said that a shard has another owner.
+    Lost(Grant),
     /// An attempt ended.
     Ended {
+        /// In whose right it ran.
+        grant: Grant,
         /// Which event.
         seq: Seq,
         /// As of which change.
@@ -78,6 +83,8 @@ pub enum Input {
     },
     /// The store answered a settle.
     Settled {
+        /// In whose right.
+        grant: Grant,
         /// Which event.
         seq: Seq,
         /// As of which change.
@@ -87,6 +94,8 @@ pub enum Input {
     },
     /// The store could not write a settle.
     SettleFailed {
+        /// In whose right.
+        grant: Grant,
         /// Which event.
         seq: Seq,
         /// As of which change.
@@ -236,11 +245,25 @@ impl Scheduler {
             Input::Missed(streams) => self.missed(streams),
             Input::Loaded(key, loaded) => self.loaded(key, loaded, now),
             Input::LoadFailed(key) => self.load_failed(key, now),
-            Input::Noted(shard) => self.noted(shard, true),
-            Input::NoteFailed(shard) => self.noted(shard, false),
-            Input::Ended { seq, rev, ending } => self.ended(seq, rev, ending, now, dice),
-            Input::Settled { seq, rev, settled } => self.settled(seq, rev, settled, now),
-            Input::SettleFailed { seq, rev, unknown } => self.settle_failed(seq, rev, unknown, now),
+            Input::Noted(grant) if self.has(grant) => self.noted(grant.shard, true),
+            Input::NoteFailed(grant) if self.has(grant) => self.noted(grant.shard, false),
+            Input::Lost(grant) if self.has(grant) => self.lose(grant.shard),
+            Input::Ended { grant, seq, rev, ending } if self.has(grant) => {
+                self.ended(seq, rev, ending, now, dice);
+            }
+            Input::Settled { grant, seq, rev, settled } if self.has(grant) => {
+                self.settled(seq, rev, settled, now);
+            }
+            Input::SettleFailed { grant, seq, rev, unknown } if self.has(grant) => {
+                self.settle_failed(seq, rev, unknown, now);
+            }
+            // Of an earlier time as the owner: what is in memory now was loaded since.
+            Input::Noted(_)
+            | Input::NoteFailed(_)
+            | Input::Lost(_)
+            | Input::Ended { .. }
+            | Input::Settled { .. }
+            | Input::SettleFailed { .. } => {}
             Input::Drain => self.draining = true,
         }
     }
@@ -270,7 +293,7 @@ impl Scheduler {
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         let busy = |held: &Held| !matches!(held.place, Place::Ready | Place::Suspect);
-        if crate::planted::has(crate::planted::Flaw::ReleaseWhileRunning) && self.draining {
+        if has(Flaw::ReleaseWhileRunning) && self.draining {
             return true;
         }
         self.running == 0 && !self.held.values().any(busy)
@@ -298,10 +321,22 @@ impl Scheduler {
         self.queues.get(queue).map_or(0, Queue::running)
     }
 
+    /// Events of a queue in memory, those under way included.
+    #[must_use]
+    pub fn held_in(&self, queue: usize) -> usize {
+        self.queues.get(queue).map_or(0, |queue| queue.held)
+    }
+
     /// Whether a shard is careful: what is dispatched in it is noted first.
     #[must_use]
     pub fn is_careful(&self) -> bool {
         !self.suspects.is_empty() || self.shards.values().any(Shard::is_careful)
+    }
+
+    /// Whether this is the right by which we have a shard.
+    fn has(&self, grant: Grant) -> bool {
+        let current = self.shards.get(&grant.shard).is_some_and(|shard| shard.grant() == grant);
+        current || has(Flaw::AnswersOfAnotherTime)
     }
 
     /// Forgets everything of a shard that has another owner.
@@ -332,8 +367,7 @@ impl Scheduler {
             Place::Striking(_) => self.running -= 1,
             Place::Ready | Place::Suspect | Place::Settling(_) => {}
         }
-        let key = FlowKey { shard: entry.shard, stream: entry.stream };
-        if let Some(flow) = self.flows.get_mut(&key) {
+        if let Some(flow) = self.key_of(&entry).and_then(|key| self.flows.get_mut(&key)) {
             flow.let_go(seq);
         }
         Some(entry)
@@ -345,12 +379,17 @@ impl Scheduler {
         self.queues[queue].ended(running.lane);
     }
 
+    /// The flow of an event in memory.
+    fn key_of(&self, entry: &Entry) -> Option<FlowKey> {
+        let Entry { shard, stream, .. } = *entry;
+        Some(FlowKey { shard, epoch: self.shards.get(&shard)?.grant().epoch, stream })
+    }
+
     /// The flow of an event, made if it is new; none where its queue is not ours to run.
     fn flow_of(&mut self, shard: u32, stream: StreamId, queue: &str) -> Option<FlowKey> {
-        let key = FlowKey { shard, stream };
+        let key = FlowKey { shard, epoch: self.shards.get(&shard)?.grant().epoch, stream };
         if !self.flows.contains_key(&key) {
             let queue = *self.names.get(queue)?;
-            self.shards.get(&shard)?;
             self.flows.insert(key, Flow::new(queue));
             self.queues[queue].flows += 1;
         }

@@ -11,6 +11,8 @@ use crate::moment::Moment;
 pub struct FlowKey {
     /// In which shard.
     pub shard: u32,
+    /// In which time as its owner: what was asked for in an earlier one is not what is in memory now.
+    pub epoch: u64,
     /// Of which stream.
     pub stream: StreamId,
 }

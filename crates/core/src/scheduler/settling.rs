@@ -3,7 +3,6 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use super::flow::FlowKey;
 use super::{Action, Held, Place, Scheduler, Timer, Told};
 use crate::entry::{Change, Grant, Park, Seq, Settle, Settled};
 use crate::moment::Moment;
@@ -64,8 +63,8 @@ impl Scheduler {
     fn gone(&mut self, seq: Seq, change: Change, now: Moment) {
         let Some(queue) = self.held.get(&seq).map(|held| held.queue) else { return };
         let Some(entry) = self.let_go(seq) else { return };
-        let key = FlowKey { shard: entry.shard, stream: entry.stream };
         if let Some(due) = comes_back(&change)
+            && let Some(key) = self.key_of(&entry)
             && let Some(flow) = self.flows.get_mut(&key)
             && flow.note_due(due)
         {
@@ -79,8 +78,8 @@ impl Scheduler {
     /// Somebody else changed it, or a settle whose fate was unknown had been written: what is in memory is
     /// old, and the store knows better.
     pub(super) fn reload(&mut self, seq: Seq) {
-        if let Some(entry) = self.let_go(seq) {
-            self.hunger(FlowKey { shard: entry.shard, stream: entry.stream });
+        if let Some(key) = self.let_go(seq).and_then(|entry| self.key_of(&entry)) {
+            self.hunger(key);
         }
     }
 

@@ -278,8 +278,8 @@ impl Conducting {
         if let Some(streams) = self.missed.take() {
             self.scheduler.handle(Input::Missed(streams), now, &mut self.dice);
         }
-        for (seq, rev, ending) in ended {
-            self.scheduler.handle(Input::Ended { seq, rev, ending }, now, &mut self.dice);
+        for (grant, seq, rev, ending) in ended {
+            self.scheduler.handle(Input::Ended { grant, seq, rev, ending }, now, &mut self.dice);
         }
         for answer in answered {
             self.answered(answer, now).map_err(Some)?;
@@ -300,18 +300,18 @@ impl Conducting {
         let mut hand_in = |input| self.scheduler.handle(input, now, &mut self.dice);
         match answered {
             Answered::Loaded(key, Ok(loaded)) => hand_in(Input::Loaded(key, loaded)),
-            Answered::Noted(shard, Ok(())) => hand_in(Input::Noted(shard)),
+            Answered::Noted(grant, Ok(())) => hand_in(Input::Noted(grant)),
             Answered::Settled(settles, Ok(answers)) => {
-                for ((seq, rev), settled) in settles.into_iter().zip(answers) {
-                    hand_in(Input::Settled { seq, rev, settled });
+                for ((grant, seq, rev), settled) in settles.into_iter().zip(answers) {
+                    hand_in(Input::Settled { grant, seq, rev, settled });
                 }
             }
             Answered::Loaded(key, Err(error)) if error.is_transient() => hand_in(Input::LoadFailed(key)),
-            Answered::Noted(shard, Err(error)) if error.is_transient() => hand_in(Input::NoteFailed(shard)),
+            Answered::Noted(grant, Err(error)) if error.is_transient() => hand_in(Input::NoteFailed(grant)),
             Answered::Settled(settles, Err(error)) if error.is_transient() => {
                 super::observe::in_trouble(&error);
-                for (seq, rev) in settles {
-                    hand_in(Input::SettleFailed { seq, rev, unknown: false });
+                for (grant, seq, rev) in settles {
+                    hand_in(Input::SettleFailed { grant, seq, rev, unknown: false });
                 }
             }
             Answered::Loaded(_, Err(error))

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use redrive_core::entry::{Entry, Loaded, Seq, Settle, Settled};
+use redrive_core::entry::{Entry, Grant, Loaded, Seq, Settle, Settled};
 use redrive_core::event::Cause;
 use redrive_core::observe::Outcome;
 use redrive_core::scheduler::{Action, Ending, FlowKey, Said, Ticket};
@@ -25,14 +25,14 @@ use super::queue::Queue;
 use super::transaction::{Refused, TIME};
 use super::{Delivery, Reply, Transaction};
 
-/// An attempt that ended: which event, as of which change, how.
-pub(super) type Ended = (Seq, u32, Ending);
+/// An attempt that ended: in whose right it ran, which event, as of which change, how.
+pub(super) type Ended = (Grant, Seq, u32, Ending);
 
 /// What the store answered.
 pub(super) enum Answered {
     Loaded(FlowKey, Result<Loaded, StoreError>),
-    Settled(Vec<(Seq, u32)>, Result<Vec<Settled>, StoreError>),
-    Noted(u32, Result<(), StoreError>),
+    Settled(Vec<(Grant, Seq, u32)>, Result<Vec<Settled>, StoreError>),
+    Noted(Grant, Result<(), StoreError>),
     /// Housekeeping is done.
     Kept,
 }
@@ -59,7 +59,7 @@ pub(super) fn perform(
             }
             Action::Note(grant, under_way) => {
                 let noting = context.store.note(grant, under_way);
-                answers.push(async move { Answered::Noted(grant.shard, noting.await) }.boxed());
+                answers.push(async move { Answered::Noted(grant, noting.await) }.boxed());
             }
             Action::Told(told) => observe::told(&context.queues[told.queue], &told),
             Action::Damaged(row) => observe::damaged(&row),
@@ -81,7 +81,7 @@ fn lost(context: &Context) -> StoreError {
 }
 
 fn settle(context: &Context, settles: Vec<Settle>) -> BoxFuture<'static, Answered> {
-    let which = settles.iter().map(|settle| (settle.seq, settle.rev)).collect();
+    let which = settles.iter().map(|settle| (settle.grant, settle.seq, settle.rev)).collect();
     let settling = context.store.settle(settles);
     async move { Answered::Settled(which, settling.await) }.boxed()
 }
@@ -95,7 +95,7 @@ fn start(context: &Arc<Context>, ticket: Ticket, attempts: &mut JoinSet<Vec<Ende
             let context = context.clone();
             attempts.spawn(async move {
                 let ended = attempt_in(&context, &queue, ticket).await;
-                queue.meters.ended(&ended.2);
+                queue.meters.ended(&ended.3);
                 vec![ended]
             });
         }
@@ -139,7 +139,8 @@ async fn attempt<F>(
 where
     F: Future<Output = Handled>,
 {
-    let (seq, rev, began) = (ticket.entry.seq, ticket.entry.rev, Instant::now());
+    let (grant, seq, rev) = (ticket.grant, ticket.entry.seq, ticket.entry.rev);
+    let began = Instant::now();
     let scope = Scope::incoming(Some(ticket.attempt), end.map(|end| redrive_retry::moment(end.into_std())));
     let span = observe::Span::of(&ticket);
     let running = AssertUnwindSafe(span.around(run(Delivery::new(ticket), scope))).catch_unwind();
@@ -155,7 +156,7 @@ where
     };
     ending.took = began.elapsed();
     queue.meters.ended(&ending);
-    vec![(seq, rev, ending)]
+    vec![(grant, seq, rev, ending)]
 }
 
 fn said(reply: Reply) -> Ending {
@@ -195,7 +196,8 @@ fn start_batches(
 }
 
 async fn attempt_batch(queue: Arc<Queue>, tickets: Vec<Ticket>, end: Option<Instant>) -> Vec<Ended> {
-    let which: Vec<(Seq, u32)> = tickets.iter().map(|ticket| (ticket.entry.seq, ticket.entry.rev)).collect();
+    let which = |ticket: &Ticket| (ticket.grant, ticket.entry.seq, ticket.entry.rev);
+    let which: Vec<(Grant, Seq, u32)> = tickets.iter().map(which).collect();
     let deliveries: Vec<Delivery> = tickets.into_iter().map(Delivery::new).collect();
     let count = deliveries.len();
     let began = Instant::now();
@@ -220,10 +222,10 @@ async fn attempt_batch(queue: Arc<Queue>, tickets: Vec<Ticket>, end: Option<Inst
         Err(_) => vec![timed_out(); count],
     };
     let took = began.elapsed();
-    let ended = |((seq, rev), ending)| {
+    let ended = |((grant, seq, rev), ending)| {
         let ending = Ending { took, ..ending };
         queue.meters.ended(&ending);
-        (seq, rev, ending)
+        (grant, seq, rev, ending)
     };
     which.into_iter().zip(endings).map(ended).collect()
 }
@@ -247,7 +249,7 @@ async fn attempt_in(context: &Context, queue: &Arc<Queue>, ticket: Ticket) -> En
     if took > time {
         queue.slow.store(true, Ordering::Relaxed);
     }
-    (seq, rev, Ending { took, ..transacted_ending(transacted) })
+    (grant, seq, rev, Ending { took, ..transacted_ending(transacted) })
 }
 
 fn work_in(queue: Arc<Queue>, delivery: Delivery, now: Moment) -> redrive_store::Work {
