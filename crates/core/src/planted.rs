@@ -46,11 +46,13 @@ pub enum Flaw {
     ReleaseWhileRunning,
     /// Answers of an earlier time as the owner of a shard are taken for those of the present one.
     AnswersOfAnotherTime,
+    /// Every load has the whole window to itself.
+    WindowForEachLoad,
 }
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Flaw; 19] = [
+    pub const ALL: [Flaw; 20] = [
         Self::FenceOff,
         Self::EpochWithoutRev,
         Self::DueOnlyHeads,
@@ -70,6 +72,7 @@ impl Flaw {
         Self::ParkLeaks,
         Self::ReleaseWhileRunning,
         Self::AnswersOfAnotherTime,
+        Self::WindowForEachLoad,
     ];
 }
 

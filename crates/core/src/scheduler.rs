@@ -342,7 +342,10 @@ impl Scheduler {
     /// Forgets everything of a shard that has another owner.
     fn lose(&mut self, shard: u32) {
         let Some(lost) = self.shards.remove(&shard) else { return };
-        self.flows.retain(|key, _| key.shard != shard);
+        for (_, flow) in self.flows.extract_if(.., |key, _| key.shard == shard) {
+            self.queues[flow.queue].flows -= 1;
+            self.queues[flow.queue].coming -= flow.loading.map_or(0, |loading| loading.coming);
+        }
         self.hungry.retain(|key| key.shard != shard);
         let gone: Vec<Seq> =
             self.held.iter().filter(|(_, held)| held.entry.shard == shard).map(|(seq, _)| *seq).collect();

@@ -70,9 +70,10 @@ impl Scheduler {
         let Some(key) = self.flow_of(entry.shard, entry.stream, &entry.event.queue) else { return };
         entry.progress.suspect = true;
         // One that was put off before the process died waits for its time, and comes back as a suspect then.
+        // So do those for which there is no room.
         if entry.progress.due > now {
             self.arrive(entry, now);
-        } else {
+        } else if self.flows.get(&key).is_some_and(|flow| self.queues[flow.queue].has_room()) {
             self.accept(key, entry);
         }
     }

@@ -45,6 +45,8 @@ pub(super) struct Loading {
     pub(super) arrived: bool,
     /// The earliest new due time.
     pub(super) due: Option<Moment>,
+    /// How many events it may bring.
+    pub(super) coming: usize,
 }
 
 impl Flow {

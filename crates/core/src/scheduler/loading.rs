@@ -115,15 +115,22 @@ impl Scheduler {
             return None;
         }
         let grant = self.shards.get(&key.shard)?.grant();
-        let room = (max - ready).min(queue.plan.window_max - queue.held.min(queue.plan.window_max)).max(1);
+        // Half for each lane, so that neither waits for the other.
+        let mut share = (max - ready).min(queue.room()) / 2;
+        if has(Flaw::WindowForEachLoad) {
+            share = (max - ready).div_ceil(2);
+        }
+        if share == 0 {
+            return None;
+        }
         let mut except: Vec<_> = flow.held.iter().copied().collect();
         except.sort_unstable();
         flow.hungry = false;
-        flow.loading = Some(Loading::default());
+        flow.loading = Some(Loading { coming: 2 * share, ..Loading::default() });
         self.loads += 1;
-        let share = room.div_ceil(2);
         let bytes_max = queue.plan.window_bytes_max - queue.bytes.min(queue.plan.window_bytes_max);
         let (live_max, retry_max) = (share, share);
+        self.queues[flow.queue].coming += 2 * share;
         Some(Load { grant, stream: key.stream, until: now, live_max, retry_max, bytes_max, except })
     }
 
@@ -132,6 +139,7 @@ impl Scheduler {
         let Some(flow) = self.flows.get_mut(&key) else { return };
         let again = now + LOAD_AGAIN;
         let loading = flow.loading.take().unwrap_or_default();
+        self.queues[flow.queue].coming -= loading.coming;
         if let Some(due) = loading.due {
             flow.note_due(due);
         }
@@ -143,7 +151,8 @@ impl Scheduler {
     pub(super) fn loaded(&mut self, key: FlowKey, loaded: Loaded, now: Moment) {
         self.loads = self.loads.saturating_sub(1);
         let Some(flow) = self.flows.get_mut(&key) else { return };
-        let Some(Loading { mut gone, arrived, due }) = flow.loading.take() else { return };
+        let Some(Loading { mut gone, arrived, due, coming }) = flow.loading.take() else { return };
+        self.queues[flow.queue].coming -= coming;
         if has(Flaw::StaleLoad) {
             gone.clear();
         }

@@ -28,7 +28,7 @@ pub struct QueuePlan {
     pub after_dead: AfterDead,
     /// What a panic of the handler means.
     pub panics: Fault,
-    /// How many events are kept in memory, those under way included.
+    /// How many events are kept in memory, those under way included; at least two.
     pub window_max: usize,
     /// How many bytes of payload are kept in memory; one event may go over it.
     pub window_bytes_max: usize,
@@ -130,6 +130,8 @@ pub(super) struct Queue {
     favoured: Lane,
     /// Events in memory.
     pub(super) held: usize,
+    /// Events that loads under way may bring.
+    pub(super) coming: usize,
     /// Bytes of their payloads.
     pub(super) bytes: usize,
     /// Flows that belong to it.
@@ -137,7 +139,9 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(plan: QueuePlan) -> Self {
+    pub(super) fn new(mut plan: QueuePlan) -> Self {
+        // One that has not run yet and one that has: either may be the only one in the store.
+        plan.window_max = plan.window_max.max(2);
         Self {
             plan,
             running: [0; 2],
@@ -145,6 +149,7 @@ impl Queue {
             closed_until: [None; 2],
             favoured: Lane::Live,
             held: 0,
+            coming: 0,
             bytes: 0,
             flows: 0,
         }
@@ -165,7 +170,12 @@ impl Queue {
 
     /// Whether another event may come into memory.
     pub(super) fn has_room(&self) -> bool {
-        self.held < self.plan.window_max && self.bytes < self.plan.window_bytes_max
+        self.room() > 0 && self.bytes < self.plan.window_bytes_max
+    }
+
+    /// How many more events may come into memory, beside those that are on their way.
+    pub(super) fn room(&self) -> usize {
+        self.plan.window_max.saturating_sub(self.held + self.coming)
     }
 
     /// How many events each flow may have in memory.
