@@ -48,11 +48,13 @@ pub enum Flaw {
     AnswersOfAnotherTime,
     /// Every load has the whole window to itself.
     WindowForEachLoad,
+    /// The next of a key runs when an answer names it, however late that comes.
+    LateAnswerNamesNext,
 }
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Flaw; 20] = [
+    pub const ALL: [Flaw; 21] = [
         Self::FenceOff,
         Self::EpochWithoutRev,
         Self::DueOnlyHeads,
@@ -73,6 +75,7 @@ impl Flaw {
         Self::ReleaseWhileRunning,
         Self::AnswersOfAnotherTime,
         Self::WindowForEachLoad,
+        Self::LateAnswerNamesNext,
     ];
 }
 

@@ -371,7 +371,7 @@ impl Scheduler {
             Place::Ready | Place::Suspect | Place::Settling(_) => {}
         }
         if let Some(flow) = self.key_of(&entry).and_then(|key| self.flows.get_mut(&key)) {
-            flow.let_go(seq);
+            flow.let_go(&entry);
         }
         Some(entry)
     }

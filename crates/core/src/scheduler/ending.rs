@@ -113,12 +113,7 @@ impl Scheduler {
         self.queues[queue].ended(lane);
         match change {
             Ok(change) => self.settle(seq, change, now),
-            Err(Said::Committed { next }) => {
-                self.let_go(seq);
-                if let Some(next) = next {
-                    self.arrive(*next, now);
-                }
-            }
+            Err(Said::Committed { next }) => self.gone(seq, None, next.map(|next| *next), now),
             Err(Said::Fenced) => self.lose(shard),
             Err(Said::Stale) => self.reload(seq),
             Err(_) => {

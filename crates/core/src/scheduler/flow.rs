@@ -1,9 +1,10 @@
 //! One tenant's part of one queue in one shard: what of it is in memory, and what may be in the store.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use super::queue::Lane;
-use crate::entry::{Seq, StreamId};
+use crate::entry::{Entry, Seq, StreamId};
 use crate::moment::Moment;
 
 /// Which flow.
@@ -25,6 +26,8 @@ pub(super) struct Flow {
     pub(super) ready: [VecDeque<Seq>; 2],
     /// All that is in memory, wherever it is.
     pub(super) held: HashSet<Seq>,
+    /// The last of each key that came into memory, by the hash of the key, while it is there.
+    keys: HashMap<u64, Seq>,
     /// Whether there may be more in the store that is due.
     pub(super) hungry: bool,
     pub(super) loading: Option<Loading>,
@@ -55,6 +58,7 @@ impl Flow {
             queue,
             ready: [VecDeque::new(), VecDeque::new()],
             held: HashSet::new(),
+            keys: HashMap::new(),
             hungry: false,
             loading: None,
             next_due: None,
@@ -86,9 +90,28 @@ impl Flow {
         earlier
     }
 
+    /// An event comes into memory; tells whether it was not there.
+    pub(super) fn hold(&mut self, entry: &Entry) -> bool {
+        let new = self.held.insert(entry.seq);
+        if let Some(key) = hash_of_key(entry).filter(|_| new) {
+            self.keys.insert(key, entry.seq);
+        }
+        new
+    }
+
+    /// Whether one that follows it in the order of its key has been in memory since it came. Two keys with
+    /// the same hash look so, too.
+    pub(super) fn is_followed(&self, entry: &Entry) -> bool {
+        hash_of_key(entry).is_some_and(|key| self.keys.get(&key) != Some(&entry.seq))
+    }
+
     /// An event leaves memory.
-    pub(super) fn let_go(&mut self, seq: Seq) {
+    pub(super) fn let_go(&mut self, entry: &Entry) {
+        let seq = entry.seq;
         self.held.remove(&seq);
+        if let Some(key) = hash_of_key(entry).filter(|key| self.keys.get(key) == Some(&seq)) {
+            self.keys.remove(&key);
+        }
         if let Some(loading) = &mut self.loading {
             loading.gone.insert(seq);
         }
@@ -99,4 +122,8 @@ impl Flow {
             }
         }
     }
+}
+
+fn hash_of_key(entry: &Entry) -> Option<u64> {
+    entry.event.key.as_ref().map(|key| BuildHasherDefault::<DefaultHasher>::default().hash_one(key))
 }

@@ -63,7 +63,7 @@ impl Scheduler {
     pub(super) fn accept(&mut self, key: FlowKey, entry: Entry) {
         let Some(flow) = self.flows.get_mut(&key) else { return };
         let (seq, suspect) = (entry.seq, entry.progress.suspect);
-        if !flow.held.insert(seq) {
+        if !flow.hold(&entry) {
             return;
         }
         let lane = lane(&entry);

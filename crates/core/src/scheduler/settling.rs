@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::{Action, Held, Place, Scheduler, Timer, Told};
-use crate::entry::{Change, Grant, Park, Seq, Settle, Settled};
+use crate::entry::{Change, Entry, Grant, Park, Seq, Settle, Settled};
 use crate::moment::Moment;
 use crate::planted::{Flaw, has};
 
@@ -36,7 +36,7 @@ impl Scheduler {
         let Some(held) = self.held.get_mut(&seq).filter(|held| held.entry.rev == rev) else {
             // Not in memory: a dead letter that no longer holds up its key.
             if let Settled::Applied { next: Some(next), .. } = settled {
-                self.arrive(next, now);
+                self.look_for(&next);
             }
             return;
         };
@@ -44,10 +44,7 @@ impl Scheduler {
             (Settled::Applied { rev, .. }, Place::Striking(_)) => self.struck(seq, rev, now),
             (Settled::Applied { next, .. }, Place::Settling(settle)) => {
                 let change = settle.change.clone();
-                self.gone(seq, change, now);
-                if let Some(next) = next {
-                    self.arrive(next, now);
-                }
+                self.gone(seq, Some(change), next, now);
             }
             (Settled::Stale, _) => self.reload(seq),
             (Settled::Fenced, _) => {
@@ -59,19 +56,37 @@ impl Scheduler {
         }
     }
 
-    /// An event is settled and leaves memory; perhaps it becomes due again.
-    fn gone(&mut self, seq: Seq, change: Change, now: Moment) {
-        let Some(queue) = self.held.get(&seq).map(|held| held.queue) else { return };
-        let Some(entry) = self.let_go(seq) else { return };
-        if let Some(due) = comes_back(&change)
-            && let Some(key) = self.key_of(&entry)
-            && let Some(flow) = self.flows.get_mut(&key)
+    /// An event is settled and leaves memory; perhaps it becomes due again, perhaps another may run.
+    pub(super) fn gone(&mut self, seq: Seq, change: Option<Change>, next: Option<Entry>, now: Moment) {
+        let Some(key) = self.held.get(&seq).and_then(|held| self.key_of(&held.entry)) else { return };
+        let Some(flow) = self.flows.get_mut(&key) else { return };
+        let is_followed = self.held.get(&seq).is_some_and(|held| flow.is_followed(&held.entry));
+        if let Some(due) = change.as_ref().and_then(comes_back)
             && flow.note_due(due)
         {
             self.timers.push(Reverse((due.max(now), Timer::Flow(key))));
         }
-        if change != Change::Done {
+        let queue = flow.queue;
+        let entry = self.let_go(seq);
+        if let Some((entry, change)) = entry.zip(change.filter(|change| *change != Change::Done)) {
             self.tidings.push(Action::Told(Box::new(Told { queue, entry, change })));
+        }
+        match next {
+            Some(next) if is_followed && !has(Flaw::LateAnswerNamesNext) => self.look_for(&next),
+            Some(next) => self.arrive(next, now),
+            None => {}
+        }
+    }
+
+    /// An answer names an event that may run, and is so late that it may have run since: answers come in any
+    /// order, and it was told as an arrival or found by a load as well. If it is not in memory, only the store
+    /// knows.
+    fn look_for(&mut self, next: &Entry) {
+        if self.held.contains_key(&next.seq) {
+            return;
+        }
+        if let Some(key) = self.flow_of(next.shard, next.stream, &next.event.queue) {
+            self.hunger(key);
         }
     }
 
