@@ -50,11 +50,13 @@ pub enum Flaw {
     WindowForEachLoad,
     /// The next of a key runs when an answer names it, however late that comes.
     LateAnswerNamesNext,
+    /// An event that expires while it is noted runs all the same.
+    ExpiredRuns,
 }
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Flaw; 21] = [
+    pub const ALL: [Flaw; 22] = [
         Self::FenceOff,
         Self::EpochWithoutRev,
         Self::DueOnlyHeads,
@@ -76,6 +78,7 @@ impl Flaw {
         Self::AnswersOfAnotherTime,
         Self::WindowForEachLoad,
         Self::LateAnswerNamesNext,
+        Self::ExpiredRuns,
     ];
 }
 

@@ -11,6 +11,7 @@ use crate::entry::{Change, Seq};
 use crate::event::Mode;
 use crate::limit::Permit;
 use crate::moment::Moment;
+use crate::planted::{Flaw, has};
 use crate::policy::{Policy, PolicySettings};
 
 /// How long to wait where nobody can say when: a probe is out, the limit is full, the budget is spent. What
@@ -109,6 +110,14 @@ impl Scheduler {
             held.place = place;
             return;
         };
+        // It may have taken a while to write down that it is about to run.
+        let expired = held.entry.expires.is_some_and(|expires| expires <= now);
+        if expired && !has(Flaw::ExpiredRuns) {
+            let queue = held.queue;
+            self.end_run(queue, *running);
+            self.expire(seq, now);
+            return;
+        }
         let policy = &self.queues[held.queue].plan.policy;
         let tuned = tuned(policy, &held.entry);
         let settings = tuned.as_ref().unwrap_or(policy.settings());
