@@ -52,11 +52,13 @@ pub enum Flaw {
     LateAnswerNamesNext,
     /// An event that expires while it is noted runs all the same.
     ExpiredRuns,
+    /// Care ends when one lane of a flow is loaded, whatever waits in the other.
+    CareEndsEarly,
 }
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Flaw; 22] = [
+    pub const ALL: [Flaw; 23] = [
         Self::FenceOff,
         Self::EpochWithoutRev,
         Self::DueOnlyHeads,
@@ -79,6 +81,7 @@ impl Flaw {
         Self::WindowForEachLoad,
         Self::LateAnswerNamesNext,
         Self::ExpiredRuns,
+        Self::CareEndsEarly,
     ];
 }
 

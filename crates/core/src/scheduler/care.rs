@@ -7,6 +7,7 @@
 //! else is, and the healthy path writes nothing.
 
 use super::flow::FlowKey;
+use super::queue::Lane;
 use super::{Action, Place, Running, Scheduler};
 use crate::entry::{Change, Entry, Grant, Progress, Seq, Settle, Taken};
 use crate::event::DeadReason;
@@ -54,7 +55,7 @@ impl Scheduler {
         self.shards.insert(grant.shard, shard);
         for (stream, queue, _) in streams {
             if let Some(key) = self.flow_of(grant.shard, stream, &queue) {
-                self.flows.entry(key).and_modify(|flow| flow.is_past_care = !unclean);
+                self.flows.entry(key).and_modify(|flow| flow.is_past_care = [!unclean; 2]);
                 self.hunger(key);
             }
         }
@@ -160,12 +161,15 @@ impl Scheduler {
         }
     }
 
-    /// A load of a flow came back: perhaps everything is in memory that was due when the shard was taken.
-    pub(super) fn pass_care(&mut self, key: FlowKey, entries: &[Entry], more: bool) {
+    /// A load of a flow came back: perhaps everything is in memory that was due when the shard was taken. Each
+    /// lane is loaded by due time for itself.
+    pub(super) fn pass_care(&mut self, key: FlowKey, entries: &[Entry], more: [bool; 2]) {
         let Some(until) = self.shards.get(&key.shard).and_then(|shard| shard.careful) else { return };
-        let beyond = entries.iter().any(|entry| entry.progress.due > until);
-        if let Some(flow) = self.flows.get_mut(&key) {
-            flow.is_past_care |= !more || beyond;
+        let Some(flow) = self.flows.get_mut(&key) else { return };
+        for lane in Lane::BOTH {
+            let of_lane = |entry: &&Entry| has(Flaw::CareEndsEarly) || super::loading::lane(entry) == lane;
+            let beyond = entries.iter().filter(of_lane).any(|entry| entry.progress.due > until);
+            flow.is_past_care[lane.index()] |= !more[lane.index()] || beyond;
         }
     }
 
@@ -173,7 +177,7 @@ impl Scheduler {
     pub(super) fn end_care(&mut self, actions: &mut Vec<Action>) {
         for (number, shard) in &mut self.shards {
             let Some(until) = shard.careful else { continue };
-            let loaded = self.flows.iter().all(|(key, flow)| key.shard != *number || flow.is_past_care);
+            let loaded = self.flows.iter().all(|(key, flow)| key.shard != *number || flow.is_past_care == [true; 2]);
             let pending =
                 |held: &super::Held| held.entry.shard == *number && held.entry.progress.due <= until;
             if !loaded || shard.is_noting || self.held.values().any(pending) {

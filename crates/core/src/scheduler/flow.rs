@@ -35,8 +35,8 @@ pub(super) struct Flow {
     pub(super) next_due: Option<Moment>,
     /// Not before this, because the last load failed.
     pub(super) load_after: Option<Moment>,
-    /// Whether everything that was due when the shard was taken has been loaded.
-    pub(super) is_past_care: bool,
+    /// Whether everything that was due when the shard was taken has been loaded, by lane.
+    pub(super) is_past_care: [bool; 2],
 }
 
 /// What happens while a load is under way, that its snapshot may not have seen.
@@ -63,7 +63,7 @@ impl Flow {
             loading: None,
             next_due: None,
             load_after: None,
-            is_past_care: true,
+            is_past_care: [true; 2],
         }
     }
 

@@ -160,7 +160,7 @@ impl Scheduler {
         flow.load_after = None;
         flow.next_due = [next_due, due].into_iter().flatten().min();
         let (next_due, more) = (flow.next_due, more_live || more_retry || arrived);
-        self.pass_care(key, &entries, more_live || more_retry);
+        self.pass_care(key, &entries, [more_live, more_retry]);
         if let Some(due) = next_due {
             self.timers.push(Reverse((due.max(now), Timer::Flow(key))));
         }
