@@ -54,11 +54,13 @@ pub enum Flaw {
     ExpiredRuns,
     /// Care ends when one lane of a flow is loaded, whatever waits in the other.
     CareEndsEarly,
+    /// What was being noted when a stop was ordered starts all the same.
+    DrainStartsNoted,
 }
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Flaw; 23] = [
+    pub const ALL: [Flaw; 24] = [
         Self::FenceOff,
         Self::EpochWithoutRev,
         Self::DueOnlyHeads,
@@ -82,6 +84,7 @@ impl Flaw {
         Self::LateAnswerNamesNext,
         Self::ExpiredRuns,
         Self::CareEndsEarly,
+        Self::DrainStartsNoted,
     ];
 }
 

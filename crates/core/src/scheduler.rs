@@ -276,6 +276,9 @@ impl Scheduler {
             self.dispatch(now, actions);
         }
         self.end_care(actions);
+        if self.draining && !has(Flaw::DrainStartsNoted) {
+            self.stand_down(now);
+        }
         self.start_notes(actions);
         self.start_noted(now, actions);
         self.start_loads(now, actions);

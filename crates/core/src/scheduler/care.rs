@@ -161,6 +161,32 @@ impl Scheduler {
         }
     }
 
+    /// What was about to start does not, because the process stops.
+    pub(super) fn stand_down(&mut self, now: Moment) {
+        let waiting = |shard: &mut Shard| [&mut shard.to_note, &mut shard.noted].map(std::mem::take);
+        let waiting: Vec<Seq> = self.shards.values_mut().flat_map(waiting).flatten().collect();
+        for seq in waiting {
+            self.give_up(seq, now);
+        }
+    }
+
+    /// An event did not run, or was given up without a word. It leaves memory; if it was to run alone, its
+    /// strike is taken back first, because the process did not die of it.
+    pub(super) fn give_up(&mut self, seq: Seq, now: Moment) {
+        let Some(held) = self.held.get_mut(&seq) else { return };
+        if !self.lone.contains(&seq) {
+            self.let_go(seq);
+            return;
+        }
+        let strikes = held.entry.progress.strikes.saturating_sub(1);
+        let progress = Progress { strikes, ..held.entry.progress.clone() };
+        let queue = held.queue;
+        if let Place::Noting(running) = std::mem::replace(&mut held.place, Place::Ready) {
+            self.end_run(queue, *running);
+        }
+        self.settle(seq, Change::Again(progress), now);
+    }
+
     /// A load of a flow came back: perhaps everything is in memory that was due when the shard was taken. Each
     /// lane is loaded by due time for itself.
     pub(super) fn pass_care(&mut self, key: FlowKey, entries: &[Entry], more: [bool; 2]) {

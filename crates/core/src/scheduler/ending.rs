@@ -116,9 +116,7 @@ impl Scheduler {
             Err(Said::Committed { next }) => self.gone(seq, None, next.map(|next| *next), now),
             Err(Said::Fenced) => self.lose(shard),
             Err(Said::Stale) => self.reload(seq),
-            Err(_) => {
-                self.let_go(seq);
-            }
+            Err(_) => self.give_up(seq, now),
         }
     }
 }
