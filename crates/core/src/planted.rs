@@ -56,11 +56,13 @@ pub enum Flaw {
     CareEndsEarly,
     /// What was being noted when a stop was ordered starts all the same.
     DrainStartsNoted,
+    /// A strike whose fate was unknown is written once more.
+    StrikesWithoutDeath,
 }
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Flaw; 24] = [
+    pub const ALL: [Flaw; 25] = [
         Self::FenceOff,
         Self::EpochWithoutRev,
         Self::DueOnlyHeads,
@@ -85,6 +87,7 @@ impl Flaw {
         Self::ExpiredRuns,
         Self::CareEndsEarly,
         Self::DrainStartsNoted,
+        Self::StrikesWithoutDeath,
     ];
 }
 

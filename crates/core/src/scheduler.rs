@@ -213,6 +213,9 @@ pub struct Scheduler {
     suspects: VecDeque<Seq>,
     /// The one that does.
     lone: HashSet<Seq>,
+    /// Strikes that this process wrote, or may have written. It lives, so the event may run again under the
+    /// same one: when the fate of the strike was unknown, or that of the transaction that followed.
+    struck: HashMap<Seq, u8>,
     /// Attempts under way, those that are being noted or struck included.
     running: usize,
     draining: bool,
@@ -359,6 +362,7 @@ impl Scheduler {
             queue.forget_shard(shard);
         }
         self.suspects.retain(|seq| self.held.contains_key(seq));
+        self.struck.clear();
         self.lost_push(lost.grant());
     }
 

@@ -71,6 +71,7 @@ impl Scheduler {
         if let Some((entry, change)) = entry.zip(change.filter(|change| *change != Change::Done)) {
             self.tidings.push(Action::Told(Box::new(Told { queue, entry, change })));
         }
+        self.struck.remove(&seq);
         match next {
             Some(next) if is_followed && !has(Flaw::LateAnswerNamesNext) => self.look_for(&next),
             Some(next) => self.arrive(next, now),
