@@ -32,6 +32,9 @@ async fn one_of_each() {
     testing::drain(&redrive).await;
 }
 
+/// One test at a time: what a log line's place thinks of who listens is the whole process'.
+static ALONE: Mutex<()> = Mutex::new(());
+
 fn block_on(future: impl Future<Output = ()>) {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().start_paused(true).build().unwrap().block_on(future);
@@ -50,6 +53,7 @@ fn counters(snapshotter: &Snapshotter) -> BTreeMap<String, u64> {
 
 #[test]
 fn every_fate_is_counted() {
+    let _alone = ALONE.lock().unwrap();
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     metrics::with_local_recorder(&recorder, || block_on(one_of_each()));
@@ -93,6 +97,7 @@ impl<S: tracing::Subscriber> Layer<S> for Lines {
 
 #[test]
 fn dead_letters_and_retries_are_logged_without_payloads() {
+    let _alone = ALONE.lock().unwrap();
     let lines = Lines::default();
     let subscriber = tracing_subscriber::registry().with(lines.clone());
     tracing::subscriber::with_default(subscriber, || block_on(one_of_each()));
