@@ -145,6 +145,7 @@ pub struct Sqlite {
     watcher: Arc<Mutex<Option<Watcher>>>,
     notes: Arc<Notes>,
     seen: Arc<Seen>,
+    work: Arc<writer::Work>,
     ended: watch::Receiver<bool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -186,12 +187,14 @@ impl Sqlite {
         };
         let readers = Readers::start(Arc::clone(&looks), opened.readers).map_err(no_thread)?;
         let (told, ended) = watch::channel(false);
+        let work = Arc::<writer::Work>::default();
         let writer = Writer {
             desk,
             calls: Arc::clone(&calls),
             health: Arc::clone(&health),
             watcher: Arc::clone(&watcher),
             readers,
+            work: Arc::clone(&work),
             log_pages,
             log_pages_max: 0,
             named: None,
@@ -199,17 +202,24 @@ impl Sqlite {
         };
         let write = std::thread::Builder::new().name("redrive-write".to_owned());
         let thread = write.spawn(move || writer.run()).map_err(no_thread)?;
-        Ok(Self { path, calls, looks, health, watcher, notes, seen, ended, thread: Some(thread) })
+        Ok(Self { path, calls, looks, health, watcher, notes, seen, work, ended, thread: Some(thread) })
     }
 
-    /// Has the writer do something.
+    /// How many commits this handle made, and how many publishes, settles and other changes were in them.
+    #[must_use]
+    pub fn commits(&self) -> (u64, u64) {
+        self.work.done()
+    }
+
+    /// Has the writer do something to so many events.
     fn write<T: Send + 'static>(
         &self,
         bytes: usize,
+        events: usize,
         run: impl FnMut(&mut Desk) -> Step<T> + Send + 'static,
     ) -> Answer<T> {
         let (tell, told) = oneshot::channel();
-        let call = Call { alone: false, run, committed: |_, _| {}, got: None, tell };
+        let call = Call { alone: false, events, run, committed: |_, _| {}, got: None, tell };
         self.call(Box::new(call), bytes, told)
     }
 
@@ -220,7 +230,7 @@ impl Sqlite {
         committed: fn(&mut Desk, &mut T),
     ) -> Answer<T> {
         let (tell, told) = oneshot::channel();
-        self.call(Box::new(Call { alone: true, run, committed, got: None, tell }), 0, told)
+        self.call(Box::new(Call { alone: true, events: 1, run, committed, got: None, tell }), 0, told)
     }
 
     fn call<T: Send + 'static>(
@@ -287,12 +297,12 @@ impl Store for Sqlite {
     }
 
     fn declare(&self, queue: QueueSpec) -> Answer<()> {
-        self.write(0, move |desk| desk.declare(&queue))
+        self.write(0, 1, move |desk| desk.declare(&queue))
     }
 
     fn publish(&self, events: Vec<New>) -> Answer<Vec<Result<Published, PublishError>>> {
         let bytes = events.iter().map(|new| new.event.payload.len() + 512).sum();
-        self.write(bytes, move |desk| desk.publish_all(&events))
+        self.write(bytes, events.len(), move |desk| desk.publish_all(&events))
     }
 
     fn take(&self, shard: u32, now: Moment) -> Answer<Taken> {
@@ -315,7 +325,7 @@ impl Store for Sqlite {
     }
 
     fn settle(&self, settles: Vec<Settle>) -> Answer<Vec<Settled>> {
-        self.write(settles.len() * 64, move |desk| desk.settle_all(&settles))
+        self.write(settles.len() * 64, settles.len(), move |desk| desk.settle_all(&settles))
     }
 
     fn note(&self, grant: Grant, under_way: Vec<Seq>) -> Answer<()> {
@@ -344,7 +354,7 @@ impl Store for Sqlite {
     }
 
     fn forget(&self, now: Moment) -> Answer<usize> {
-        self.write(0, move |desk| desk.forget(now))
+        self.write(0, 0, move |desk| desk.forget(now))
     }
 
     fn watch(&self, watcher: Watcher) {

@@ -8,7 +8,7 @@
 //! group gets [`StoreError::Unknown`], and the store does nothing more until it is opened again.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -45,6 +45,11 @@ pub(super) trait Member: Send {
         false
     }
 
+    /// How many events it writes.
+    fn events(&self) -> usize {
+        1
+    }
+
     /// Does its part; again after a rollback.
     fn run(&mut self, desk: &mut Desk, has_company: bool) -> Step<()>;
 
@@ -72,6 +77,7 @@ pub(super) enum Fate {
 /// A call that is a step of a transaction and its answer.
 pub(super) struct Call<T, F> {
     pub(super) alone: bool,
+    pub(super) events: usize,
     pub(super) run: F,
     pub(super) committed: fn(&mut Desk, &mut T),
     pub(super) got: Option<Result<T, StoreError>>,
@@ -81,6 +87,10 @@ pub(super) struct Call<T, F> {
 impl<T: Send, F: FnMut(&mut Desk) -> Step<T> + Send> Member for Call<T, F> {
     fn is_alone(&self) -> bool {
         self.alone
+    }
+
+    fn events(&self) -> usize {
+        self.events
     }
 
     fn run(&mut self, desk: &mut Desk, _: bool) -> Step<()> {
@@ -108,6 +118,24 @@ impl<T: Send, F: FnMut(&mut Desk) -> Step<T> + Send> Member for Call<T, F> {
     }
 }
 
+/// How much was written.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    commits: AtomicU64,
+    events: AtomicU64,
+}
+
+impl Work {
+    fn count(&self, events: usize) {
+        self.commits.fetch_add(1, Relaxed);
+        self.events.fetch_add(events as u64, Relaxed);
+    }
+
+    pub(super) fn done(&self) -> (u64, u64) {
+        (self.commits.load(Relaxed), self.events.load(Relaxed))
+    }
+}
+
 /// What the writer waits for, with how much it weighs in KiB.
 pub(super) type Calls = Queue<(Box<dyn Member>, u32)>;
 
@@ -118,6 +146,7 @@ pub(super) struct Writer {
     pub(super) health: Arc<Health>,
     pub(super) watcher: Arc<Mutex<Option<Watcher>>>,
     pub(super) readers: Readers,
+    pub(super) work: Arc<Work>,
     /// How many pages the log has.
     pub(super) log_pages: Arc<AtomicI32>,
     pub(super) log_pages_max: i32,
@@ -153,6 +182,7 @@ impl Writer {
         }
         match self.commit(&mut group) {
             Ok(()) => {
+                self.work.count(group.iter().map(|member| member.events()).sum());
                 for member in &mut group {
                     member.committed(&mut self.desk);
                 }
