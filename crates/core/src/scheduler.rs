@@ -213,9 +213,8 @@ pub struct Scheduler {
     suspects: VecDeque<Seq>,
     /// The one that does.
     lone: HashSet<Seq>,
-    /// Strikes that this process wrote, or may have written. It lives, so the event may run again under the
-    /// same one: when the fate of the strike was unknown, or that of the transaction that followed.
-    struck: HashMap<Seq, u8>,
+    /// Whether a strike of it may have been written already.
+    unsure: HashSet<Seq>,
     /// Attempts under way, those that are being noted or struck included.
     running: usize,
     draining: bool,
@@ -350,7 +349,10 @@ impl Scheduler {
         let Some(lost) = self.shards.remove(&shard) else { return };
         for (_, flow) in self.flows.extract_if(.., |key, _| key.shard == shard) {
             self.queues[flow.queue].flows -= 1;
-            self.queues[flow.queue].coming -= flow.loading.map_or(0, |loading| loading.coming);
+            if let Some(loading) = flow.loading {
+                self.queues[flow.queue].coming -= loading.coming;
+                self.loads -= 1;
+            }
         }
         self.hungry.retain(|key| key.shard != shard);
         let gone: Vec<Seq> =
@@ -362,7 +364,6 @@ impl Scheduler {
             queue.forget_shard(shard);
         }
         self.suspects.retain(|seq| self.held.contains_key(seq));
-        self.struck.clear();
         self.lost_push(lost.grant());
     }
 
@@ -372,6 +373,7 @@ impl Scheduler {
         self.queues[queue].held -= 1;
         self.queues[queue].bytes -= entry.event.payload.len();
         self.lone.remove(&seq);
+        self.unsure.remove(&seq);
         match place {
             Place::Noting(running) | Place::Running(running) => self.end_run(queue, *running),
             Place::Striking(_) => self.running -= 1,

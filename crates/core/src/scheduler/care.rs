@@ -89,9 +89,7 @@ impl Scheduler {
                 self.expire(seq, now);
                 continue;
             }
-            let strikes = held.entry.progress.strikes;
-            let is_struck = self.struck.get(&seq) == Some(&strikes) && !has(Flaw::StrikesWithoutDeath);
-            if strikes >= STRIKES_MAX && !is_struck {
+            if held.entry.progress.strikes >= STRIKES_MAX {
                 let park = self.queues[held.queue].plan.after_dead.park(now);
                 let progress = Progress { strikes: 0, suspect: false, ..held.entry.progress.clone() };
                 let change = Change::Dead { reason: DeadReason::KilledProcess, progress, park };
@@ -104,11 +102,6 @@ impl Scheduler {
             let strike =
                 Settle { grant: shard.grant, seq, rev: held.entry.rev, at: now, change: Change::Strike };
             held.place = Place::Striking(strike.clone());
-            if is_struck {
-                self.run_alone(seq, now);
-                continue;
-            }
-            self.struck.insert(seq, strikes.saturating_add(1));
             if has(Flaw::StrikeAfterRun) {
                 let rev = held.entry.rev;
                 self.struck(seq, rev, now);
@@ -124,11 +117,6 @@ impl Scheduler {
         let Some(held) = self.held.get_mut(&seq) else { return };
         held.entry.rev = rev;
         held.entry.progress.strikes += 1;
-        self.run_alone(seq, now);
-    }
-
-    fn run_alone(&mut self, seq: Seq, now: Moment) {
-        let Some(held) = self.held.get_mut(&seq) else { return };
         let lane = super::loading::lane(&held.entry);
         self.queues[held.queue].started(lane);
         let running = Running { lane, began: now, hurried: false, pass: None, permit: None };

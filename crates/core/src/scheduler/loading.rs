@@ -135,10 +135,10 @@ impl Scheduler {
     }
 
     pub(super) fn load_failed(&mut self, key: FlowKey, now: Moment) {
-        self.loads = self.loads.saturating_sub(1);
         let Some(flow) = self.flows.get_mut(&key) else { return };
+        let Some(loading) = flow.loading.take() else { return };
         let again = now + LOAD_AGAIN;
-        let loading = flow.loading.take().unwrap_or_default();
+        self.loads -= 1;
         self.queues[flow.queue].coming -= loading.coming;
         if let Some(due) = loading.due {
             flow.note_due(due);
@@ -149,9 +149,9 @@ impl Scheduler {
     }
 
     pub(super) fn loaded(&mut self, key: FlowKey, loaded: Loaded, now: Moment) {
-        self.loads = self.loads.saturating_sub(1);
         let Some(flow) = self.flows.get_mut(&key) else { return };
         let Some(Loading { mut gone, arrived, due, coming }) = flow.loading.take() else { return };
+        self.loads -= 1;
         self.queues[flow.queue].coming -= coming;
         if has(Flaw::StaleLoad) {
             gone.clear();

@@ -42,6 +42,13 @@ impl Scheduler {
         };
         match (settled, &held.place) {
             (Settled::Applied { rev, .. }, Place::Striking(_)) => self.struck(seq, rev, now),
+            // It is the one whose fate was unknown that is in the way of this one. Another strike would be one
+            // too many: nothing died.
+            (Settled::Stale, Place::Striking(_))
+                if self.unsure.contains(&seq) && !has(Flaw::StrikesWithoutDeath) =>
+            {
+                self.struck(seq, rev + 1, now);
+            }
             (Settled::Applied { next, .. }, Place::Settling(settle)) => {
                 let change = settle.change.clone();
                 self.gone(seq, Some(change), next, now);
@@ -71,7 +78,6 @@ impl Scheduler {
         if let Some((entry, change)) = entry.zip(change.filter(|change| *change != Change::Done)) {
             self.tidings.push(Action::Told(Box::new(Told { queue, entry, change })));
         }
-        self.struck.remove(&seq);
         match next {
             Some(next) if is_followed && !has(Flaw::LateAnswerNamesNext) => self.look_for(&next),
             Some(next) => self.arrive(next, now),
@@ -107,6 +113,9 @@ impl Scheduler {
         if unknown && has(Flaw::UnknownSettleForgotten) {
             self.let_go(seq);
             return;
+        }
+        if unknown && matches!(held.place, Place::Striking(_)) {
+            self.unsure.insert(seq);
         }
         // Unknown or not, the same conditional write again: if it had happened, the store says `Stale`.
         self.timers.push(Reverse((now + SETTLE_AGAIN, Timer::Settle(seq))));
