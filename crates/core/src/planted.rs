@@ -58,11 +58,13 @@ pub enum Flaw {
     DrainStartsNoted,
     /// A strike whose fate was unknown is written once more.
     StrikesWithoutDeath,
+    /// A dead letter whose time is over holds up its key for ever if that cannot be written at once.
+    LettersForgotten,
 }
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Flaw; 25] = [
+    pub const ALL: [Flaw; 26] = [
         Self::FenceOff,
         Self::EpochWithoutRev,
         Self::DueOnlyHeads,
@@ -88,6 +90,7 @@ impl Flaw {
         Self::CareEndsEarly,
         Self::DrainStartsNoted,
         Self::StrikesWithoutDeath,
+        Self::LettersForgotten,
     ];
 }
 

@@ -213,6 +213,8 @@ pub struct Scheduler {
     suspects: VecDeque<Seq>,
     /// The one that does.
     lone: HashSet<Seq>,
+    /// Dead letters that are being told to hold up nobody any more.
+    letters: HashMap<Seq, FlowKey>,
     /// Whether a strike of it may have been written already.
     unsure: HashSet<Seq>,
     /// Attempts under way, those that are being noted or struck included.
@@ -364,6 +366,7 @@ impl Scheduler {
             queue.forget_shard(shard);
         }
         self.suspects.retain(|seq| self.held.contains_key(seq));
+        self.letters.retain(|_, key| key.shard != shard);
         self.lost_push(lost.grant());
     }
 

@@ -182,7 +182,9 @@ impl Scheduler {
     fn go_on(&mut self, key: FlowKey, letter: Overdue, now: Moment) {
         let Some(shard) = self.shards.get(&key.shard) else { return };
         let grant = shard.grant();
-        self.ready.push(Settle { grant, seq: letter.seq, rev: letter.rev, at: now, change: Change::GoOn });
+        if self.letters.insert(letter.seq, key).is_none() {
+            self.ready.push(Settle { grant, seq: letter.seq, rev: letter.rev, at: now, change: Change::GoOn });
+        }
     }
 
     /// Looks at what has come due.

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
+use super::flow::FlowKey;
 use super::{Action, Held, Place, Scheduler, Timer, Told};
 use crate::entry::{Change, Entry, Grant, Park, Seq, Settle, Settled};
 use crate::moment::Moment;
@@ -35,6 +36,7 @@ impl Scheduler {
         let shard = self.held.get(&seq).map(|held| held.entry.shard);
         let Some(held) = self.held.get_mut(&seq).filter(|held| held.entry.rev == rev) else {
             // Not in memory: a dead letter that no longer holds up its key.
+            self.letters.remove(&seq);
             if let Settled::Applied { next: Some(next), .. } = settled {
                 self.look_for(&next);
             }
@@ -106,6 +108,9 @@ impl Scheduler {
     }
 
     pub(super) fn settle_failed(&mut self, seq: Seq, rev: u32, unknown: bool, now: Moment) {
+        if let Some(key) = self.letters.remove(&seq) {
+            self.tell_again(key, now);
+        }
         let Some(held) = self.held.get(&seq).filter(|held| held.entry.rev == rev) else { return };
         if !matches!(held.place, Place::Settling(_) | Place::Striking(_)) {
             return;
@@ -119,6 +124,15 @@ impl Scheduler {
         }
         // Unknown or not, the same conditional write again: if it had happened, the store says `Stale`.
         self.timers.push(Reverse((now + SETTLE_AGAIN, Timer::Settle(seq))));
+    }
+
+    /// A dead letter could not be told to hold up nobody any more. The next load finds it again.
+    fn tell_again(&mut self, key: FlowKey, now: Moment) {
+        let Some(flow) = self.flows.get_mut(&key).filter(|_| !has(Flaw::LettersForgotten)) else { return };
+        let again = now + SETTLE_AGAIN;
+        if flow.note_due(again) {
+            self.timers.push(Reverse((again, Timer::Flow(key))));
+        }
     }
 
     pub(super) fn settle_again(&mut self, seq: Seq) {
