@@ -60,11 +60,13 @@ pub enum Flaw {
     StrikesWithoutDeath,
     /// A dead letter whose time is over holds up its key for ever if that cannot be written at once.
     LettersForgotten,
+    /// Care ends when a stop empties the memory.
+    DrainEndsCare,
 }
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Flaw; 26] = [
+    pub const ALL: [Flaw; 27] = [
         Self::FenceOff,
         Self::EpochWithoutRev,
         Self::DueOnlyHeads,
@@ -91,6 +93,7 @@ impl Flaw {
         Self::DrainStartsNoted,
         Self::StrikesWithoutDeath,
         Self::LettersForgotten,
+        Self::DrainEndsCare,
     ];
 }
 

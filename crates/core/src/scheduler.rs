@@ -334,7 +334,8 @@ impl Scheduler {
         self.queues.get(queue).map_or(0, |queue| queue.held)
     }
 
-    /// Whether a shard is careful: what is dispatched in it is noted first.
+    /// Whether a shard is careful: what is dispatched in it is noted first. Who stops while it is must not give
+    /// the shard back as clean, because the next owner has to be careful as well.
     #[must_use]
     pub fn is_careful(&self) -> bool {
         !self.suspects.is_empty() || self.shards.values().any(Shard::is_careful)

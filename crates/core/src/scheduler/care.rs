@@ -201,6 +201,10 @@ impl Scheduler {
 
     /// Ends the care of a shard when everything that was due when it was taken is settled or rescheduled.
     pub(super) fn end_care(&mut self, actions: &mut Vec<Action>) {
+        // What leaves memory because the process stops is not settled. The next owner has to be careful.
+        if self.draining && !has(Flaw::DrainEndsCare) {
+            return;
+        }
         for (number, shard) in &mut self.shards {
             let Some(until) = shard.careful else { continue };
             let loaded =

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
+use super::care::Shard;
 use super::flow::FlowKey;
 use super::{Action, Held, Place, Scheduler, Timer, Told};
 use crate::entry::{Change, Entry, Grant, Park, Seq, Settle, Settled};
@@ -102,9 +103,13 @@ impl Scheduler {
     /// Somebody else changed it, or a settle whose fate was unknown had been written: what is in memory is
     /// old, and the store knows better.
     pub(super) fn reload(&mut self, seq: Seq) {
-        if let Some(key) = self.let_go(seq).and_then(|entry| self.key_of(&entry)) {
-            self.hunger(key);
+        let Some(key) = self.let_go(seq).and_then(|entry| self.key_of(&entry)) else { return };
+        if self.shards.get(&key.shard).is_some_and(Shard::is_careful)
+            && let Some(flow) = self.flows.get_mut(&key)
+        {
+            flow.is_past_care = [false; 2];
         }
+        self.hunger(key);
     }
 
     pub(super) fn settle_failed(&mut self, seq: Seq, rev: u32, unknown: bool, now: Moment) {
