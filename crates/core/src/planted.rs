@@ -62,11 +62,13 @@ pub enum Flaw {
     LettersForgotten,
     /// Care ends when a stop empties the memory.
     DrainEndsCare,
+    /// The timer of a settle that failed repeats whatever is being settled when it fires.
+    SettlesTwice,
 }
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Flaw; 27] = [
+    pub const ALL: [Flaw; 28] = [
         Self::FenceOff,
         Self::EpochWithoutRev,
         Self::DueOnlyHeads,
@@ -94,6 +96,7 @@ impl Flaw {
         Self::StrikesWithoutDeath,
         Self::LettersForgotten,
         Self::DrainEndsCare,
+        Self::SettlesTwice,
     ];
 }
 

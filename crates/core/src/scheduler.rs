@@ -193,7 +193,8 @@ struct Running {
 enum Timer {
     Flow(FlowKey),
     Queue,
-    Settle(Seq),
+    /// As of which rev, and in which time as the owner.
+    Settle(Seq, u32, u64),
 }
 
 /// Which event runs next. See the [module](self).

@@ -204,7 +204,7 @@ impl Scheduler {
                 }
                 // The next `act` looks anyway.
                 Timer::Queue => {}
-                Timer::Settle(seq) => self.settle_again(seq),
+                Timer::Settle(seq, rev, epoch) => self.settle_again(seq, rev, epoch),
             }
         }
     }

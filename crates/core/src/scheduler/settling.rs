@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::care::Shard;
 use super::flow::FlowKey;
-use super::{Action, Held, Place, Scheduler, Timer, Told};
+use super::{Action, Place, Scheduler, Timer, Told};
 use crate::entry::{Change, Entry, Grant, Park, Seq, Settle, Settled};
 use crate::moment::Moment;
 use crate::planted::{Flaw, has};
@@ -117,9 +117,8 @@ impl Scheduler {
             self.tell_again(key, now);
         }
         let Some(held) = self.held.get(&seq).filter(|held| held.entry.rev == rev) else { return };
-        if !matches!(held.place, Place::Settling(_) | Place::Striking(_)) {
-            return;
-        }
+        let (Place::Settling(settle) | Place::Striking(settle)) = &held.place else { return };
+        let epoch = settle.grant.epoch;
         if unknown && has(Flaw::UnknownSettleForgotten) {
             self.let_go(seq);
             return;
@@ -128,7 +127,7 @@ impl Scheduler {
             self.unsure.insert(seq);
         }
         // Unknown or not, the same conditional write again: if it had happened, the store says `Stale`.
-        self.timers.push(Reverse((now + SETTLE_AGAIN, Timer::Settle(seq))));
+        self.timers.push(Reverse((now + SETTLE_AGAIN, Timer::Settle(seq, rev, epoch))));
     }
 
     /// A dead letter could not be told to hold up nobody any more. The next load finds it again.
@@ -140,12 +139,14 @@ impl Scheduler {
         }
     }
 
-    pub(super) fn settle_again(&mut self, seq: Seq) {
-        let Some(Held { place: Place::Settling(settle) | Place::Striking(settle), .. }) = self.held.get(&seq)
-        else {
-            return;
-        };
-        self.ready.push(settle.clone());
+    pub(super) fn settle_again(&mut self, seq: Seq, rev: u32, epoch: u64) {
+        let Some(held) = self.held.get(&seq) else { return };
+        let (Place::Settling(settle) | Place::Striking(settle)) = &held.place else { return };
+        // Another one, which is under way already, is not to be written twice.
+        let same = (settle.rev, settle.grant.epoch) == (rev, epoch);
+        if same || has(Flaw::SettlesTwice) {
+            self.ready.push(settle.clone());
+        }
     }
 
     pub(super) fn lost_push(&mut self, grant: Grant) {
