@@ -3,6 +3,8 @@
 //! Never a dependency of anything that ships.
 
 pub mod conformance;
+#[cfg(unix)]
+pub mod crash;
 pub mod scripted;
 
 pub use scripted::{Reply, Scripted};
