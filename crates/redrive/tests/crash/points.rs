@@ -1,0 +1,73 @@
+//! The shop, killed at every named point and at random times.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use redrive_store::sqlite::crash_points;
+use redrive_testkit::crash::{Course, Explorer, Kill};
+
+use crate::{child, shop};
+
+/// Kills the shop as told, lets it finish, and checks what it left behind.
+fn kill_and_check(role: &str, kills: Vec<Kill>) -> Course {
+    let folder = tempfile::tempdir().unwrap();
+    let told = format!("{kills:?}");
+    let course = Explorer::new(|| child(role, folder.path())).run(kills);
+    let course = course.unwrap_or_else(|failed| panic!("{role} with {told}: {failed}"));
+    let checked = std::panic::catch_unwind(|| shop::check(folder.path()));
+    if checked.is_err() {
+        panic!("{role} with {told}: see above; its files are in {}", folder.keep().display());
+    }
+    course
+}
+
+/// How to die at a point: in which shop, and what comes before.
+///
+/// Notes are written by one who is careful, which takes a death before; strikes are for suspects, which takes
+/// a death while something is noted. Whoever dies three times alone is convicted, so strikes are cut short
+/// twice.
+fn ways(point: &'static str) -> (&'static str, Vec<Kill>) {
+    let careful = [Kill::At("after-commit", 20)];
+    let suspicious = [Kill::At("after-commit", 20), Kill::At("note-after", 1)];
+    let at = |times: &[u32]| times.iter().map(|times| Kill::At(point, *times)).collect::<Vec<_>>();
+    match point {
+        "take-after-epoch" => ("shop", at(&[1, 1, 1])),
+        "before-checkpoint" | "after-checkpoint" => ("busy shop", at(&[1, 2])),
+        "note-before" | "note-after" => ("shop", [&careful[..], &at(&[1, 3])].concat()),
+        "strike-before-commit" | "strike-after-commit" => ("shop", [&suspicious[..], &at(&[1, 1])].concat()),
+        _ => ("shop", at(&[1, 3, 10, 30])),
+    }
+}
+
+#[test]
+fn a_kill_at_any_point_loses_nothing_and_does_nothing_twice() {
+    let mut table = BTreeMap::new();
+    for point in crash_points() {
+        let (role, kills) = ways(point);
+        let wanted = kills.iter().filter(|kill| matches!(kill, Kill::At(at, _) if at == point)).count();
+        let course = kill_and_check(role, kills);
+        assert_eq!(course.deaths_at(point), wanted, "{point} was passed too seldom: {course:?}");
+        *table.entry(*point).or_insert(0) += course.deaths_at(point);
+    }
+    eprintln!("kills by point: {table:?}");
+}
+
+/// As many rounds as asked for, with ten kills each.
+#[test]
+fn kills_at_random_times_lose_nothing_and_do_nothing_twice() {
+    let asked = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let rounds = asked("REDRIVE_CRASH_ROUNDS").unwrap_or(5);
+    let seed = asked("REDRIVE_CRASH_SEED").unwrap_or(1);
+    // How long it takes when nobody interrupts it, so that kills fall everywhere.
+    let begin = Instant::now();
+    kill_and_check("shop", vec![]);
+    let whole = begin.elapsed().max(Duration::from_millis(50));
+    let mut kills = 0;
+    for round in seed..seed + rounds {
+        let course = kill_and_check("shop", Kill::at_random(round, 10, whole));
+        kills += course.deaths_from_outside();
+        eprintln!("seed {round}: {} kills, {} starts", course.deaths_from_outside(), course.starts);
+    }
+    assert!(kills > 0, "nothing was killed in {rounds} rounds; a whole run took {whole:?}");
+    eprintln!("{kills} kills at random times within {whole:?}, over {rounds} rounds");
+}
