@@ -3,6 +3,7 @@
 #![cfg(all(feature = "sqlite", unix))]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod killer;
 mod points;
 mod shop;
 
@@ -38,6 +39,9 @@ fn as_a_child() {
         match role.as_str() {
             "shop" => shop::run(&folder, false).await,
             "busy shop" => shop::run(&folder, true).await,
+            "killer" => killer::run(&folder, true).await,
+            "killer in a transaction" => killer::run_in(&folder).await,
+            "office" => killer::run(&folder, false).await,
             other => panic!("nobody is called {other}"),
         }
     });
