@@ -316,8 +316,12 @@ impl Conducting {
             }
             Answered::Loaded(_, Err(error))
             | Answered::Noted(_, Err(error))
-            | Answered::Settled(_, Err(error)) => return Err(error),
-            Answered::Kept => {}
+            | Answered::Settled(_, Err(error))
+            | Answered::Kept(Err(error @ (StoreError::Unknown { .. } | StoreError::Poisoned { .. }))) => {
+                return Err(error);
+            }
+            // Whatever else it says, the next one will say it again.
+            Answered::Kept(_) => {}
         }
         Ok(())
     }
@@ -338,17 +342,12 @@ impl Conducting {
         Ok(())
     }
 
+    /// Also finds a store that stopped while there was nothing to load or to settle: a publish may have failed,
+    /// or the transaction of a handler.
     fn keep_house(&mut self, now: Moment) {
         self.context.clock.follow();
         let forgetting = self.context.store.forget(now);
-        self.answers.push(
-            async move {
-                // Whatever it says, the next one will say it again.
-                let _ = forgetting.await;
-                Answered::Kept
-            }
-            .boxed(),
-        );
+        self.answers.push(async move { Answered::Kept(forgetting.await) }.boxed());
     }
 
     /// The end of the loop. Attempts that are still under way are given up; what they had done is done again

@@ -34,7 +34,7 @@ pub(super) enum Answered {
     Settled(Vec<(Grant, Seq, u32)>, Result<Vec<Settled>, StoreError>),
     Noted(Grant, Result<(), StoreError>),
     /// Housekeeping is done.
-    Kept,
+    Kept(Result<usize, StoreError>),
 }
 
 /// Does everything in the list.
