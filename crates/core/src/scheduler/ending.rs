@@ -16,6 +16,10 @@ use crate::policy::Policy;
 use crate::report::StopReason;
 use crate::run::{Health, History, Verdict, executed, health, load};
 
+/// How long to wait before an attempt whose effect the store could not keep: the disk is full, the database is
+/// busy. Each costs a write, so it is not as short as it could be.
+const KEEP_AGAIN: Duration = Duration::from_millis(500);
+
 /// How an attempt ended.
 #[derive(Debug, Clone)]
 pub struct Ending {
@@ -55,6 +59,8 @@ pub enum Said {
     Stale,
     /// The shard has another owner; nothing was done.
     Fenced,
+    /// The store could not keep what it did, and may later: nothing was changed, and nothing is charged.
+    NotKept,
     /// It was given up without a word, because the process stops. Nothing is charged.
     Released,
 }
@@ -69,6 +75,7 @@ impl Said {
             Self::Undecodable => "undecodable",
             Self::Committed { .. } => "ok",
             Self::Stale | Self::Fenced => "fenced",
+            Self::NotKept => "not kept",
             Self::Released => "released",
         }
     }
@@ -99,6 +106,7 @@ impl Scheduler {
                 Ok(decide(&plan.policy, &held.entry, &running, &ending, outcome, reason, now, dice))
             }
             Said::Undecodable => Ok(undecodable(&held.entry, &running, &ending)),
+            Said::NotKept => Ok(put_off(&held.entry, now)),
             Said::Committed { .. } | Said::Stale | Said::Fenced | Said::Released => Err(ending.said.clone()),
         };
         let change = change.map(|change| match change {
@@ -195,6 +203,12 @@ fn decide(
             Change::Dead { reason, progress, park: crate::entry::Park::GoOn }
         }
     }
+}
+
+/// As it was, a little later. It ran to its end and the process lives, so it is no suspect any more.
+fn put_off(entry: &Entry, now: Moment) -> Change {
+    let due = now + KEEP_AGAIN;
+    Change::Again(Progress { due, strikes: 0, suspect: false, ..entry.progress.clone() })
 }
 
 fn undecodable(entry: &Entry, running: &Running, ending: &Ending) -> Change {

@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use redrive_core::Moment;
 use redrive_core::entry::{Entry, Grant, Loaded, Seq, Settle, Settled};
 use redrive_core::event::Cause;
 use redrive_core::observe::Outcome;
 use redrive_core::scheduler::{Action, Ending, FlowKey, Said, Ticket};
-use redrive_core::{Fault, Moment};
 use redrive_retry::scope::Scope;
 use redrive_store::{Claim, Job, StoreError, Transacted, Tx};
 use tokio::task::JoinSet;
@@ -275,9 +275,10 @@ fn transacted_ending(transacted: Result<Transacted, StoreError>) -> Ending {
         Ok(Transacted::TimedOut) => timed_out(),
         Ok(Transacted::Stale) => Ending::new(Said::Stale),
         Ok(Transacted::Fenced) => Ending::new(Said::Fenced),
-        // Nothing was changed, and that is certain; it is tried again like any passing fault.
+        // Nothing was changed, and that is certain. It is the store's fault, and no attempt of the handler's.
         Err(error) if error.is_transient() => {
-            because(Said::Outcome(Fault::transient().not_executed().into()), Cause::of(&error))
+            super::observe::in_trouble(&error);
+            Ending::new(Said::NotKept)
         }
         // The store has stopped. Nothing is to be written any more.
         Err(_) => Ending::new(Said::Released),
