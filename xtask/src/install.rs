@@ -22,6 +22,8 @@ const NEEDS: &[Need] = &[
     // librdkafka's configure gives up without it, though we use only its C library.
     Need { program: "c++", packages: &["g++"], why: "librdkafka's build" },
     Need { program: "make", packages: &["make"], why: "librdkafka's build" },
+    // Nothing else makes a sync fail in a program that is not changed for it.
+    Need { program: "strace", packages: &["strace"], why: "tests of a disk that fails" },
 ];
 
 /// What to do about a program that is not there.
@@ -136,7 +138,7 @@ mod tests {
     #[test]
     fn advice_names_programs_and_packages() {
         let advice = advice(&missing(NEEDS, |program| program == "c++"));
-        let expected = "install `cc` (Debian package gcc, libc6-dev), `make` (Debian package make)";
+        let expected = "install `cc` (Debian package gcc, libc6-dev), `make` (Debian package make), `strace` (Debian package strace)";
         assert_eq!(advice, expected);
     }
 
