@@ -5,6 +5,8 @@
 pub mod conformance;
 #[cfg(unix)]
 pub mod crash;
+#[cfg(unix)]
+pub mod disk;
 pub mod scripted;
 
 pub use scripted::{Reply, Scripted};
