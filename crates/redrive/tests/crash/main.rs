@@ -3,9 +3,11 @@
 #![cfg(all(feature = "sqlite", unix))]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod disk;
 mod killer;
 mod points;
 mod shop;
+mod sync;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -42,6 +44,7 @@ fn as_a_child() {
             "killer" => killer::run(&folder, true).await,
             "killer in a transaction" => killer::run_in(&folder).await,
             "office" => killer::run(&folder, false).await,
+            "till" => sync::run(&folder).await,
             other => panic!("nobody is called {other}"),
         }
     });

@@ -174,14 +174,14 @@ fn acknowledged(folder: &Path) -> HashSet<String> {
 }
 
 /// A file that grows by lines; what is added outlives the process.
-struct Lines(Mutex<File>);
+pub(crate) struct Lines(Mutex<File>);
 
 impl Lines {
-    fn append(folder: &Path, name: &str) -> Self {
+    pub(crate) fn append(folder: &Path, name: &str) -> Self {
         Self(Mutex::new(OpenOptions::new().create(true).append(true).open(folder.join(name)).unwrap()))
     }
 
-    fn add(&self, line: &str) {
+    pub(crate) fn add(&self, line: &str) {
         // In one write, so that a death leaves no half of a line.
         self.0.lock().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
     }

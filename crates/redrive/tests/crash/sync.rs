@@ -1,0 +1,190 @@
+//! A disk that fails at one sync or one write, made so by `strace`.
+//!
+//! After a failed sync nobody knows what is on the disk: everyone in the commit gets `Unknown`, everything
+//! after it `Poisoned`, and the engine stops and says so. After the next start every event is there, or is
+//! accepted again, and its effect happens once.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+use std::process::{Command, Output};
+
+use redrive::engine::Transaction;
+use redrive::{Delivery, Event, Failure, PublishError, Published, Redrive, StoreError, testing};
+use rusqlite::Connection;
+
+use crate::shop::Lines;
+use crate::{SECOND, child, file, quick};
+
+const EVENTS: usize = 20;
+
+/// One life of a till: publishes one after the other, and writes down how it went.
+pub(crate) async fn run(folder: &Path) {
+    let fate = Lines::append(folder, "fate.txt");
+    let redrive = match opened(folder).await {
+        Ok(redrive) => redrive,
+        Err(error) => return fate.add(&format!("not opened: {error}")),
+    };
+    if let Err(error) = publish(&redrive, folder, &fate).await {
+        fate.add(&format!("published: {}", word(&error)));
+        let after = redrive.publish(Event::new("till", "one-more")).await.map_err(|error| word(&error));
+        fate.add(&format!("after it: {}", after.err().unwrap_or("published")));
+    }
+    let ended = tokio::select! {
+        () = drained(&redrive) => "drained",
+        error = redrive.failed() => store_word(&error),
+        () = tokio::time::sleep(5 * SECOND) => "nothing for five seconds",
+    };
+    fate.add(&format!("ended: {ended}"));
+    // Whether it can be closed cleanly is of no interest here.
+    let _ = redrive.shutdown(SECOND).await;
+}
+
+/// Waits until nothing is left in the file; forever where that is not to be.
+async fn drained(redrive: &Redrive) {
+    testing::drain(redrive).await;
+    let count = redrive.counts().await;
+    if !count.is_ok_and(|counts| counts.is_empty()) {
+        std::future::pending().await
+    }
+}
+
+async fn opened(folder: &Path) -> Result<Redrive, Box<dyn std::error::Error>> {
+    let redrive = redrive::engine::Options::new().disk_least(0);
+    let redrive = redrive.open(&format!("sqlite:{}", file(folder).display())).await?;
+    let make = "CREATE TABLE IF NOT EXISTS effect (id TEXT NOT NULL)";
+    redrive.transact(|tx: &mut Transaction<'_>| tx.sqlite().unwrap().execute_batch(make)).await?;
+    let handler = |tx: &mut Transaction<'_>, delivery: &Delivery| {
+        tx.sqlite().unwrap().execute("INSERT INTO effect VALUES (?1)", [delivery.id()])?;
+        Ok::<_, Failure>(())
+    };
+    redrive.queue("till").policy(quick()).concurrency(4).handle_in(handler).await?;
+    redrive.start().await?;
+    Ok(redrive)
+}
+
+async fn publish(redrive: &Redrive, folder: &Path, fate: &Lines) -> Result<(), PublishError> {
+    let text = std::fs::read_to_string(folder.join("acknowledged.txt")).unwrap_or_default();
+    let before: HashSet<&str> = text.lines().collect();
+    let lines = Lines::append(folder, "acknowledged.txt");
+    for id in (0..EVENTS).map(|n| format!("sale-{n}")) {
+        let published = loop {
+            match redrive.publish(Event::new("till", &id)).await {
+                Err(error) if error.is_transient() => fate.add(&format!("passing: {error}")),
+                published => break published?,
+            }
+        };
+        let is_new = matches!(published, Published::Accepted(_));
+        if is_new && before.contains(id.as_str()) {
+            fate.add(&format!("lost: {id}"));
+        }
+        lines.add(&id);
+    }
+    Ok(())
+}
+
+fn word(error: &PublishError) -> &'static str {
+    if let PublishError::Store(error) = error { store_word(error) } else { "no error of the store" }
+}
+
+fn store_word(error: &StoreError) -> &'static str {
+    match error {
+        StoreError::Unknown { .. } => "unknown",
+        StoreError::Poisoned { .. } => "poisoned",
+        error if error.is_transient() => "passing",
+        _ => "something else",
+    }
+}
+
+/// Runs a life in which the n-th of these calls of each thread fails.
+fn live_with(folder: &Path, calls: &str, error: &str, n: u32) -> Output {
+    let plain = child("till", folder);
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-qq", "-o", "/dev/null"]);
+    strace.args(["-e", &format!("trace={calls}"), "-e", &format!("inject={calls}:error={error}:when={n}")]);
+    strace.arg(plain.get_program()).args(plain.get_args());
+    for (name, value) in plain.get_envs() {
+        strace.env(name, value.unwrap_or_default());
+    }
+    strace
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run strace; `cargo xtask install` brings it: {error}"))
+}
+
+/// Makes the file, so that the calls that fail are not those that make it.
+fn make(folder: &Path) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { opened(folder).await.unwrap().shutdown(SECOND).await.unwrap() });
+}
+
+/// What lives said, and how often.
+type Fates = BTreeMap<String, u32>;
+
+/// Has one call fail, then starts again without, and checks what is left.
+fn fail_and_check(calls: &str, error: &str, n: u32, fates: &mut Fates) {
+    let folder = tempfile::tempdir().unwrap();
+    make(folder.path());
+    let what = format!("{calls} number {n} with {error}");
+    let output = live_with(folder.path(), calls, error, n);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{what}: {}\n{stderr}", output.status);
+    let text = std::fs::read_to_string(folder.path().join("fate.txt")).unwrap();
+    let has_failed = text.contains("unknown") || text.contains("poisoned");
+    for line in text.lines() {
+        let (when, how) = line.split_once(": ").unwrap();
+        let fits = match (when, how) {
+            ("not opened", _) => true,
+            ("published", how) => matches!(how, "unknown" | "poisoned"),
+            ("after it", how) => how == "poisoned",
+            ("ended", how) if has_failed => matches!(how, "unknown" | "poisoned"),
+            ("ended", how) => how == "drained",
+            ("passing", how) => how.starts_with("the disk is full") && error == "ENOSPC",
+            _ => false,
+        };
+        assert!(fits, "{what}: {line} in\n{text}");
+        let word = if matches!(when, "not opened" | "passing") { when } else { line };
+        *fates.entry(word.to_owned()).or_default() += 1;
+    }
+
+    std::fs::remove_file(folder.path().join("fate.txt")).unwrap();
+    let output = child("till", folder.path()).output().unwrap();
+    assert!(output.status.success(), "{what}, then: {}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(folder.path().join("fate.txt")).unwrap();
+    assert_eq!(text, "ended: drained\n", "{what}, then");
+    let db = Connection::open(file(folder.path())).unwrap();
+    let one = |sql: &str| db.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap();
+    assert_eq!(one("PRAGMA integrity_check"), "ok");
+    let sales = "SELECT count(*) || ' ' || count(DISTINCT id) FROM effect WHERE id LIKE 'sale-%'";
+    assert_eq!(one(sales), format!("{EVENTS} {EVENTS}"), "{what}: effects, and different ones");
+}
+
+#[test]
+fn a_failed_sync_is_unknown_and_stops_everything_until_it_is_opened_again() {
+    let mut fates = Fates::new();
+    for n in [1, 2, 3, 4, 5, 6, 8, 11, 15, 20] {
+        fail_and_check("fsync,fdatasync", "EIO", n, &mut fates);
+    }
+    eprintln!("failed syncs: {fates:#?}");
+    assert!(fates.contains_key("published: unknown"), "{fates:?}");
+    assert!(fates.contains_key("ended: poisoned") || fates.contains_key("ended: unknown"), "{fates:?}");
+}
+
+#[test]
+fn a_failed_write_stops_everything_until_it_is_opened_again() {
+    let mut fates = Fates::new();
+    for n in [1, 5, 10, 20, 30, 31, 32, 40, 60] {
+        fail_and_check("pwrite64", "EIO", n, &mut fates);
+    }
+    eprintln!("failed writes: {fates:#?}");
+    assert!(fates.keys().any(|fate| fate.starts_with("published: ")), "{fates:?}");
+}
+
+#[test]
+fn a_write_without_room_passes() {
+    let mut fates = Fates::new();
+    for n in [1, 5, 10, 20, 30, 31, 32, 40, 60] {
+        fail_and_check("pwrite64", "ENOSPC", n, &mut fates);
+    }
+    eprintln!("writes without room: {fates:#?}");
+    assert!(fates.contains_key("passing"), "{fates:?}");
+    assert!(fates.contains_key("ended: drained"), "{fates:?}");
+}
