@@ -3,6 +3,7 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -24,6 +25,9 @@ use super::observe;
 use super::queue::Queue;
 use super::transaction::{Refused, TIME};
 use super::{Delivery, Reply, Transaction};
+
+/// How long to wait before what is under way is noted again that could not be: the disk is full.
+const NOTE_AGAIN: Duration = Duration::from_millis(100);
 
 /// An attempt that ended: in whose right it ran, which event, as of which change, how.
 pub(super) type Ended = (Grant, Seq, u32, Ending);
@@ -59,7 +63,7 @@ pub(super) fn perform(
             }
             Action::Note(grant, under_way) => {
                 let noting = context.store.note(grant, under_way);
-                answers.push(async move { Answered::Noted(grant, noting.await) }.boxed());
+                answers.push(async move { Answered::Noted(grant, noted(noting.await).await) }.boxed());
             }
             Action::Told(told) => observe::told(&context.queues[told.queue], &told),
             Action::Damaged(row) => observe::damaged(&row),
@@ -73,6 +77,17 @@ pub(super) fn perform(
         answers.push(settle(context, settles));
     }
     Ok(())
+}
+
+/// Hands on how a note went; late where it failed for now, because the scheduler asks for it again at once.
+async fn noted(noted: Result<(), StoreError>) -> Result<(), StoreError> {
+    if let Err(error) = &noted
+        && error.is_transient()
+    {
+        super::observe::in_trouble(error);
+        tokio::time::sleep(NOTE_AGAIN).await;
+    }
+    noted
 }
 
 fn lost(context: &Context) -> StoreError {
