@@ -10,6 +10,7 @@ use std::process::{Command, Output};
 
 use redrive::engine::Transaction;
 use redrive::{Delivery, Event, Failure, PublishError, Published, Redrive, StoreError, testing};
+use redrive_testkit::crash::{Explorer, Kill};
 use rusqlite::Connection;
 
 use crate::shop::Lines;
@@ -95,12 +96,13 @@ fn store_word(error: &StoreError) -> &'static str {
     }
 }
 
-/// Runs a life in which the n-th of these calls of each thread fails.
-fn live_with(folder: &Path, calls: &str, error: &str, n: u32) -> Output {
+/// Runs a life in which these calls fail: `number` is one of them in each thread, or `1+` for all.
+fn live_with(folder: &Path, calls: &str, error: &str, number: &str, words: &[&str]) -> Output {
     let plain = child("till", folder);
     let mut strace = Command::new("strace");
-    strace.args(["-f", "-qq", "-o", "/dev/null"]);
-    strace.args(["-e", &format!("trace={calls}"), "-e", &format!("inject={calls}:error={error}:when={n}")]);
+    strace.args(["-f", "-qq", "-o"]).arg(folder.join("strace.txt")).args(words);
+    let inject = format!("inject={calls}:error={error}:when={number}");
+    strace.args(["-e", &format!("trace={calls}"), "-e", &inject]);
     strace.arg(plain.get_program()).args(plain.get_args());
     for (name, value) in plain.get_envs() {
         strace.env(name, value.unwrap_or_default());
@@ -124,7 +126,7 @@ fn fail_and_check(calls: &str, error: &str, n: u32, fates: &mut Fates) {
     let folder = tempfile::tempdir().unwrap();
     make(folder.path());
     let what = format!("{calls} number {n} with {error}");
-    let output = live_with(folder.path(), calls, error, n);
+    let output = live_with(folder.path(), calls, error, &n.to_string(), &[]);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{what}: {}\n{stderr}", output.status);
     let text = std::fs::read_to_string(folder.path().join("fate.txt")).unwrap();
@@ -187,4 +189,26 @@ fn a_write_without_room_passes() {
     eprintln!("writes without room: {fates:#?}");
     assert!(fates.contains_key("passing"), "{fates:?}");
     assert!(fates.contains_key("ended: drained"), "{fates:?}");
+}
+
+/// Somebody careful writes down what is under way before it runs. Where that cannot be written, nothing runs,
+/// and it is tried again now and then.
+#[test]
+fn notes_that_cannot_be_written_are_tried_now_and_then() {
+    let folder = tempfile::tempdir().unwrap();
+    let explorer = Explorer::new(|| {
+        // It dies in its first life only.
+        let is_first = !folder.path().join("fate.txt").exists();
+        child(if is_first { "till" } else { "nobody" }, folder.path())
+    });
+    explorer.run([Kill::At("after-commit", 10)]).unwrap();
+
+    let notes = format!("{}-notes", file(folder.path()).display());
+    let output = live_with(folder.path(), "pwrite64", "ENOSPC", "1+", &["-P", &notes]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let fate = std::fs::read_to_string(folder.path().join("fate.txt")).unwrap();
+    assert_eq!(fate, "ended: nothing for five seconds\n");
+    let calls = std::fs::read_to_string(folder.path().join("strace.txt")).unwrap();
+    let tries = calls.lines().filter(|line| line.contains("INJECTED")).count();
+    assert!((2..200).contains(&tries), "{tries} notes in five seconds");
 }
