@@ -6,6 +6,7 @@
 //! stdout is data (the summary, the violations, a bench's table), stderr is talk.
 
 mod bench;
+mod crash;
 mod deny;
 mod install;
 mod process;
@@ -73,6 +74,19 @@ enum Task {
         args: Vec<String>,
     },
 
+    /// Kill processes at random times for as long as you like, and count what they did
+    ///
+    /// The crash tests of `cargo xtask test`, with more rounds: ten kills each, then a check that every effect
+    /// happened once and in order. A failure names its seed and keeps its files.
+    Crash {
+        /// How many rounds; a hundred take some minutes
+        #[arg(long, default_value_t = 100)]
+        rounds: u32,
+        /// The seed of the first round; the next one has the next
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+
     /// Check licences, sources and bans of all dependencies with cargo-deny
     ///
     /// Installs cargo-deny first if it is missing, which takes several minutes. The rules are in deny.toml.
@@ -98,6 +112,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Bench { name, check, json, args } => {
             bench::run(&workspace, &bench::Options { name, check, json, args })
         }
+        Task::Crash { rounds, seed } => crash::run(&workspace, rounds, seed),
         Task::Deny => deny::run(&workspace),
     }
 }
