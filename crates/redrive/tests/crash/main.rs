@@ -3,8 +3,10 @@
 #![cfg(all(feature = "sqlite", unix))]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod bits;
 mod disk;
 mod killer;
+mod opening;
 mod points;
 mod shop;
 mod sync;
@@ -45,6 +47,7 @@ fn as_a_child() {
             "killer in a transaction" => killer::run_in(&folder).await,
             "office" => killer::run(&folder, false).await,
             "till" => sync::run(&folder).await,
+            "visitor" => opening::run(&folder).await,
             "nobody" => {}
             other => panic!("nobody is called {other}"),
         }
