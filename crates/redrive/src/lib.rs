@@ -1,8 +1,9 @@
 //! **Redrive: do it again, and have it take effect once.**
 //!
 //! A timeout does not tell you whether the operation happened. Redrive is what you do about it. This crate is
-//! the front door; today it holds the retry half: policies, classifiers, budgets, and five ways to call
-//! through them. The event engine and the idempotency ledger grow beside it.
+//! the front door to both halves that are here: retrying calls, with policies, classifiers, budgets and five
+//! ways to call through them; and durable events (`engine`, behind the features `engine` and `sqlite`). The
+//! idempotency ledger grows beside them.
 //!
 //! # Retry a call
 //!
@@ -56,9 +57,11 @@
 //!
 //! | feature | brings |
 //! |---|---|
+//! | `engine` | durable events, with a store in memory; `testing`, for tests of what uses them |
+//! | `sqlite` | durable events in a SQLite file; turns on `engine`, brings SQLite itself |
 //! | `http` | tower layers for both sides, statuses, headers |
 //! | `reqwest` | the client wrapper and its classifier; turns on `http` |
-//! | `tracing`, `metrics` | observers, and spans around the client's attempts |
+//! | `tracing`, `metrics` | observers, spans around attempts, the engine's logs and counters |
 //! | `sqlx`, `rusqlite`, `tonic`, `rdkafka` | classifiers for those crates' errors |
 //! | `serde` | policies in configuration files |
 
@@ -95,7 +98,7 @@ pub use redrive_retry::{
 };
 
 /// The README's examples, compiled.
-#[cfg(all(doctest, feature = "reqwest"))]
+#[cfg(all(doctest, feature = "reqwest", feature = "sqlite"))]
 #[doc = include_str!("../../../README.md")]
 pub struct Readme;
 
@@ -103,3 +106,13 @@ pub struct Readme;
 #[cfg(all(doctest, feature = "reqwest", feature = "serde", feature = "tracing", feature = "metrics"))]
 #[doc = include_str!("../../../docs/retrying.md")]
 pub struct Guide;
+
+/// The engine guide's examples, run.
+#[cfg(all(doctest, feature = "sqlite"))]
+#[doc = include_str!("../../../docs/engine.md")]
+pub struct EngineGuide;
+
+/// The examples of the page on errors, run.
+#[cfg(all(doctest, feature = "engine"))]
+#[doc = include_str!("../../../docs/errors.md")]
+pub struct ErrorsGuide;

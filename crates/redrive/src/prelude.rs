@@ -3,6 +3,9 @@
 //! ```
 //! use redrive::prelude::*;
 //! ```
+//!
+//! What code with durable events names besides (`Event`, `Redrive`, `Delivery`, `Failure`) is at the crate's
+//! root, behind the feature `engine`.
 
 pub use crate::classify::{self, Classify};
 pub use crate::{
