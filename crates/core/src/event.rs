@@ -178,10 +178,10 @@ impl Event {
         self
     }
 
-    /// Not before this moment, in nanoseconds since the Unix epoch.
+    /// Not before this time of day: a `SystemTime`, or a [`Moment`] in nanoseconds since the Unix epoch.
     #[must_use]
-    pub fn at(mut self, at: Moment) -> Self {
-        self.when = When::At(at);
+    pub fn at(mut self, at: impl Into<Moment>) -> Self {
+        self.when = When::At(at.into());
         self
     }
 
@@ -192,10 +192,11 @@ impl Event {
         self
     }
 
-    /// Not needed any more after this moment, in nanoseconds since the Unix epoch.
+    /// Not needed any more after this time of day: a `SystemTime`, or a [`Moment`] in nanoseconds since the Unix
+    /// epoch.
     #[must_use]
-    pub fn expires_at(mut self, at: Moment) -> Self {
-        self.expires = Some(Expiry::At(at));
+    pub fn expires_at(mut self, at: impl Into<Moment>) -> Self {
+        self.expires = Some(Expiry::At(at.into()));
         self
     }
 

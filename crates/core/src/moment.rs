@@ -11,13 +11,13 @@
 use std::fmt;
 use std::num::NonZeroU64;
 use std::ops::Add;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A point in time, in nanoseconds since the caller's origin.
 ///
 /// ```
 /// use redrive_core::Moment;
-/// use std::time::Duration;
+/// use std::time::{Duration, SystemTime, UNIX_EPOCH};
 ///
 /// let start = Moment::from_nanos(0);
 /// let later = start + Duration::from_millis(250);
@@ -55,6 +55,20 @@ impl Moment {
     #[must_use]
     pub const fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
+    }
+}
+
+/// A time of day, as the moments of events count: nanoseconds since the Unix epoch. What is before it is it.
+impl From<SystemTime> for Moment {
+    fn from(time: SystemTime) -> Self {
+        Self::default() + time.duration_since(UNIX_EPOCH).unwrap_or_default()
+    }
+}
+
+/// The time of day that a moment of an event is.
+impl From<Moment> for SystemTime {
+    fn from(moment: Moment) -> Self {
+        UNIX_EPOCH + Duration::from_nanos(moment.as_nanos())
     }
 }
 

@@ -11,9 +11,7 @@
 //!
 //! # async fn charge(_: &[u8], _: String) -> Result<(), std::io::Error> { Ok(()) }
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-//! # let dir = tempfile::tempdir()?;
-//! # let url = format!("sqlite:{}", dir.path().join("orders.db").display());
-//! # let url = url.as_str();
+//! # let url = "memory:";
 //! let redrive = Redrive::open(url).await?; // "sqlite:orders.db"
 //! redrive
 //!     .queue("orders")
@@ -37,7 +35,7 @@
 //! answer. Every attempt therefore carries [`Delivery::idempotency_key`], the same over all attempts, and
 //! [`Delivery::token`] `(epoch, seq)`, by which a receiver can refuse what is older than what it has seen.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use redrive_core::entry::Seq;
@@ -46,6 +44,7 @@ use redrive_core::{Event, Moment};
 use redrive_store::{Found, Listed, New, PublishError, Published, Query, Store, StoreError};
 
 pub mod blocking;
+mod builder;
 mod clock;
 mod conductor;
 mod delivery;
@@ -60,11 +59,11 @@ mod reply;
 mod run;
 mod transaction;
 
+pub use builder::QueueBuilder;
 pub use clock::Timepiece;
 pub use delivery::Delivery;
 pub use error::{QueueError, StartError, TransactError};
 pub use open::Options;
-pub use queue::QueueBuilder;
 pub use redrive_core::scheduler::AfterDead;
 pub use redrive_store::Memory;
 pub use reply::{Failure, IntoReply, Reply};
@@ -72,7 +71,7 @@ pub use run::Stopping;
 pub use transaction::Transaction;
 
 use conductor::Conductor;
-use queue::Queue;
+use queue::Queues;
 
 /// An open store with its queues. Clones are the same one.
 #[derive(Clone, Debug)]
@@ -83,8 +82,7 @@ struct Inner {
     store: Arc<dyn Store>,
     clock: Arc<Timepiece>,
     seed: Option<u64>,
-    /// In the order in which they were declared; fixed once it is started.
-    queues: Mutex<Vec<Arc<Queue>>>,
+    queues: Arc<Queues>,
     conductor: OnceLock<Conductor>,
 }
 
@@ -103,7 +101,7 @@ impl Redrive {
     }
 
     pub(crate) fn over(store: Arc<dyn Store>, clock: Timepiece, seed: Option<u64>) -> Self {
-        let queues = Mutex::new(Vec::new());
+        let queues = Arc::default();
         let clock = Arc::new(clock);
         Self(Arc::new(Inner { store, clock, seed, queues, conductor: OnceLock::new() }))
     }
@@ -128,12 +126,8 @@ impl Redrive {
     /// [`PublishError::IdReused`] for the same id with another payload; see [`PublishError::is_transient`]
     /// for what may be tried again. After [`StoreError::Unknown`] publish the same id again to find out.
     pub async fn publish(&self, event: Event) -> Result<Published, PublishError> {
-        let new = self.prepare(event)?;
-        let event = new.event.clone();
-        let mut answers = self.0.store.publish(vec![new]).await?;
-        let answer = answers.pop().unwrap_or(Err(PublishError::Store(StoreError::Closed)));
-        observe::published(&event.queue, &answer);
-        answer
+        let mut answers = self.publish_all([event]).await?;
+        answers.pop().unwrap_or(Err(PublishError::Store(StoreError::Closed)))
     }
 
     /// Publishes several events, in their order, with an answer for each.
@@ -144,13 +138,27 @@ impl Redrive {
         &self,
         events: impl IntoIterator<Item = Event>,
     ) -> Result<Vec<Result<Published, PublishError>>, StoreError> {
-        let prepared: Vec<_> = events.into_iter().map(|event| self.prepare(event)).collect();
-        let good: Vec<New> = prepared.iter().filter_map(|new| new.as_ref().ok().cloned()).collect();
-        let mut answers = self.0.store.publish(good).await?.into_iter();
-        let answer = |new: Result<New, PublishError>| {
-            let new = new?;
-            let answer = answers.next().unwrap_or(Err(PublishError::Store(StoreError::Closed)));
-            observe::published(&new.event.queue, &answer);
+        let now = self.now();
+        let prepare = |mut event: Event| {
+            lineage::inherit(&mut event);
+            // Somebody may have mistyped it; a label is none the worse for that.
+            let queue = observe::name_of(&event);
+            (queue, self.0.queues.prepare(event, now))
+        };
+        let prepared: Vec<_> = events.into_iter().map(prepare).collect();
+        let good: Vec<New> = prepared.iter().filter_map(|(_, new)| new.as_ref().ok().cloned()).collect();
+        let mut answers = match self.0.store.publish(good).await {
+            Ok(answers) => answers.into_iter(),
+            Err(error) => {
+                let refused = Err(PublishError::Store(error.clone()));
+                prepared.iter().for_each(|(queue, _)| observe::published(queue, &refused));
+                return Err(error);
+            }
+        };
+        let answer = |(queue, new): (observe::Name, Result<New, PublishError>)| {
+            let closed = || Err(PublishError::Store(StoreError::Closed));
+            let answer = new.and_then(|_| answers.next().unwrap_or_else(closed));
+            observe::published(&queue, &answer);
             answer
         };
         Ok(prepared.into_iter().map(answer).collect())
@@ -200,7 +208,7 @@ impl Redrive {
         self.0.store.list(query).await
     }
 
-    /// A page of the dead letters of a queue, oldest first.
+    /// A page of the dead letters of a queue: tenant by tenant, each one's oldest first.
     ///
     /// # Errors
     /// Where the store cannot be read.
@@ -272,26 +280,6 @@ impl Redrive {
             Some(conductor) => conductor.is_running(seq).await,
             None => false,
         }
-    }
-
-    fn queue_named(&self, name: &str) -> Option<Arc<Queue>> {
-        let queues = self.0.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        queues.iter().find(|queue| queue.name() == name).cloned()
-    }
-
-    /// Makes an event ready for the store: checked, with the lineage of the handler that publishes it, if one
-    /// does.
-    fn prepare(&self, mut event: Event) -> Result<New, PublishError> {
-        lineage::inherit(&mut event);
-        event.check()?;
-        let tuned = event.meta.as_ref().and_then(|meta| meta.tuning.clone());
-        let mut new = New::new(event, self.now());
-        if let Some(tuning) = tuned
-            && let Some(queue) = self.queue_named(&new.event.queue)
-        {
-            new.horizon = Some(queue.horizon_of(&tuning)?);
-        }
-        Ok(new)
     }
 }
 

@@ -81,11 +81,17 @@ pub mod testing;
 pub mod prelude;
 
 #[cfg(feature = "engine")]
-pub use engine::{Delivery, Failure, Redrive, Reply};
+pub use engine::{AfterDead, Delivery, Failure, Redrive, Reply, Transaction};
 #[cfg(feature = "engine")]
 pub use redrive_core::{Event, event};
+/// Stores by themselves: what [`engine::Options::over`] takes.
+#[cfg(feature = "engine")]
+pub use redrive_store as store;
 #[cfg(feature = "engine")]
 pub use redrive_store::{Found, Listed, PublishError, Published, Query, StoreError};
+/// The SQLite library whose connection a [`Transaction`] gives.
+#[cfg(feature = "sqlite")]
+pub use rusqlite;
 
 pub use redrive_core::{
     Backoff, Breaker, Budget, Classify, Clock, Dice, Disposition, Executed, Fault, Jitter, Limit, Moment,

@@ -51,6 +51,8 @@ pub struct Listed {
     pub events: Vec<(Arc<Event>, Found)>,
     /// Where the next page begins, if there is one.
     pub next: Option<Seq>,
+    /// Rows that could not be read: a checksum did not fit. They are left out, and named here.
+    pub damaged: Vec<String>,
 }
 
 /// How many events there are.

@@ -76,6 +76,15 @@ pub struct QueueSpec {
     pub horizon: Duration,
 }
 
+/// Who declares a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// Who runs it: its word counts.
+    Runner,
+    /// Who only publishes: its word counts where nobody has said anything.
+    Publisher,
+}
+
 /// An event to publish.
 #[derive(Debug, Clone)]
 pub struct New {
@@ -92,7 +101,7 @@ pub struct New {
 impl New {
     /// An event, published at `at`.
     #[must_use]
-    pub fn new(event: Event, at: Moment) -> Self {
+    pub fn at(event: Event, at: Moment) -> Self {
         let fingerprint = Fingerprint::of(&event);
         Self { event: Arc::new(event), fingerprint, at, horizon: None }
     }
@@ -129,8 +138,8 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// How many shards there are. Fixed when the store is made.
     fn shards(&self) -> u32;
 
-    /// Makes a queue known, or changes what is known of it.
-    fn declare(&self, queue: QueueSpec) -> Answer<()>;
+    /// Makes a queue known, or changes what is known of it, as far as that is the caller's to say.
+    fn declare(&self, queue: QueueSpec, by: By) -> Answer<()>;
 
     /// Keeps events: receipt and event in one commit each. The order of the list is the order of seqs.
     ///

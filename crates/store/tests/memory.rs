@@ -47,7 +47,7 @@ mod faults {
     use redrive_core::{Event, Moment};
     use redrive_store::memory::Fault;
     use redrive_store::{
-        Claim, Job, Memory, New, Published, QueueSpec, Store, StoreError, Transacted, memory,
+        By, Claim, Job, Memory, New, Published, QueueSpec, Store, StoreError, Transacted, memory,
     };
 
     const AT: Moment = Moment::from_nanos(1);
@@ -56,12 +56,12 @@ mod faults {
         let store = Memory::new();
         let (window, horizon) = (Duration::from_secs(9), Duration::from_secs(9));
         let queue = QueueSpec { name: "orders".to_owned(), ordered: true, window, horizon };
-        store.declare(queue).await.unwrap();
+        store.declare(queue, By::Runner).await.unwrap();
         store
     }
 
     async fn publish(store: &Memory, id: &str) -> Result<bool, StoreError> {
-        let answers = store.publish(vec![New::new(Event::new("orders", id), AT)]).await?;
+        let answers = store.publish(vec![New::at(Event::new("orders", id), AT)]).await?;
         Ok(matches!(answers[..], [Ok(Published::Accepted(_))]))
     }
 

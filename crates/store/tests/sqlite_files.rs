@@ -7,7 +7,7 @@ use std::sync::Arc;
 use redrive_core::Event;
 use redrive_core::entry::Change;
 use redrive_store::sqlite::{Role, Settings};
-use redrive_store::{Arrivals, PublishError, Published, Sqlite, Store, StoreError};
+use redrive_store::{Arrivals, By, PublishError, Published, Sqlite, Store, StoreError};
 use tokio::sync::mpsc;
 
 mod sqlite_common;
@@ -168,7 +168,7 @@ async fn a_clean_stop_leaves_an_empty_log_and_a_clean_file() {
     assert!(!place.path.with_file_name("store.db-notes").exists());
     let again = place.open().await;
     assert!(!again.take(0, AT).await.unwrap().unclean);
-    again.declare(orders()).await.unwrap();
+    again.declare(orders(), By::Runner).await.unwrap();
 }
 
 #[tokio::test]

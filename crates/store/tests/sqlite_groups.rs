@@ -71,7 +71,7 @@ async fn among_others(bad: Job, reruns: bool) -> (Place, Arc<Sqlite>, Transacted
     let held = hold_up(&store).await;
     let first = store.transact(effect("first", &runs));
     let bad = store.transact(bad);
-    let published = store.publish(vec![New::new(Event::new("orders", "1"), AT)]);
+    let published = store.publish(vec![New::at(Event::new("orders", "1"), AT)]);
     let last = store.transact(effect("last", &runs));
     drop(held);
     assert!(matches!(first.await, Ok(Transacted::Committed { .. })));
@@ -137,7 +137,7 @@ async fn or_rollback_and_going_on_writes_nothing() {
         work: Box::new(|tx| {
             let conn = redrive_store::sqlite::connection(tx).ok_or("not in SQLite")?;
             let _ = conn.execute("INSERT OR ROLLBACK INTO effect VALUES ('x'), ('x')", []);
-            let _ = tx.publish(New::new(Event::new("orders", "alone"), AT));
+            let _ = tx.publish(New::at(Event::new("orders", "alone"), AT));
             let _ = tx.mark("handler", "alone", AT);
             Ok(None)
         }),
@@ -250,16 +250,16 @@ async fn a_job_may_publish_change_tables_and_fail_without_a_trace() {
     let (_place, store) = place().await;
     let fail = Job {
         work: Box::new(|tx| {
-            tx.publish(New::new(Event::new("orders", "1").tenant("new"), AT))?;
+            tx.publish(New::at(Event::new("orders", "1").tenant("new"), AT))?;
             Err("no".into())
         }),
         ..job(|_| Ok(()))
     };
     let held = hold_up(&store).await;
-    let before = store.publish(vec![New::new(Event::new("orders", "before"), AT)]);
+    let before = store.publish(vec![New::at(Event::new("orders", "before"), AT)]);
     let failed = store.transact(fail);
-    let after = store.publish(vec![New::new(Event::new("orders", "after").tenant("other"), AT)]);
-    let again = store.publish(vec![New::new(Event::new("orders", "again"), AT)]);
+    let after = store.publish(vec![New::at(Event::new("orders", "after").tenant("other"), AT)]);
+    let again = store.publish(vec![New::at(Event::new("orders", "again"), AT)]);
     drop(held);
     assert!(matches!(failed.await, Ok(Transacted::Aborted(_))));
     for published in [before, after, again] {

@@ -183,7 +183,13 @@ impl Scheduler {
         let Some(shard) = self.shards.get(&key.shard) else { return };
         let grant = shard.grant();
         if self.letters.insert(letter.seq, key).is_none() {
-            self.ready.push(Settle { grant, seq: letter.seq, rev: letter.rev, at: now, change: Change::GoOn });
+            self.ready.push(Settle {
+                grant,
+                seq: letter.seq,
+                rev: letter.rev,
+                at: now,
+                change: Change::GoOn,
+            });
         }
     }
 

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_core::Event;
-use redrive_store::{Found, Listed, PublishError, Published, Query, StoreError};
+use redrive_store::{Count, Found, Listed, PublishError, Published, Query, StoreError};
 use tokio::runtime::Runtime;
 
 use super::{QueueBuilder, StartError, Stopping, TransactError, Transaction};
@@ -119,6 +119,22 @@ impl Redrive {
     /// Where the store cannot be read.
     pub fn events(&self, query: Query) -> Result<Listed, StoreError> {
         self.wait(self.inner.events(query))
+    }
+
+    /// A page of the dead letters of a queue.
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    pub fn dead_letters(&self, queue: &str) -> Result<Listed, StoreError> {
+        self.wait(self.inner.dead_letters(queue))
+    }
+
+    /// How many events there are, by queue and state.
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    pub fn counts(&self) -> Result<Vec<Count>, StoreError> {
+        self.wait(self.inner.counts())
     }
 
     /// Takes ownership and begins to run handlers.

@@ -6,7 +6,7 @@
 //! slept, or was set right after the start), it is followed; never backwards.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use redrive_core::Moment;
 use tokio::time::Instant;
@@ -62,16 +62,6 @@ impl Timepiece {
 }
 
 /// The time of day as a moment.
-pub(crate) fn time_of_day() -> Moment {
-    moment_of(SystemTime::now())
-}
-
-/// A time of day as a moment; what is before 1970 is 1970.
-pub(crate) fn moment_of(time: SystemTime) -> Moment {
-    Moment::from_nanos(0) + time.duration_since(UNIX_EPOCH).unwrap_or_default()
-}
-
-/// A moment as a time of day.
-pub(crate) fn time_of(moment: Moment) -> SystemTime {
-    UNIX_EPOCH + Duration::from_nanos(moment.as_nanos())
+fn time_of_day() -> Moment {
+    SystemTime::now().into()
 }

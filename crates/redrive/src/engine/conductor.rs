@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::perform::{Answered, Ended, perform};
-use super::queue::Queue;
+use super::queue::{Queue, Queues};
 use super::{Redrive, StartError, Timepiece};
 
 /// How many batches of arrivals wait at most; what is beyond is loaded from the store instead.
@@ -84,13 +84,9 @@ pub(super) async fn start(redrive: &Redrive) -> Result<(), StartError> {
     if inner.conductor.get().is_some() {
         return Err(StartError::Twice);
     }
-    let queues = inner.queues.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let mut scheduler = Scheduler::new();
-    // Queues without a handler here are left alone: they are not added, so they come last.
-    let queues: Vec<Arc<Queue>> = queues
-        .into_iter()
-        .filter(|queue| !matches!(queue.handler, super::handler::Handler::Elsewhere))
-        .collect();
+    // Queues without a handler here are left alone.
+    let queues = inner.queues.to_run();
     for queue in &queues {
         scheduler.add_queue(queue.plan.clone());
     }
@@ -112,7 +108,12 @@ pub(super) async fn start(redrive: &Redrive) -> Result<(), StartError> {
         return Err(StartError::Twice);
     }
     let conducting = Conducting {
-        context: Arc::new(Context { store: inner.store.clone(), clock: inner.clock.clone(), queues }),
+        context: Arc::new(Context {
+            store: inner.store.clone(),
+            clock: inner.clock.clone(),
+            queues,
+            all: inner.queues.clone(),
+        }),
         scheduler,
         dice,
         grants,
@@ -171,7 +172,9 @@ impl Missed {
 pub(super) struct Context {
     pub(super) store: Arc<dyn Store>,
     pub(super) clock: Arc<Timepiece>,
+    /// Those that run here, by their numbers.
     pub(super) queues: Vec<Arc<Queue>>,
+    pub(super) all: Arc<Queues>,
 }
 
 /// The loop's state.

@@ -8,8 +8,6 @@ use redrive_core::event::{Mode, Story, identity};
 use redrive_core::scheduler::Ticket;
 use redrive_core::{Event, Moment};
 
-use super::clock::time_of;
-
 /// One attempt of an event, as its handler sees it. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Delivery {
@@ -89,13 +87,13 @@ impl Delivery {
     /// When it was published.
     #[must_use]
     pub fn published(&self) -> SystemTime {
-        time_of(self.entry.published)
+        self.entry.published.into()
     }
 
     /// When this attempt is ended, if it is.
     #[must_use]
     pub fn deadline(&self) -> Option<SystemTime> {
-        self.deadline.map(time_of)
+        self.deadline.map(SystemTime::from)
     }
 
     /// `(epoch, seq)`: grows with every change of owner, then with every event of the queue. A receiver that

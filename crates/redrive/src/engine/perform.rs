@@ -22,7 +22,7 @@ use super::conductor::Context;
 use super::handler::{Handled, Handler};
 use super::lineage::Lineage;
 use super::observe;
-use super::queue::Queue;
+use super::queue::{Queue, Queues};
 use super::transaction::{Refused, TIME};
 use super::{Delivery, Reply, Transaction};
 
@@ -201,6 +201,8 @@ fn start_batches(
 ) {
     let queue = &context.queues[number];
     let Handler::Batch { max, .. } = queue.handler else { return };
+    let now = context.clock.now();
+    tickets.iter().for_each(|ticket| queue.meters.started(now.since(ticket.entry.progress.due)));
     let mut tickets = tickets.into_iter().peekable();
     while tickets.peek().is_some() {
         let batch: Vec<Ticket> = tickets.by_ref().take(max).collect();
@@ -218,7 +220,9 @@ async fn attempt_batch(queue: Arc<Queue>, tickets: Vec<Ticket>, end: Option<Inst
     let began = Instant::now();
     let running = AssertUnwindSafe(async {
         let Handler::Batch { run, .. } = &queue.handler else { return Vec::new() };
-        run(deliveries).await
+        // Retries inside make one attempt: the engine makes the others.
+        let attempt = deliveries.iter().map(Delivery::attempt).max();
+        Scope::incoming(attempt, None).around(async { run(deliveries).await }).await.0
     })
     .catch_unwind();
     let ended = match end {
@@ -253,7 +257,7 @@ async fn attempt_in(context: &Context, queue: &Arc<Queue>, ticket: Ticket) -> En
     let story = ticket.entry.progress.story.clone();
     let delivery = Delivery::new(ticket);
     let job = Job {
-        work: work_in(queue.clone(), delivery, now),
+        work: work_in(context.all.clone(), queue.clone(), delivery, now, time),
         claim: Some(Claim { grant, seq, rev, at: now, attempts: attempt, story }),
         time,
         alone: queue.slow.load(Ordering::Relaxed),
@@ -261,18 +265,28 @@ async fn attempt_in(context: &Context, queue: &Arc<Queue>, ticket: Ticket) -> En
     let began = Instant::now();
     let transacted = context.store.transact(job).await;
     let took = began.elapsed();
-    if took > time {
-        queue.slow.store(true, Ordering::Relaxed);
-    }
     (grant, seq, rev, Ending { took, ..transacted_ending(transacted) })
 }
 
-fn work_in(queue: Arc<Queue>, delivery: Delivery, now: Moment) -> redrive_store::Work {
+fn work_in(
+    queues: Arc<Queues>,
+    queue: Arc<Queue>,
+    delivery: Delivery,
+    now: Moment,
+    time: Duration,
+) -> redrive_store::Work {
     Box::new(move |tx: &mut dyn Tx| {
         let Handler::Transactional(handler) = &queue.handler else { return Ok(None) };
         let lineage = Lineage::of(&delivery.entry().event);
         let remember = queue.window.saturating_add(queue.plan.policy.settings().horizon().total());
-        let reply = handler(&mut Transaction::new(tx, now, remember, Some(lineage)), &delivery);
+        let mut tx = Transaction::new(tx, &queues, now, remember, Some(lineage));
+        let mut scope = Scope::incoming(Some(delivery.attempt()), None);
+        let began = Instant::now();
+        let reply = scope.enter(|| handler(&mut tx, &delivery));
+        // Who holds up everybody's commit for so long has one of its own from now on.
+        if began.elapsed() > time {
+            queue.slow.store(true, Ordering::Relaxed);
+        }
         if reply.is_ok() { Ok(reply.result) } else { Err(Box::new(Refused(reply)) as _) }
     })
 }

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redrive_core::{Event, Moment};
-use redrive_store::{Job, New, PublishError, Published, Transacted, Tx};
+use redrive_store::{Job, PublishError, Published, Transacted, Tx};
 
 use super::lineage::{self, Lineage};
+use super::queue::Queues;
 use super::{Redrive, Reply, TransactError};
 
 /// How long a transaction may take, unless its attempt has less.
@@ -17,6 +18,7 @@ pub(super) const TIME: Duration = Duration::from_secs(5);
 /// A transaction of the store's own domain. What is done through it commits together, or not at all.
 pub struct Transaction<'a> {
     tx: &'a mut dyn Tx,
+    queues: &'a Queues,
     now: Moment,
     /// How long a marker is remembered.
     remember: Duration,
@@ -30,8 +32,14 @@ impl fmt::Debug for Transaction<'_> {
 }
 
 impl<'a> Transaction<'a> {
-    pub(super) fn new(tx: &'a mut dyn Tx, now: Moment, remember: Duration, lineage: Option<Lineage>) -> Self {
-        Self { tx, now, remember, lineage }
+    pub(super) fn new(
+        tx: &'a mut dyn Tx,
+        queues: &'a Queues,
+        now: Moment,
+        remember: Duration,
+        lineage: Option<Lineage>,
+    ) -> Self {
+        Self { tx, queues, now, remember, lineage }
     }
 
     /// The SQLite connection in which the transaction is open: the caller's own tables are in the same file.
@@ -57,8 +65,8 @@ impl<'a> Transaction<'a> {
             Some(lineage) => lineage.give(&mut event),
             None => lineage::inherit(&mut event),
         }
-        event.check()?;
-        self.tx.publish(New::new(event, self.now))
+        let new = self.queues.prepare(event, self.now)?;
+        self.tx.publish(new)
     }
 
     /// Marks that `handler` has processed `id`, and tells whether it is the first time. `false`: the effect
@@ -103,12 +111,13 @@ where
     T: Send + 'static,
     E: Into<Box<dyn Error + Send + Sync>>,
 {
-    let now = redrive.now();
+    let (now, queues) = (redrive.now(), redrive.0.queues.clone());
     let given = Arc::new(Mutex::new(None));
     let giving = given.clone();
     let lineage = Lineage::current();
     let work = Box::new(move |tx: &mut dyn Tx| {
-        let value = work(&mut Transaction::new(tx, now, REMEMBER, lineage.clone())).map_err(Into::into)?;
+        let value =
+            work(&mut Transaction::new(tx, &queues, now, REMEMBER, lineage.clone())).map_err(Into::into)?;
         *giving.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
         Ok(None)
     });

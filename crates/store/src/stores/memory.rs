@@ -21,7 +21,7 @@ use redrive_core::planted::{Flaw, has};
 use crate::error::{PublishError, StoreError};
 use crate::found::{Count, Found, Listed, Query};
 use crate::store::{
-    Answer, Arrivals, Domain, Load, Loaded, New, Published, QueueSpec, Store, Taken, Watcher,
+    Answer, Arrivals, By, Domain, Load, Loaded, New, Published, QueueSpec, Store, Taken, Watcher,
 };
 use crate::transaction::{Job, Transacted};
 
@@ -55,16 +55,16 @@ use state::{Identity, State, Table};
 ///
 /// ```
 /// use redrive_core::{Event, Moment};
-/// use redrive_store::{Memory, New, Published, QueueSpec, Store};
+/// use redrive_store::{By, Memory, New, Published, QueueSpec, Store};
 /// use std::time::Duration;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let (window, horizon) = (Duration::from_secs(60), Duration::from_secs(60));
 /// let store = Memory::new();
-/// store.declare(QueueSpec { name: "orders".to_owned(), ordered: true, window, horizon }).await?;
+/// store.declare(QueueSpec { name: "orders".to_owned(), ordered: true, window, horizon }, By::Runner).await?;
 ///
-/// let order = || New::new(Event::new("orders", "order-17"), Moment::default());
+/// let order = || New::at(Event::new("orders", "order-17"), Moment::default());
 /// let answers = store.publish(vec![order(), order()]).await?;
 /// assert!(matches!(&answers[..], [Ok(Published::Accepted(_)), Ok(Published::Duplicate(_))]));
 /// # Ok(())
@@ -207,9 +207,11 @@ impl Store for Memory {
         self.data.shards
     }
 
-    fn declare(&self, queue: QueueSpec) -> Answer<()> {
+    fn declare(&self, queue: QueueSpec, by: By) -> Answer<()> {
         self.commit(|state| {
-            state.queues.put(queue.name.clone(), queue);
+            if by == By::Runner || state.queues.get(&queue.name).is_none() {
+                state.queues.put(queue.name.clone(), queue);
+            }
             Ok(())
         })
     }

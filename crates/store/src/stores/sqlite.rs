@@ -9,7 +9,7 @@
 //! and the writer shares its commits among all who call at the same time.
 //!
 //! ```
-//! # use redrive_store::{New, Published, QueueSpec, Sqlite, Store, sqlite::Settings};
+//! # use redrive_store::{By, New, Published, QueueSpec, Sqlite, Store, sqlite::Settings};
 //! # use redrive_core::{Event, Moment};
 //! # use std::time::Duration;
 //! # #[tokio::main(flavor = "current_thread")]
@@ -18,9 +18,10 @@
 //! # let path = folder.path().join("orders.db");
 //! let store = Sqlite::open(&path, Settings::default())?;
 //! let day = Duration::from_secs(24 * 60 * 60);
-//! store.declare(QueueSpec { name: "orders".into(), ordered: true, window: 7 * day, horizon: day }).await?;
+//! let queue = QueueSpec { name: "orders".into(), ordered: true, window: 7 * day, horizon: day };
+//! store.declare(queue, By::Runner).await?;
 //!
-//! let event = New::new(Event::new("orders", "order-17").payload(*b"17 euro"), Moment::from_nanos(0));
+//! let event = New::at(Event::new("orders", "order-17").payload(*b"17 euro"), Moment::from_nanos(0));
 //! let published = store.publish(vec![event.clone(), event]).await?;
 //! assert!(matches!(published[0], Ok(Published::Accepted(_))));
 //! assert!(matches!(published[1], Ok(Published::Duplicate(_))));
@@ -41,7 +42,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::error::{PublishError, StoreError};
 use crate::found::{Count, Found, Listed, Query};
-use crate::store::{Answer, Domain, Load, Loaded, New, Published, QueueSpec, Store, Taken, Watcher};
+use crate::store::{Answer, By, Domain, Load, Loaded, New, Published, QueueSpec, Store, Taken, Watcher};
 use crate::transaction::{Job, Transacted};
 
 mod open;
@@ -114,7 +115,7 @@ use writer::{Call, Calls, Member, Writer};
 pub struct Settings {
     /// Below how many free bytes on the disk publishing stops, so that settling can go on. Default: 64 MiB.
     pub disk_least: u64,
-    /// Whether to own the file. Default: if nobody does.
+    /// Whether to own the file from the start. Default: not before [`Store::take`].
     pub role: Role,
 }
 
@@ -127,10 +128,10 @@ impl Default for Settings {
 /// Whether to own a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Role {
-    /// If nobody does; otherwise as a guest, who can become the owner when the other one is gone.
+    /// Not before [`Store::take`]; but what an unclean stop left behind is put in order now, if nobody does.
     #[default]
     Any,
-    /// It is an error if somebody else does.
+    /// From now on. It is an error if somebody else does.
     Owner,
     /// No: to publish and look alone. Whoever takes the file becomes its owner all the same.
     Guest,
@@ -296,8 +297,8 @@ impl Store for Sqlite {
         1
     }
 
-    fn declare(&self, queue: QueueSpec) -> Answer<()> {
-        self.write(0, 1, move |desk| desk.declare(&queue))
+    fn declare(&self, queue: QueueSpec, by: By) -> Answer<()> {
+        self.write(0, 1, move |desk| desk.declare(&queue, by))
     }
 
     fn publish(&self, events: Vec<New>) -> Answer<Vec<Result<Published, PublishError>>> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use redrive_core::entry::{Change, Entry, Grant, Load, Settle, StreamId};
 use redrive_core::{Event, Moment};
 use redrive_store::sqlite::{self, Settings};
-use redrive_store::{Job, New, PublishError, Published, QueueSpec, Sqlite, Store, StoreError, Tx};
+use redrive_store::{By, Job, New, PublishError, Published, QueueSpec, Sqlite, Store, StoreError, Tx};
 use rusqlite::Connection;
 
 /// When everything happens.
@@ -30,7 +30,7 @@ impl Place {
     /// Opens the store, with the queue `orders` in it.
     pub(crate) async fn open(&self) -> Arc<Sqlite> {
         let store = Arc::new(self.try_open().unwrap());
-        store.declare(orders()).await.unwrap();
+        store.declare(orders(), By::Runner).await.unwrap();
         store
     }
 
@@ -52,7 +52,7 @@ pub(crate) fn orders() -> QueueSpec {
 }
 
 pub(crate) async fn publish(store: &Sqlite, event: Event) -> Result<Published, PublishError> {
-    store.publish(vec![New::new(event, AT)]).await?.remove(0)
+    store.publish(vec![New::at(event, AT)]).await?.remove(0)
 }
 
 pub(crate) async fn due(store: &Sqlite, grant: Grant) -> Vec<Entry> {

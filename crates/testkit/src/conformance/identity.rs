@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier};
 use redrive_core::Event;
 use redrive_core::entry::Change;
 use redrive_core::event::State;
-use redrive_store::{New, PublishError, Published, QueueSpec};
+use redrive_store::{By, New, PublishError, Published, QueueSpec};
 
 use super::Subject;
 use super::owner::{HORIZON, MAILS, ORDERS, Owner, WINDOW, at, mail, order, retry, secs};
@@ -66,7 +66,7 @@ pub async fn concurrent_publishes_of_one_id_accept_one<S: Subject>(subject: S) {
                 std::thread::spawn(move || {
                     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
                     start.wait();
-                    let new = New::new(mail(&round.to_string()), at(0));
+                    let new = New::at(mail(&round.to_string()), at(0));
                     runtime.block_on(store.publish(vec![new])).unwrap().remove(0).unwrap()
                 })
             })
@@ -86,7 +86,7 @@ pub async fn concurrent_publishes_of_one_id_accept_one<S: Subject>(subject: S) {
 pub async fn one_id_twice_in_a_batch_is_one_event<S: Subject>(subject: S) {
     let owner = Owner::of(subject).await;
     let news = [mail("1"), mail("1"), mail("2"), mail("1").payload(*b"other")];
-    let answers = owner.publish_all(news.map(|event| New::new(event, at(0))).into()).await;
+    let answers = owner.publish_all(news.map(|event| New::at(event, at(0))).into()).await;
     let first = answers[0].as_ref().ok().and_then(accepted);
     assert!(first.is_some(), "{answers:?}");
     assert_eq!(answers[1].as_ref().ok().and_then(duplicate), first);
@@ -172,7 +172,7 @@ pub async fn a_delay_counts_before_the_horizon<S: Subject>(subject: S) {
 /// An event with a horizon of its own is remembered by that one.
 pub async fn an_event_has_a_horizon_of_its_own<S: Subject>(subject: S) {
     let owner = Owner::of(subject).await;
-    let new = New { horizon: Some(secs(5000)), ..New::new(mail("1"), at(0)) };
+    let new = New { horizon: Some(secs(5000)), ..New::at(mail("1"), at(0)) };
     assert!(matches!(owner.publish_all(vec![new]).await[0], Ok(Published::Accepted(_))));
     let entry = owner.entry("1", at(0)).await;
     owner.settle_next(&entry, at(1), Change::Done).await;
@@ -194,7 +194,7 @@ pub async fn a_declared_queue_survives_a_crash<S: Subject>(subject: S) {
     let Owner { subject, store, .. } = Owner::of(subject).await;
     drop(store);
     let store = subject.crash_and_reopen().await.store();
-    let answers = store.publish(vec![New::new(mail("1"), at(0))]).await.unwrap();
+    let answers = store.publish(vec![New::at(mail("1"), at(0))]).await.unwrap();
     assert!(matches!(answers[..], [Ok(Published::Accepted(_))]), "{answers:?}");
 }
 
@@ -204,7 +204,7 @@ pub async fn a_queue_may_be_declared_again<S: Subject>(subject: S) {
     owner.publish(mail("1"), at(0)).await;
     let spec =
         QueueSpec { name: MAILS.to_owned(), ordered: false, window: secs(5000), horizon: secs(HORIZON) };
-    owner.store.declare(spec).await.unwrap();
+    owner.store.declare(spec, By::Runner).await.unwrap();
     owner.publish(mail("2"), at(0)).await;
     let entry = owner.entry("2", at(0)).await;
     owner.settle_next(&entry, at(1), Change::Done).await;
@@ -217,7 +217,7 @@ pub async fn a_queue_may_be_declared_again<S: Subject>(subject: S) {
 pub async fn what_cannot_be_kept_is_refused_alone<S: Subject>(subject: S) {
     let owner = Owner::of(subject).await;
     let news = [mail("1"), mail(""), Event::new("nowhere", "1"), mail("2")];
-    let answers = owner.publish_all(news.map(|event| New::new(event, at(0))).into()).await;
+    let answers = owner.publish_all(news.map(|event| New::at(event, at(0))).into()).await;
     assert!(matches!(answers[1], Err(PublishError::Event(_))), "{answers:?}");
     assert!(matches!(answers[2], Err(PublishError::NoQueue { .. })), "{answers:?}");
     assert_eq!(owner.due_ids(at(1)).await, ["1", "2"]);

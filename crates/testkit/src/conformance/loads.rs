@@ -196,7 +196,7 @@ pub async fn no_arrival_is_told_after_its_end<S: Subject>(subject: S) {
     let publisher = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         for n in 1..EVENTS {
-            let new = New::new(mail(&n.to_string()), at(0));
+            let new = New::at(mail(&n.to_string()), at(0));
             runtime.block_on(store.publish(vec![new])).unwrap().remove(0).unwrap();
         }
     });

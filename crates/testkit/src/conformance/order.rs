@@ -10,7 +10,7 @@ use super::owner::{Owner, at, id, mail, order, retry, secs};
 /// Places are given in the order of the list, and of the calls.
 pub async fn seqs_grow_in_the_order_of_publishing<S: Subject>(subject: S) {
     let owner = Owner::of(subject).await;
-    let batch = (0..20).map(|n| New::new(order(&n.to_string(), "k"), at(0))).collect();
+    let batch = (0..20).map(|n| New::at(order(&n.to_string(), "k"), at(0))).collect();
     let answers = owner.publish_all(batch).await;
     let place = |answer: &Result<Published, _>| match answer {
         Ok(Published::Accepted(seq)) => *seq,

@@ -10,7 +10,7 @@ use redrive_core::entry::{
 use redrive_core::event::{Cause, DeadReason, Mode, Record, State, Story};
 use redrive_core::{Event, Executed, Moment};
 use redrive_store::{
-    Arrivals, Claim, Found, Job, New, PublishError, Published, QueueSpec, Store, Transacted, Tx,
+    Arrivals, By, Claim, Found, Job, New, PublishError, Published, QueueSpec, Store, Transacted, Tx,
 };
 
 use super::Subject;
@@ -86,7 +86,10 @@ impl<S: Subject> Owner<S> {
         let store = subject.store();
         for (name, ordered) in [(ORDERS, true), (MAILS, false)] {
             let (window, horizon) = (secs(WINDOW), secs(HORIZON));
-            store.declare(QueueSpec { name: name.to_owned(), ordered, window, horizon }).await.unwrap();
+            store
+                .declare(QueueSpec { name: name.to_owned(), ordered, window, horizon }, By::Runner)
+                .await
+                .unwrap();
         }
         let mut owner = Self { subject, store, taken: Vec::new(), streams: Mutex::default() };
         owner.take().await;
@@ -141,7 +144,7 @@ impl<S: Subject> Owner<S> {
     }
 
     pub(super) async fn try_publish(&self, event: Event, when: Moment) -> Result<Published, PublishError> {
-        self.publish_all(vec![New::new(event, when)]).await.remove(0)
+        self.publish_all(vec![New::at(event, when)]).await.remove(0)
     }
 
     pub(super) async fn publish_all(&self, news: Vec<New>) -> Vec<Result<Published, PublishError>> {

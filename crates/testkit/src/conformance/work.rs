@@ -23,7 +23,7 @@ async fn one<S: Subject>(subject: S) -> (Owner<S>, Entry) {
 fn everything<S: Subject>(tx: &mut dyn Tx) {
     S::effect(tx, "charge");
     assert!(tx.mark("charge", "1", at(500)).unwrap());
-    let published = tx.publish(New::new(mail("receipt"), at(1))).unwrap();
+    let published = tx.publish(New::at(mail("receipt"), at(1))).unwrap();
     assert!(matches!(published, Published::Accepted(_)), "{published:?}");
 }
 
@@ -217,9 +217,9 @@ pub async fn work_may_go_on_after_a_refused_publish<S: Subject>(subject: S) {
     let (owner, entry) = one(subject).await;
     let claim = owner.claim(&entry, at(1));
     let done = owner.transact(Some(claim), |tx| {
-        assert!(tx.publish(New::new(Event::new("nowhere", "1"), at(1))).is_err());
-        assert!(tx.publish(New::new(order("2", "k").payload(*b"other"), at(1))).is_err());
-        let again = tx.publish(New::new(order("2", "k"), at(1)))?;
+        assert!(tx.publish(New::at(Event::new("nowhere", "1"), at(1))).is_err());
+        assert!(tx.publish(New::at(order("2", "k").payload(*b"other"), at(1))).is_err());
+        let again = tx.publish(New::at(order("2", "k"), at(1)))?;
         assert!(matches!(again, Published::Duplicate(_)), "{again:?}");
         S::effect(tx, "charge");
         Ok(None)

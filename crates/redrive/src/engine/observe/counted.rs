@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use metrics::{Counter, Histogram, counter, histogram};
-use redrive_core::Executed;
 use redrive_core::entry::{Change, Progress};
+use redrive_core::event::check_queue_name;
 use redrive_core::names::{label, metric};
 use redrive_core::scheduler::{Ending, Told};
+use redrive_core::{Event, Executed};
 use redrive_store::{PublishError, Published};
 
 /// The dispositions that are counted apart.
@@ -51,13 +52,21 @@ impl Meters {
     }
 }
 
-pub(in crate::engine) fn published(queue: &str, answer: &Result<Published, PublishError>) {
+/// The name of a queue, kept for after its event is gone.
+pub(in crate::engine) type Name = String;
+
+/// The name of an event's queue. One that is none is not worth a label.
+pub(in crate::engine) fn name_of(event: &Event) -> Name {
+    check_queue_name(&event.queue).map_or_else(|_| "?".to_owned(), |()| event.queue.clone())
+}
+
+pub(in crate::engine) fn published(queue: &Name, answer: &Result<Published, PublishError>) {
     let result = match answer {
         Ok(Published::Accepted(_)) => "accepted",
         Ok(Published::Duplicate(_)) => "duplicate",
         Err(_) => "refused",
     };
-    counter!(metric::PUBLISHED, label::QUEUE => queue.to_owned(), label::RESULT => result).increment(1);
+    counter!(metric::PUBLISHED, label::QUEUE => queue.clone(), label::RESULT => result).increment(1);
     if result == "duplicate" {
         counter!(metric::DUPLICATES, label::PLACE => "publish").increment(1);
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use redrive_core::Event;
 use redrive_core::scheduler::{Ending, Told};
 use redrive_store::{PublishError, Published};
 
@@ -20,6 +21,14 @@ impl Meters {
     pub(in crate::engine) const fn ended(&self, _: &Ending) {}
 }
 
-pub(in crate::engine) const fn published(_: &str, _: &Result<Published, PublishError>) {}
+/// Nobody asks for the name of a queue.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::engine) struct Name;
+
+pub(in crate::engine) const fn name_of(_: &Event) -> Name {
+    Name
+}
+
+pub(in crate::engine) const fn published(_: &Name, _: &Result<Published, PublishError>) {}
 
 pub(super) const fn told(_: &str, _: &Told) {}

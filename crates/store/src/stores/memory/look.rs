@@ -64,7 +64,7 @@ impl State {
         let mut found = found.filter(|(_, found)| query.state.is_none_or(|state| state == found.state));
         let events: Vec<_> = found.by_ref().take(limit).collect();
         let last = events.last().map(|(_, found)| found.seq);
-        Listed { next: found.next().and(last), events }
+        Listed { next: found.next().and(last), events, damaged: Vec::new() }
     }
 
     pub(super) fn count(&self, now: Moment) -> Vec<Count> {

@@ -22,7 +22,7 @@ use super::names::{Names, Seen};
 use super::notes::Notes;
 use super::numbers::{COUNT_MAX, STREAMS_MAX, bits, column, nanos, to_duration};
 use super::rows::Stream;
-use crate::store::QueueSpec;
+use crate::store::{By, QueueSpec};
 
 /// How many streams are kept in memory; with more, all are read again.
 const STREAMS_KEPT_MAX: usize = 10_000;
@@ -44,6 +44,8 @@ pub(super) struct Desk {
     pub(super) foreign: bool,
     /// Whether there is a strike in this transaction.
     pub(super) struck: bool,
+    /// Whether the log is to be written back before anybody is answered.
+    pub(super) to_recover: bool,
     version: Option<i64>,
     fence: Option<Fence>,
     queues: HashMap<String, Queue>,
@@ -101,6 +103,7 @@ impl Desk {
             arrived: Vec::new(),
             foreign: false,
             struck: false,
+            to_recover: false,
             version: None,
             fence: None,
             queues: HashMap::new(),
@@ -258,17 +261,18 @@ impl Desk {
     }
 
     /// Makes a queue known.
-    pub(super) fn declare(&mut self, spec: &QueueSpec) -> Step<()> {
+    pub(super) fn declare(&mut self, spec: &QueueSpec, by: By) -> Step<()> {
         self.conn
             .prepare_cached(
                 "INSERT INTO redrive_queue (name, ordered, window, horizon) VALUES (?1, ?2, ?3, ?4) \
-                 ON CONFLICT (name) DO UPDATE SET ordered = ?2, window = ?3, horizon = ?4",
+                 ON CONFLICT (name) DO UPDATE SET ordered = ?2, window = ?3, horizon = ?4 WHERE ?5",
             )?
             .execute(params![
                 spec.name,
                 spec.ordered,
                 column(nanos(spec.window)),
-                column(nanos(spec.horizon))
+                column(nanos(spec.horizon)),
+                by == By::Runner
             ])?;
         self.write_numbers()?;
         self.forget_streams();

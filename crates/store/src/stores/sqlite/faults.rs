@@ -91,7 +91,12 @@ pub(super) fn broken(what: impl Into<String>) -> StoreError {
 
 /// A row whose checksum does not fit.
 pub(super) fn damaged(table: &str, row: impl std::fmt::Display) -> StoreError {
-    StoreError::Damaged { row: format!("{table} row {row}") }
+    StoreError::Damaged { row: damaged_row(table, row) }
+}
+
+/// The name of a row.
+pub(super) fn damaged_row(table: &str, row: impl std::fmt::Display) -> String {
+    format!("{table} row {row}")
 }
 
 /// Whether the store may still be trusted. Once it may not, it never may again: it has to be opened anew.

@@ -12,7 +12,7 @@ use redrive_core::event::State;
 use redrive_core::{Event, Moment};
 use rusqlite::{Connection, params};
 
-use super::faults::{Step, damaged};
+use super::faults::{Step, damaged, damaged_row};
 use super::find::{living, ready};
 use super::held::{Held, held_columns};
 use super::names::Names;
@@ -32,6 +32,7 @@ pub(super) fn list(conn: &Connection, names: &mut Names, query: &Query, now: Mom
     let limit = if query.limit == 0 { PAGE } else { query.limit.min(PAGE_MAX) };
     let after = query.after.map_or(-1, |seq| column(seq.0));
     let mut events: Vec<Listing> = Vec::new();
+    let mut damage = Vec::new();
     if query.state.is_some_and(State::is_ended) {
         return Ok(Listed::default());
     }
@@ -47,9 +48,9 @@ pub(super) fn list(conn: &Connection, names: &mut Names, query: &Query, now: Mom
         let range = (first.max(after + 1), last);
         let mut part = Vec::new();
         if query.state.is_none_or(|state| state == State::Ready) {
-            list_live(conn, names, range, room, &mut part)?;
+            list_live(conn, names, range, room, &mut part, &mut damage)?;
         }
-        list_held(conn, names, range, room, query.state, now, &mut part)?;
+        list_held(conn, names, range, room, query.state, now, (&mut part, &mut damage))?;
         part.sort_by_key(|(_, found)| found.seq);
         part.truncate(room);
         events.extend(part);
@@ -57,7 +58,7 @@ pub(super) fn list(conn: &Connection, names: &mut Names, query: &Query, now: Mom
     let is_more = events.len() > limit;
     events.truncate(limit);
     let next = events.last().map(|(_, found)| found.seq).filter(|_| is_more);
-    Ok(Listed { events, next })
+    Ok(Listed { events, next, damaged: damage })
 }
 
 /// Where the asked-for events are.
@@ -79,6 +80,7 @@ fn list_live(
     (first, last): (i64, i64),
     room: usize,
     into: &mut Vec<Listing>,
+    damage: &mut Vec<String>,
 ) -> Step<()> {
     let mut select = conn.prepare_cached(concat!(
         "SELECT ",
@@ -90,8 +92,10 @@ fn list_live(
         let Some(row) = rows.next()? else { break };
         let seq = bits(row.get(0)?);
         let stream = stream(conn, names, seq)?;
-        let read = EventRow::read(row, &stream).map_err(|Damage| damaged("redrive_live", seq))?;
-        into.push((Arc::clone(&read.event), ready(&read)));
+        match EventRow::read(row, &stream) {
+            Ok(read) => into.push((Arc::clone(&read.event), ready(&read))),
+            Err(Damage) => damage.push(damaged_row("redrive_live", seq)),
+        }
     }
     Ok(())
 }
@@ -103,7 +107,7 @@ fn list_held(
     room: usize,
     state: Option<State>,
     now: Moment,
-    into: &mut Vec<Listing>,
+    (into, damage): (&mut Vec<Listing>, &mut Vec<String>),
 ) -> Step<()> {
     // Dead letters are looked for most, and are few among many that wait: they have an index.
     let mut select = if state == Some(State::Dead) {
@@ -125,7 +129,10 @@ fn list_held(
     while let Some(row) = rows.next()? {
         let seq = bits(row.get(0)?);
         let stream = stream(conn, names, seq)?;
-        let held = Held::read(row, &stream).map_err(|Damage| damaged("redrive_held", seq))?;
+        let Ok(held) = Held::read(row, &stream) else {
+            damage.push(damaged_row("redrive_held", seq));
+            continue;
+        };
         let known = living(conn, &held, now)?;
         if state.is_none_or(|state| state == known.state) {
             into.push((held.row.event, known));

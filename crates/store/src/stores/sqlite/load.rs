@@ -8,7 +8,7 @@ use redrive_core::entry::{Entry, Seq, StreamId};
 use rusqlite::{Connection, Row, params};
 
 use super::desk::is_current;
-use super::faults::{Step, damaged};
+use super::faults::{Step, damaged_row};
 use super::held::{Held, held_columns};
 use super::names::Names;
 use super::numbers::{bits, from_moment, span, to_moment};
@@ -113,13 +113,6 @@ fn take(
         }
     }
     Ok((entries, false))
-}
-
-fn damaged_row(table: &str, seq: u64) -> String {
-    match damaged(table, seq) {
-        StoreError::Damaged { row } => row,
-        other => other.to_string(),
-    }
 }
 
 /// When something happens next: an event is due, or a dead letter has held up others for long enough.

@@ -60,6 +60,11 @@ pub(super) fn open(path: &Path, settings: &Settings, readers: usize) -> Result<O
     }
     if ownership.is_held() {
         recover(&writer, path)?;
+        // Whoever runs handlers takes it again. To publish and look, nobody needs to own it, and a process that
+        // only does that must not be in the way of the one that runs them.
+        if settings.role == Role::Any {
+            ownership.let_go();
+        }
     }
     let readers: Result<Vec<_>, _> = (0..readers).map(|_| look(path)).collect();
     Ok(Opened { writer, readers: readers.map_err(failed)?, ownership })

@@ -44,6 +44,8 @@ impl Desk {
     /// Begins the list of what is under way, after the commit that took the file.
     pub(super) fn taken(&mut self, taken: &Taken) {
         super::crash::point("take-after-epoch");
+        // What another owner left since this was opened.
+        self.to_recover = taken.unclean;
         // Without it a careful owner cannot note anything, and says so when it tries.
         let _ = self.notes.begin(taken.grant);
     }

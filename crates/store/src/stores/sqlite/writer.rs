@@ -186,6 +186,7 @@ impl Writer {
                 for member in &mut group {
                     member.committed(&mut self.desk);
                 }
+                self.recover();
                 crash::point("before-answer");
                 // First, so that whoever has an answer knows that the watcher was told.
                 self.tell();
@@ -305,6 +306,17 @@ impl Writer {
         // An error shows itself again at the next commit.
         if !self.health.is_poisoned() && self.desk.look_around().is_ok() {
             self.tell();
+        }
+    }
+
+    /// After the file was taken from an owner that died: what is seen may not be on the disk yet, so all of it is
+    /// written back and synced before anybody is answered.
+    fn recover(&mut self) {
+        if std::mem::take(&mut self.desk.to_recover)
+            && let Err(error) = self.desk.conn.wal_checkpoint_v2(None::<&str>, CheckpointMode::TRUNCATE)
+            && kind(&error) == Kind::Disk
+        {
+            self.health.poison(&error.to_string());
         }
     }
 

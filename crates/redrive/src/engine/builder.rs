@@ -1,0 +1,297 @@
+//! Setting up a queue.
+
+use std::error::Error;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use redrive_core::classify::Answer;
+use redrive_core::event::{Cause, check_queue_name};
+use redrive_core::scheduler::{AfterDead, QueuePlan};
+use redrive_core::{Classify, Event, Fault, Policy, Rate};
+use redrive_store::{By, QueueSpec};
+
+use super::handler::{Handled, Handler};
+use super::observe::Meters;
+use super::queue::Queue;
+use super::{Delivery, IntoReply, QueueError, Redrive, Reply, Transaction};
+
+/// How long an identity is remembered after its event ended, unless the queue says otherwise.
+const WINDOW: Duration = Duration::from_secs(86_400);
+
+/// What a handler said, its error classified.
+fn classified<C, T, E>(classifier: &C, said: Result<T, E>) -> Reply
+where
+    C: Classify<E>,
+    T: IntoReply,
+    E: Error,
+{
+    match said {
+        Ok(value) => value.into_reply(),
+        Err(error) => Reply {
+            disposition: classifier.classify(&error).disposition(),
+            cause: Some(Cause::of(&error)),
+            result: None,
+        },
+    }
+}
+
+/// Sets up a queue. Ends with one of the `handle` functions, or with [`declare`](Self::declare).
+///
+/// | setting | default |
+/// |---|---|
+/// | `policy` | [`Policy::default`]: 3 attempts, budgeted retries |
+/// | `concurrency` | 16 attempts at once |
+/// | `rate` | no limit |
+/// | `ordered` | no order, whatever the keys |
+/// | `after_dead` | the next of a key goes on |
+/// | `window` | identities are remembered for a day after their event ended |
+/// | `retry_share` | retries may claim a quarter of the concurrency from first attempts |
+/// | `panics` | a panic is permanent |
+#[must_use = "a queue exists once its handler is set and awaited"]
+#[derive(Debug)]
+pub struct QueueBuilder {
+    redrive: Redrive,
+    plan: QueuePlan,
+    ordered: bool,
+    window: Duration,
+}
+
+impl QueueBuilder {
+    pub(super) fn new(redrive: Redrive, name: String) -> Self {
+        let plan = QueuePlan::new(name, Policy::default());
+        Self { redrive, plan, ordered: false, window: WINDOW }
+    }
+
+    /// What may be repeated, how often and how soon, with the budget and the breaker of what is called. While
+    /// the breaker is open no event is taken, and none burns its attempts; while the budget is spent, retries
+    /// wait.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.plan.policy = policy;
+        self
+    }
+
+    /// How many attempts at once.
+    pub fn concurrency(mut self, concurrency: u32) -> Self {
+        self.plan = self.plan.concurrency(concurrency);
+        self
+    }
+
+    /// How many attempts a second.
+    pub fn rate(mut self, rate: Rate) -> Self {
+        self.plan.rate = Some(rate);
+        self
+    }
+
+    /// Events of one key run one at a time, in the order in which they were published. One that waits for its
+    /// retry holds up its own key and nothing else.
+    pub fn ordered(mut self) -> Self {
+        self.ordered = true;
+        self
+    }
+
+    /// What becomes of the events that follow a dead letter of the same key. Makes the queue an ordered one.
+    pub fn after_dead(mut self, after_dead: AfterDead) -> Self {
+        self.plan.after_dead = after_dead;
+        self.ordered = true;
+        self
+    }
+
+    /// How long an identity is remembered after its event ended. Not shorter than the policy may retry.
+    pub fn window(mut self, window: Duration) -> Self {
+        self.window = window;
+        self
+    }
+
+    /// The share of the concurrency that retries may claim while there are first attempts to make; what one
+    /// of the two does not use is the other's.
+    pub fn retry_share(mut self, share: f64) -> Self {
+        self.plan.retry_share = share;
+        self
+    }
+
+    /// What a panic of the handler means.
+    pub fn panics(mut self, fault: Fault) -> Self {
+        self.plan.panics = fault;
+        self
+    }
+
+    /// Makes the queue known, without a handler: this process publishes, another one runs it.
+    ///
+    /// # Errors
+    /// With what is wrong with the queue.
+    pub async fn declare(self) -> Result<(), QueueError> {
+        self.finish(Handler::Elsewhere).await
+    }
+
+    /// Handles each event with an async function. An error that nobody classified is permanent.
+    ///
+    /// # Errors
+    /// With what is wrong with the queue.
+    pub async fn handle<F, Fut>(self, handler: F) -> Result<(), QueueError>
+    where
+        F: Fn(Delivery) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output: IntoReply> + Send + 'static,
+    {
+        let one = move |delivery| {
+            let handled = handler(delivery);
+            async move { Handled::Said(handled.await.into_reply()) }
+        };
+        self.finish(Handler::One(Box::new(move |delivery| Box::pin(one(delivery))))).await
+    }
+
+    /// Handles each event with an async function, and has a classifier say which of its errors may pass.
+    ///
+    /// # Errors
+    /// With what is wrong with the queue.
+    pub async fn handle_with<C, F, Fut, T, E>(self, classifier: C, handler: F) -> Result<(), QueueError>
+    where
+        C: Classify<E> + Send + Sync + 'static,
+        F: Fn(Delivery) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<T, E>> + Send + 'static,
+        T: IntoReply,
+        E: Error,
+    {
+        let classifier = Arc::new(classifier);
+        let one = move |delivery| {
+            let (handled, classifier) = (handler(delivery), classifier.clone());
+            async move { Handled::Said(classified(&*classifier, handled.await)) }
+        };
+        self.finish(Handler::One(Box::new(move |delivery| Box::pin(one(delivery))))).await
+    }
+
+    /// Decodes each payload first. What does not decode, or is not valid, is a dead letter (`undecodable`)
+    /// and the handler does not run. [`json`](super::json) decodes JSON.
+    ///
+    /// # Errors
+    /// With what is wrong with the queue.
+    pub async fn handle_typed<T, D, DE, F, Fut>(self, decode: D, handler: F) -> Result<(), QueueError>
+    where
+        D: Fn(&Event) -> Result<T, DE> + Send + Sync + 'static,
+        DE: Error,
+        T: Send + 'static,
+        F: Fn(T, Delivery) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output: IntoReply> + Send + 'static,
+    {
+        let one = move |delivery: Delivery| {
+            let handled = decode(delivery.event())
+                .map(|value| handler(value, delivery))
+                .map_err(|error| Cause::of(&error));
+            async move {
+                match handled {
+                    Ok(handled) => Handled::Said(handled.await.into_reply()),
+                    Err(cause) => Handled::Undecodable(cause),
+                }
+            }
+        };
+        self.finish(Handler::One(Box::new(move |delivery| Box::pin(one(delivery))))).await
+    }
+
+    /// Handles up to `max` events in one call, with one reply for each, in their order. No event waits for
+    /// the batch to fill. The concurrency counts events, and is raised to `max` where it is lower.
+    ///
+    /// # Errors
+    /// With what is wrong with the queue.
+    pub async fn handle_batch<F, Fut, R>(self, max: usize, handler: F) -> Result<(), QueueError>
+    where
+        F: Fn(Vec<Delivery>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Vec<R>> + Send + 'static,
+        R: IntoReply,
+    {
+        if max == 0 {
+            return Err(self.refuse("a batch of at most 0 events is none; use at least 1"));
+        }
+        let run = move |deliveries| {
+            let handled = handler(deliveries);
+            async move { handled.await.into_iter().map(IntoReply::into_reply).collect() }
+        };
+        let run = Box::new(move |deliveries| Box::pin(run(deliveries)) as _);
+        let mut builder = self;
+        let whole = u32::try_from(max).unwrap_or(u32::MAX);
+        if builder.plan.concurrency < whole {
+            builder = builder.concurrency(whole);
+        }
+        builder.finish(Handler::Batch { max, run }).await
+    }
+
+    /// Handles each event with a function that blocks, on a thread that may. One that outlasts its time-out
+    /// goes on, and what it says then is not heard.
+    ///
+    /// # Errors
+    /// With what is wrong with the queue.
+    pub async fn handle_blocking<F, R>(self, handler: F) -> Result<(), QueueError>
+    where
+        F: Fn(Delivery) -> R + Send + Sync + 'static,
+        R: IntoReply,
+    {
+        let run = move |delivery| handler(delivery).into_reply();
+        self.finish(Handler::Blocking(Arc::new(run))).await
+    }
+
+    /// Handles each event in the store's own transaction: effect and settle are one commit, so that in that
+    /// domain the effect happens once.
+    ///
+    /// The function does database work only: it holds up everybody's commit, and it may run more than once.
+    ///
+    /// # Errors
+    /// With what is wrong with the queue.
+    pub async fn handle_in<F, R>(self, handler: F) -> Result<(), QueueError>
+    where
+        F: Fn(&mut Transaction<'_>, &Delivery) -> R + Send + Sync + 'static,
+        R: IntoReply,
+    {
+        let run = move |tx: &mut Transaction<'_>, delivery: &Delivery| handler(tx, delivery).into_reply();
+        self.finish(Handler::Transactional(Arc::new(run))).await
+    }
+
+    /// As [`handle_in`](Self::handle_in), and has a classifier say which errors may pass: a database that is
+    /// busy, for one.
+    ///
+    /// # Errors
+    /// With what is wrong with the queue.
+    pub async fn handle_in_with<C, F, T, E>(self, classifier: C, handler: F) -> Result<(), QueueError>
+    where
+        C: Classify<E> + Send + Sync + 'static,
+        F: Fn(&mut Transaction<'_>, &Delivery) -> Result<T, E> + Send + Sync + 'static,
+        T: IntoReply,
+        E: Error,
+    {
+        let run = move |tx: &mut Transaction<'_>, delivery: &Delivery| {
+            classified(&classifier, handler(tx, delivery))
+        };
+        self.finish(Handler::Transactional(Arc::new(run))).await
+    }
+
+    fn refuse(&self, what: impl Into<String>) -> QueueError {
+        QueueError::Setting { queue: self.plan.name.to_string(), what: what.into() }
+    }
+
+    async fn finish(self, handler: Handler) -> Result<(), QueueError> {
+        check_queue_name(&self.plan.name)?;
+        if !(0.0..=1.0).contains(&self.plan.retry_share) {
+            return Err(self.refuse("the retry share is between 0 and 1"));
+        }
+        let horizon = self.plan.policy.settings().horizon();
+        let queue = self.plan.name.to_string();
+        if horizon.total() > self.window {
+            return Err(QueueError::Window { queue, window: self.window, sum: horizon.to_string() });
+        }
+        let Self { redrive, plan, ordered, window } = self;
+        if redrive.0.conductor.get().is_some() && !matches!(handler, Handler::Elsewhere) {
+            return Err(QueueError::Started { queue });
+        }
+        let by = if matches!(handler, Handler::Elsewhere) { By::Publisher } else { By::Runner };
+        let spec = QueueSpec { name: queue.clone(), ordered, window, horizon: horizon.total() };
+        let meters = Meters::of(&queue);
+        let made = Arc::new(Queue { plan, window, handler, meters, slow: AtomicBool::new(false) });
+        if !redrive.0.queues.add(made) {
+            return Err(QueueError::Twice { queue });
+        }
+        if let Err(error) = redrive.0.store.declare(spec, by).await {
+            redrive.0.queues.remove(&queue);
+            return Err(error.into());
+        }
+        Ok(())
+    }
+}
