@@ -20,7 +20,9 @@ pub enum Flaw {
     CursorLoads,
     /// What arrives during a load is forgotten.
     ArrivalsLostInLoad,
-    /// A load that began before a settle brings the settled event back.
+    /// A load that began before a settle brings the settled event back. Two things forbid it: what is in memory
+    /// is left out of the load, and what left memory since is left out of its answer. Neither is done here for
+    /// what is being settled.
     StaleLoad,
     /// The event is settled in one commit and its effect follows in another.
     SettleBeforeEffect,
@@ -64,11 +66,19 @@ pub enum Flaw {
     DrainEndsCare,
     /// The timer of a settle that failed repeats whatever is being settled when it fires.
     SettlesTwice,
+    /// What comes due while a load is under way is forgotten.
+    DueLostInLoad,
+    /// In a careful shard nothing is noted before it runs.
+    NotesLeftOut,
+    /// A retry is due at once, whatever the policy or the other side says.
+    RetriesTooEarly,
+    /// A dead letter holds up one more than it may.
+    ParksOneMore,
 }
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Flaw; 28] = [
+    pub const ALL: [Flaw; 32] = [
         Self::FenceOff,
         Self::EpochWithoutRev,
         Self::DueOnlyHeads,
@@ -97,6 +107,10 @@ impl Flaw {
         Self::LettersForgotten,
         Self::DrainEndsCare,
         Self::SettlesTwice,
+        Self::DueLostInLoad,
+        Self::NotesLeftOut,
+        Self::RetriesTooEarly,
+        Self::ParksOneMore,
     ];
 }
 

@@ -211,7 +211,7 @@ mod planted {
     use super::InMemory;
 
     /// What a store can get wrong by itself, and the promise that is about it.
-    const FOUND: [(Flaw, &str); 7] = [
+    const FOUND: [(Flaw, &str); 8] = [
         (Flaw::FenceOff, "a_stale_epoch_changes_nothing"),
         (Flaw::EpochWithoutRev, "a_stale_rev_changes_nothing"),
         (Flaw::DueOnlyHeads, "a_delayed_head_holds_up_its_key"),
@@ -219,13 +219,14 @@ mod planted {
         (Flaw::SettleBeforeEffect, "failed_work_leaves_nothing"),
         (Flaw::ReceiptGoesWithEvent, "identity_outlives_its_event"),
         (Flaw::ParkLeaks, "a_dead_letter_parks_its_key"),
+        (Flaw::ParksOneMore, "parking_ends_at_its_count"),
     ];
 
     /// What shows only when a process dies at the right moment: see `faults`.
     const FOUND_BY_FAULTS: [Flaw; 2] = [Flaw::MarkerInSecondCommit, Flaw::LookUpAfterFailedSync];
 
     /// What the owner gets wrong, with a store that is right: only a simulation of the engine finds it.
-    const OF_THE_ENGINE: [Flaw; 9] = [
+    const OF_THE_ENGINE: [Flaw; 22] = [
         Flaw::NextBeforeCommit,
         Flaw::ArrivalsLostInLoad,
         Flaw::StaleLoad,
@@ -235,6 +236,19 @@ mod planted {
         Flaw::UnknownSettleForgotten,
         Flaw::LateAnswerWins,
         Flaw::ReleaseWhileRunning,
+        Flaw::AnswersOfAnotherTime,
+        Flaw::WindowForEachLoad,
+        Flaw::LateAnswerNamesNext,
+        Flaw::ExpiredRuns,
+        Flaw::CareEndsEarly,
+        Flaw::DrainStartsNoted,
+        Flaw::StrikesWithoutDeath,
+        Flaw::LettersForgotten,
+        Flaw::DrainEndsCare,
+        Flaw::SettlesTwice,
+        Flaw::DueLostInLoad,
+        Flaw::NotesLeftOut,
+        Flaw::RetriesTooEarly,
     ];
 
     fn broken_by(flaw: Option<Flaw>) -> Vec<&'static str> {

@@ -96,7 +96,7 @@ impl Scheduler {
         self.queues[held.queue].started(lane);
         held.place = Place::Noting(running);
         match self.shards.get_mut(&held.entry.shard) {
-            Some(shard) if shard.is_careful() => shard.to_note.push(seq),
+            Some(shard) if shard.is_careful() && !has(Flaw::NotesLeftOut) => shard.to_note.push(seq),
             _ => self.run(seq, now, actions),
         }
     }

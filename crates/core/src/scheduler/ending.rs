@@ -173,7 +173,12 @@ fn decide(
         deadline: entry.expires,
         previous: progress.previous,
     };
-    let verdict = settings.plan(&history, outcome, now, dice);
+    let mut verdict = settings.plan(&history, outcome, now, dice);
+    if let Verdict::RetryAt(at) = &mut verdict
+        && has(Flaw::RetriesTooEarly)
+    {
+        *at = now;
+    }
     if verdict == Verdict::Done && attempts == 1 && ending.result.is_none() && progress.story.is_none() {
         return Change::Done;
     }

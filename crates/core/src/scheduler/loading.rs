@@ -125,6 +125,9 @@ impl Scheduler {
         }
         let mut except: Vec<_> = flow.held.iter().copied().collect();
         except.sort_unstable();
+        if has(Flaw::StaleLoad) {
+            except.retain(|seq| !matches!(self.held[seq].place, Place::Settling(_)));
+        }
         flow.hungry = false;
         flow.loading = Some(Loading { coming: 2 * share, ..Loading::default() });
         self.loads += 1;
@@ -150,11 +153,14 @@ impl Scheduler {
 
     pub(super) fn loaded(&mut self, key: FlowKey, loaded: Loaded, now: Moment) {
         let Some(flow) = self.flows.get_mut(&key) else { return };
-        let Some(Loading { mut gone, arrived, due, coming }) = flow.loading.take() else { return };
+        let Some(Loading { mut gone, arrived, mut due, coming }) = flow.loading.take() else { return };
         self.loads -= 1;
         self.queues[flow.queue].coming -= coming;
         if has(Flaw::StaleLoad) {
             gone.clear();
+        }
+        if has(Flaw::DueLostInLoad) {
+            due = None;
         }
         let Loaded { entries, more_live, more_retry, next_due, overdue, damaged } = loaded;
         flow.load_after = None;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use redrive_core::entry::Entry;
+use redrive_core::planted::{Flaw, has};
 
 use super::load::Cursors;
 use super::state::State;
@@ -56,9 +57,10 @@ impl World {
             None => (self.state.keep(), Ok(())),
             Some(Fault::AfterCommit | Fault::BetweenCommits) => (self.state.keep(), Err(unknown())),
             Some(Fault::BeforeCommit) => {
+                let told = has(Flaw::NextBeforeCommit).then(|| self.state.clone().keep());
                 self.state.undo();
                 let what = "the commit failed on request".to_owned();
-                (Vec::new(), Err(StoreError::Passing { what, source: None }))
+                (told.unwrap_or_default(), Err(StoreError::Passing { what, source: None }))
             }
             Some(Fault::FailedSync { lands }) => {
                 let landed = lands.then(|| {

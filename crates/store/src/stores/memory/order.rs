@@ -99,6 +99,7 @@ impl State {
         let first = self.members(chain).next()?;
         let death = first.death.as_ref()?;
         let count = usize::try_from(death.count?).unwrap_or(usize::MAX);
+        let count = if has(Flaw::ParksOneMore) { count.saturating_add(1) } else { count };
         let waiting = self.members(chain).skip(1).take(count.saturating_add(1)).count();
         if waiting <= count {
             return None;
