@@ -1,4 +1,5 @@
-//! What the tests of Redrive share: things that fail on request, and what every store promises.
+//! What the tests of Redrive share: things that fail on request, what every store promises, and a simulation
+//! of it all.
 //!
 //! Never a dependency of anything that ships.
 
@@ -8,5 +9,6 @@ pub mod crash;
 #[cfg(unix)]
 pub mod disk;
 pub mod scripted;
+pub mod simulation;
 
 pub use scripted::{Reply, Scripted};

@@ -1,0 +1,63 @@
+//! What happened in a run, in numbers.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What happened in one run, or in many.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Steps in all.
+    pub steps: u64,
+    /// Attempts that were started.
+    pub attempts: u64,
+    /// Effects in the domain.
+    pub effects: u64,
+    /// What went wrong on request, by kind.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// What became of the events.
+    pub fates: BTreeMap<&'static str, u64>,
+    /// Depends on every step: two runs of one seed have the same.
+    pub digest: u64,
+}
+
+impl Figures {
+    pub(super) fn fault(&mut self, kind: &'static str) {
+        *self.faults.entry(kind).or_default() += 1;
+    }
+
+    pub(super) fn fate(&mut self, fate: &'static str) {
+        *self.fates.entry(fate).or_default() += 1;
+    }
+
+    pub(super) fn stir(&mut self, number: u64) {
+        self.digest = (self.digest ^ number).wrapping_mul(0x0100_0000_01b3).rotate_left(17);
+    }
+
+    /// Adds the figures of another run.
+    pub fn add(&mut self, other: &Self) {
+        self.steps += other.steps;
+        self.attempts += other.attempts;
+        self.effects += other.effects;
+        self.stir(other.digest);
+        for (sum, more) in [(&mut self.faults, &other.faults), (&mut self.fates, &other.fates)] {
+            for (kind, number) in more {
+                *sum.entry(kind).or_default() += number;
+            }
+        }
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "steps     {:>12}", self.steps)?;
+        writeln!(f, "attempts  {:>12}", self.attempts)?;
+        writeln!(f, "effects   {:>12}", self.effects)?;
+        for (title, rows) in [("events by fate", &self.fates), ("faults by kind", &self.faults)] {
+            writeln!(f, "\n{title}")?;
+            for (kind, number) in rows {
+                writeln!(f, "  {kind:<32}{number:>12}")?;
+            }
+        }
+        Ok(())
+    }
+}

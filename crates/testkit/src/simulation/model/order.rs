@@ -1,0 +1,73 @@
+//! The order of keys.
+
+use redrive_core::Moment;
+use redrive_core::entry::Seq;
+
+use super::{Check, Fate, Hold, Model, Record};
+
+impl Model {
+    /// The one before in the order of its key that has not ended, or holds it up as a dead letter.
+    pub(in super::super) fn blocker(&self, record: &Record) -> Option<&Record> {
+        let before = self.chains[record.chain?].iter().take_while(|seq| **seq < record.seq);
+        before.filter_map(|seq| self.events.get(seq)).find(|record| is_in_the_way(record))
+    }
+
+    /// Whether an event may run, now or when it is due.
+    pub(in super::super) fn is_runnable(&self, record: &Record) -> bool {
+        record.fate == Fate::Pending && self.blocker(record).is_none()
+    }
+
+    /// Whether an event waits behind a dead letter for longer than anybody can wait here.
+    pub(in super::super) fn is_parked(&self, record: &Record) -> bool {
+        record.fate == Fate::Pending
+            && self.blocker(record).is_some_and(|blocker| match blocker.fate {
+                Fate::Dead { holds: Some(Hold { until, .. }), .. } => until.is_none(),
+                _ => self.is_parked(blocker),
+            })
+    }
+
+    /// Dead letters that held up others for long enough by now.
+    pub(in super::super) fn overdue(&self, now: Moment) -> impl Iterator<Item = &Record> {
+        self.events.values().filter(move |record| match record.fate {
+            Fate::Dead { holds: Some(Hold { until: Some(until), .. }), .. } => until <= now,
+            _ => false,
+        })
+    }
+
+    /// A dead letter lets those go that it holds up, if there are more of them than it may.
+    pub(super) fn relieve(&mut self, chain: usize) {
+        let mut living = self.chains[chain].iter().filter(|seq| is_in_the_way(&self.events[seq]));
+        let Some(first) = living.next() else { return };
+        let Fate::Dead { holds: Some(Hold { count: Some(count), .. }), .. } = self.events[first].fate else {
+            return;
+        };
+        if living.count() <= count as usize {
+            return;
+        }
+        let first = *first;
+        if let Some(record) = self.events.get_mut(&first) {
+            record.rev += 1;
+            if let Fate::Dead { holds, .. } = &mut record.fate {
+                *holds = None;
+            }
+        }
+    }
+
+    /// An effect happened in the domain.
+    pub(in super::super) fn effect(&mut self, seq: Seq) -> Check {
+        let Some(record) = self.events.get_mut(&seq) else { return Err(format!("{seq:?} had an effect")) };
+        record.effects += 1;
+        if record.effects > 1 {
+            return Err(format!("{seq:?} had its effect {} times", record.effects));
+        }
+        let Some(chain) = record.chain else { return Ok(()) };
+        match self.effects[chain].replace(seq).filter(|last| *last > seq) {
+            Some(last) => Err(format!("the effect of {seq:?} came after that of {last:?} of its key")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn is_in_the_way(record: &Record) -> bool {
+    matches!(record.fate, Fate::Pending | Fate::Dead { holds: Some(_), .. })
+}

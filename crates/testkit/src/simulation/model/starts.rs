@@ -1,0 +1,108 @@
+//! Whether an attempt may start.
+
+use redrive_core::Moment;
+use redrive_core::entry::{Change, Grant, Seq};
+use redrive_core::scheduler::Ticket;
+
+use super::{Check, Fate, Model};
+
+/// An attempt that starts, and what else its node does.
+#[derive(Debug)]
+pub(in super::super) struct Start<'a> {
+    pub(in super::super) ticket: &'a Ticket,
+    pub(in super::super) now: Moment,
+    /// What is under way on the node, this one excluded.
+    pub(in super::super) beside: &'a [(Grant, Seq)],
+    pub(in super::super) drained: bool,
+    pub(in super::super) attempts_max: u32,
+}
+
+impl Model {
+    /// What must hold when an attempt starts.
+    pub(in super::super) fn check_start(&self, start: &Start<'_>) -> Check {
+        let Start { ticket, now, beside, drained, attempts_max } = *start;
+        let (entry, grant) = (&ticket.entry, ticket.grant);
+        let seq = entry.seq;
+        let wrong = |what: String| Err(format!("{seq:?} starts {what}"));
+        let Some(record) = self.events.get(&seq) else { return wrong("and was never published".into()) };
+        if drained {
+            return wrong("on a node that is being drained".into());
+        }
+        if beside.contains(&(grant, seq)) {
+            return wrong("while it is under way on the same node".into());
+        }
+        if let Some(before) = self.blocker(record) {
+            return wrong(format!("before {:?} of its key is over ({:?})", before.seq, before.fate));
+        }
+        if entry.progress.due > now {
+            return wrong(format!("before it is due at {:?}", entry.progress.due));
+        }
+        if record.expires.is_some_and(|expires| expires <= now) {
+            return wrong("after it expired".into());
+        }
+        if ticket.attempt > attempts_max {
+            return wrong(format!("for the {}th time of {attempts_max}", ticket.attempt));
+        }
+        if ticket.deadline.is_none() {
+            return wrong("without an end".into());
+        }
+        // What an old owner still does is its own affair, as long as it changes nothing in the store.
+        if !self.is_current(grant) {
+            return Ok(());
+        }
+        if record.fate != Fate::Pending || entry.rev != record.rev {
+            let (fate, rev) = (record.fate, record.rev);
+            return wrong(format!("as of rev {}, but it is {fate:?} as of rev {rev}", entry.rev));
+        }
+        if entry.progress.due != record.progress.due {
+            return wrong(format!("as if due at {:?}", entry.progress.due));
+        }
+        if ticket.attempt != record.progress.attempts + 1 {
+            return wrong(format!("as attempt {} after {}", ticket.attempt, record.progress.attempts));
+        }
+        if record.progress.suspect {
+            let struck = self.owners[grant.shard as usize].struck.contains(&seq);
+            if !struck {
+                return wrong("as a suspect without a strike".into());
+            }
+            if !beside.is_empty() {
+                return wrong(format!("as a suspect beside {beside:?}"));
+            }
+        }
+        let careful = self.owners[grant.shard as usize].careful.contains(&seq);
+        if careful && !self.is_noted(grant.shard, seq) {
+            return wrong("in a careful shard without being noted".into());
+        }
+        Ok(())
+    }
+
+    /// The attempts of a node when one starts: a suspect runs alone, so nothing starts beside it.
+    pub(in super::super) fn check_beside(&self, beside: &[(Grant, Seq)]) -> Check {
+        let lone = beside.iter().find(|(grant, seq)| {
+            self.is_current(*grant) && self.owners[grant.shard as usize].struck.contains(seq)
+        });
+        match lone {
+            Some((_, seq)) => Err(format!("something starts beside {seq:?}, which is to run alone")),
+            None => Ok(()),
+        }
+    }
+
+    /// A change without an attempt: whether its time has come.
+    pub(in super::super) fn check_unasked(&self, seq: Seq, change: &Change, now: Moment) -> Check {
+        let Some(record) = self.events.get(&seq) else { return Err(format!("{seq:?} is not there")) };
+        match change {
+            Change::Expired { .. } if record.expires.is_some_and(|expires| expires <= now) => Ok(()),
+            Change::Strike | Change::GoOn => Ok(()),
+            Change::Dead { reason: redrive_core::event::DeadReason::KilledProcess, .. } => Ok(()),
+            // A strike that is taken back, because it did not run after all.
+            Change::Again(progress)
+                if progress.suspect
+                    && progress.attempts == record.progress.attempts
+                    && progress.due == record.progress.due =>
+            {
+                Ok(())
+            }
+            change => Err(format!("{seq:?} is settled as {change:?} without an answer of its attempt")),
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The loop: chooses what happens next, until everything has come to an end.
+
+use redrive_core::Moment;
+use redrive_core::scheduler::Action;
+use redrive_store::Store;
+use redrive_store::memory::{Fault, Memory};
+use std::time::Duration;
+
+use super::chance::Chance;
+use super::figures::Figures;
+use super::intent::{Intent, Sent};
+use super::model::{Check, Fate, Model};
+use super::plan::Plan;
+use super::trace::{Trace, say};
+use super::words::name;
+
+mod node;
+
+mod shell;
+
+mod perform;
+
+mod attempt;
+
+mod transact;
+
+mod publisher;
+
+mod owning;
+
+mod fault;
+
+mod audit;
+
+use node::{Node, Op};
+
+/// Steps within which everything has to end once nothing goes wrong any more.
+const CALM_STEPS_MAX: u64 = 20_000;
+/// And the time.
+const CALM_TIME_MAX: Duration = Duration::from_secs(3600);
+/// Everything begins a day after the origin, so that clocks can go back.
+const START: Duration = Duration::from_secs(86_400);
+
+/// Everything there is.
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) now: Moment,
+    chance: Chance,
+    plan: Plan,
+    intents: Vec<Intent>,
+    store: Memory,
+    nodes: Vec<Node>,
+    /// Which node is taken for the owner of each shard, in which of its lives.
+    holders: Vec<Option<(usize, u32)>>,
+    model: Model,
+    /// What processes had sent to the store before they died.
+    orphans: Vec<Op>,
+    /// A fault that the store was told to have, and has not had yet.
+    armed: Option<Fault>,
+    /// Whether a sync failed, and the store waits to be opened again.
+    limbo: bool,
+    /// Identities that are there once it is.
+    unresolved: Vec<usize>,
+    /// Whether nothing goes wrong any more.
+    calm: bool,
+    /// How far the clock was set back in all.
+    set_back: Duration,
+    /// Counts commits.
+    stamp: u64,
+    actions: Vec<Action>,
+    pub(super) trace: Trace,
+    pub(super) figures: Figures,
+}
+
+impl World {
+    pub(super) fn new(seed: u64, trace: bool) -> Self {
+        let mut chance = Chance::new(seed);
+        let plan = Plan::new(&mut chance);
+        let intents = Intent::all(&plan, &mut chance);
+        let store = Memory::with_shards(plan.shards);
+        let specs: Vec<_> = plan.queues.iter().map(super::plan::QueueSetup::spec).collect();
+        for spec in &specs {
+            perform::at_once(store.declare(spec.clone())).expect("a new store takes queues");
+        }
+        let chains = plan.queues.len() * plan.tenants * plan.keys;
+        let model = Model::new(intents.len(), chains, plan.shards, specs);
+        let now = Moment::from_nanos(0) + START;
+        let mut nodes = Vec::new();
+        for _ in 0..plan.nodes {
+            nodes.push(Node::start(0, &store, &plan, chance.dice()));
+        }
+        let holders = (0..plan.shards).map(|_| None).collect();
+        let mut world = Self {
+            now,
+            chance,
+            plan,
+            intents,
+            store,
+            nodes,
+            holders,
+            model,
+            orphans: Vec::new(),
+            armed: None,
+            limbo: false,
+            unresolved: Vec::new(),
+            calm: false,
+            set_back: Duration::ZERO,
+            stamp: 0,
+            actions: Vec::new(),
+            trace: Trace::new(trace),
+            figures: Figures::default(),
+        };
+        say!(world, "{:?}", world.plan);
+        if world.trace.on {
+            for intent in 0..world.intents.len() {
+                say!(world, "{:?}", world.intents[intent]);
+            }
+        }
+        world
+    }
+
+    /// Runs it to its end.
+    pub(super) fn run(&mut self) -> Check {
+        for _ in 0..self.plan.steps {
+            self.count_step();
+            self.step()?;
+        }
+        self.calm_down()?;
+        self.audit()
+    }
+
+    fn count_step(&mut self) {
+        self.figures.steps += 1;
+        self.figures.stir(self.now.as_nanos() ^ self.stamp);
+    }
+
+    /// Something happens.
+    fn step(&mut self) -> Check {
+        let kind = self.chance.below(100);
+        let done = match kind {
+            0..32 => self.deliver_some()?,
+            32..56 => self.perform_some()?,
+            56..72 => self.attempt_some()?,
+            72..82 => self.publish_some()?,
+            82..90 => self.own_some()?,
+            90..96 => false,
+            _ => self.fault()?,
+        };
+        if !done {
+            self.pass_time();
+            self.wake_some()?;
+        }
+        if self.limbo && self.chance.one_in(6) {
+            self.recover()?;
+        }
+        Ok(())
+    }
+
+    /// Nothing goes wrong any more: everything has to end.
+    fn calm_down(&mut self) -> Check {
+        say!(self, "— from here on nothing goes wrong —");
+        self.calm = true;
+        let (end, last) = (self.now + CALM_TIME_MAX + self.set_back, self.figures.steps + CALM_STEPS_MAX);
+        loop {
+            self.count_step();
+            if self.figures.steps > last || self.now > end {
+                return Err(format!("it does not come to an end; {}", self.left()));
+            }
+            if self.limbo {
+                self.recover()?;
+            }
+            let first = self.chance.below(5);
+            let mut done = false;
+            for kind in (first..5).chain(0..first) {
+                done = match kind {
+                    0 => self.deliver_some()?,
+                    1 => self.perform_some()?,
+                    2 => self.attempt_some()?,
+                    3 => self.publish_some()?,
+                    _ => self.own_some()?,
+                };
+                if done {
+                    break;
+                }
+            }
+            if done || self.wake_due()? {
+                continue;
+            }
+            if self.is_over() {
+                return Ok(());
+            }
+            match self.next_time() {
+                Some(next) => self.now = next.max(self.now),
+                None => return Err(format!("nobody will ever do anything; {}", self.left())),
+            }
+        }
+    }
+
+    /// A little time, or a lot of it.
+    fn pass_time(&mut self) {
+        let millis = if self.chance.one_in(self.plan.rates.jump) {
+            self.figures.fault("jump of the clock");
+            self.chance.between(1_000, 700_000)
+        } else {
+            self.chance.between(0, 300)
+        };
+        self.now = self.now + Duration::from_millis(millis);
+    }
+
+    fn wake_some(&mut self) -> Check {
+        let node = self.chance.below(self.nodes.len());
+        if self.nodes[node].up { self.act(node) } else { Ok(()) }
+    }
+
+    /// Acts on a node whose time has come.
+    fn wake_due(&mut self) -> Check<bool> {
+        let due = |node: &Node| node.up && node.scheduler.next_wake().is_some_and(|at| at <= self.now);
+        let Some(node) = self.nodes.iter().position(due) else { return Ok(false) };
+        say!(self, "node {node} wakes up");
+        self.act(node)?;
+        Ok(true)
+    }
+
+    fn next_time(&self) -> Option<Moment> {
+        let up = self.nodes.iter().filter(|node| node.up);
+        up.flat_map(|node| node.deadlines().chain(node.scheduler.next_wake()))
+            .filter(|at| *at > self.now)
+            .min()
+    }
+
+    fn is_over(&self) -> bool {
+        let over = |intent: &Intent| !matches!(intent.sent, Sent::Not | Sent::Unsure);
+        let quiet = |node: &Node| !node.up || node.scheduler.is_quiet();
+        self.intents.iter().all(over)
+            && self.orphans.is_empty()
+            && self.nodes.iter().all(quiet)
+            && self.unfinished().next().is_none()
+    }
+
+    fn unfinished(&self) -> impl Iterator<Item = &super::model::Record> {
+        let pending = self.model.events.values().filter(|record| record.fate == Fate::Pending);
+        pending.filter(|record| !self.model.is_parked(record))
+    }
+
+    fn left(&self) -> String {
+        let left: Vec<String> =
+            self.unfinished().map(|record| format!("{} (e{})", name(record.seq), record.intent)).collect();
+        format!("left are {}", left.join(", "))
+    }
+}

@@ -1,0 +1,159 @@
+//! A process: the scheduler, and what is on its way to it and from it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use redrive_core::entry::{Grant, Load, Seq, Settle};
+use redrive_core::scheduler::{FlowKey, Input, Scheduler, Ticket};
+use redrive_core::{Moment, Seeded};
+use redrive_store::memory::Memory;
+use redrive_store::{Arrivals, Store};
+
+use crate::simulation::intent::Act;
+use crate::simulation::model::Word;
+use crate::simulation::plan::Plan;
+
+/// A process.
+pub(super) struct Node {
+    /// How often it was started before.
+    pub(super) life: u32,
+    pub(super) up: bool,
+    pub(super) scheduler: Scheduler,
+    pub(super) dice: Seeded,
+    /// Its own opening of the store.
+    pub(super) store: Memory,
+    heard: Arc<Mutex<Vec<Arrivals>>>,
+    /// What happened, and the scheduler has not been told.
+    pub(super) inbox: Vec<Mail>,
+    /// What the scheduler wants done, and has not been done.
+    pub(super) ops: Vec<Op>,
+    /// Handlers at work, also those that were given up.
+    pub(super) attempts: Vec<Attempt>,
+    /// What is known of each attempt: (epoch, seq, rev).
+    pub(super) ledger: BTreeMap<(u64, Seq, u32), Entry>,
+    pub(super) grants: Vec<Grant>,
+    /// Whether it is to stop, and whether its scheduler was told.
+    pub(super) draining: bool,
+    pub(super) drained: bool,
+}
+
+/// Something that the scheduler is to be told.
+#[derive(Debug)]
+pub(super) struct Mail {
+    pub(super) input: Input,
+    pub(super) order: Order,
+}
+
+/// What may be told before what. Numbers are those of commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    /// At any time.
+    Free,
+    /// Arrivals, in order.
+    Arrival(u64),
+    /// After every arrival of an earlier commit.
+    Answer(u64),
+    /// The same, and before every arrival of a later one.
+    Own(u64),
+}
+
+/// Something to be done with the store.
+#[derive(Debug)]
+pub(super) enum Op {
+    Load(FlowKey, Load),
+    Note(Grant, Vec<Seq>),
+    Settle(Settle),
+    /// Only of a process that died: a transaction that was on its way.
+    Transact(Box<Ticket>),
+}
+
+/// A handler at work.
+#[derive(Debug, Clone)]
+pub(super) struct Attempt {
+    pub(super) ticket: Box<Ticket>,
+    pub(super) act: Act,
+    /// Whether the scheduler is told that it ended, because it took too long.
+    pub(super) late: bool,
+}
+
+/// What is known of an attempt.
+#[derive(Debug, Default)]
+pub(super) struct Entry {
+    pub(super) attempt: u32,
+    pub(super) expires: Option<Moment>,
+    pub(super) word: Option<Word>,
+    pub(super) settle: Option<Settle>,
+}
+
+impl Node {
+    pub(super) fn start(life: u32, store: &Memory, plan: &Plan, dice: Seeded) -> Self {
+        let mut scheduler = Scheduler::new();
+        for queue in &plan.queues {
+            scheduler.add_queue(queue.plan());
+        }
+        let store = store.reopen();
+        let heard: Arc<Mutex<Vec<Arrivals>>> = Arc::default();
+        let ear = Arc::clone(&heard);
+        store.watch(Arc::new(move |arrivals| {
+            ear.lock().unwrap_or_else(PoisonError::into_inner).push(arrivals);
+        }));
+        Self {
+            life,
+            up: true,
+            scheduler,
+            dice,
+            store,
+            heard,
+            inbox: Vec::new(),
+            ops: Vec::new(),
+            attempts: Vec::new(),
+            ledger: BTreeMap::new(),
+            grants: Vec::new(),
+            draining: false,
+            drained: false,
+        }
+    }
+
+    /// What the store told it since the last time.
+    pub(super) fn hear(&self) -> Vec<Arrivals> {
+        std::mem::take(&mut *self.heard.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Attempts of which the scheduler was not told that they ended, in the shards that it has.
+    pub(super) fn under_way(&self) -> Vec<(Grant, Seq)> {
+        let own = |attempt: &&Attempt| !attempt.late && self.grants.contains(&attempt.ticket.grant);
+        let own = self.attempts.iter().filter(own);
+        own.map(|attempt| (attempt.ticket.grant, attempt.ticket.entry.seq)).collect()
+    }
+
+    /// When handlers are to be ended that take too long.
+    pub(super) fn deadlines(&self) -> impl Iterator<Item = Moment> + '_ {
+        self.attempts.iter().filter(|attempt| !attempt.late).filter_map(|attempt| attempt.ticket.deadline)
+    }
+
+    /// The piece of mail that may be told, if this one is wanted.
+    pub(super) fn first_before(&self, index: usize) -> usize {
+        let earliest = |wanted: &dyn Fn(Order) -> Option<u64>| {
+            let stamped = self.inbox.iter().enumerate();
+            stamped.filter_map(|(index, mail)| Some((wanted(mail.order)?, index))).min()
+        };
+        let arrival = earliest(&|order| if let Order::Arrival(stamp) = order { Some(stamp) } else { None });
+        let own = earliest(&|order| if let Order::Own(stamp) = order { Some(stamp) } else { None });
+        let (arrival, own) = (arrival.unwrap_or(LAST), own.unwrap_or(LAST));
+        match self.inbox[index].order {
+            Order::Free => index,
+            Order::Answer(stamp) if stamp <= arrival.0 => index,
+            Order::Answer(_) | Order::Arrival(_) | Order::Own(_) => arrival.min(own).1,
+        }
+    }
+}
+
+/// Later than anything.
+const LAST: (u64, usize) = (u64::MAX, usize::MAX);
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("life", &self.life).field("up", &self.up).finish_non_exhaustive()
+    }
+}

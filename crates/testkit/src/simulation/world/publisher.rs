@@ -1,0 +1,145 @@
+//! Publishers: they try again until they are told, and sometimes again after that.
+
+use redrive_core::Event;
+use redrive_core::event::Fingerprint;
+use redrive_store::{New, PublishError, Published, Store, StoreError};
+use std::sync::Arc;
+
+use super::World;
+use super::perform::at_once;
+use crate::simulation::intent::Sent;
+use crate::simulation::model::{Check, Record};
+use crate::simulation::trace::say;
+use crate::simulation::words;
+
+/// How many events are published together, at most.
+const BATCH: usize = 3;
+
+impl World {
+    /// Publishes something that is not acknowledged, or, seldom, something that is.
+    pub(super) fn publish_some(&mut self) -> Check<bool> {
+        let first = self.chance.below(self.intents.len());
+        let all = (first..self.intents.len()).chain(0..first);
+        let open = |sent: Sent| matches!(sent, Sent::Not | Sent::Unsure);
+        let mut batch: Vec<usize> =
+            all.filter(|intent| open(self.intents[*intent].sent)).take(BATCH).collect();
+        if !self.calm && self.chance.one_in(4) {
+            return self.publish_again(first);
+        }
+        if batch.is_empty() {
+            return Ok(false);
+        }
+        batch.truncate(self.chance.below(batch.len()) + 1);
+        if self.intents[batch[0]].sent == Sent::Unsure && !self.calm && self.chance.one_in(3) {
+            return self.look_up(batch[0]);
+        }
+        self.publish(&batch)?;
+        Ok(true)
+    }
+
+    fn publish(&mut self, batch: &[usize]) -> Check {
+        let news = batch.iter().map(|intent| self.intents[*intent].new_event(self.now)).collect();
+        self.arm(false);
+        let answer = at_once(self.store.publish(news));
+        say!(self, "a publisher publishes {batch:?}: {}", words::published(&answer));
+        match answer {
+            Ok(answers) => {
+                for (intent, answer) in batch.iter().zip(answers) {
+                    self.published(*intent, answer)?;
+                }
+            }
+            Err(error) => {
+                let landed = self.landed(&error);
+                for intent in batch {
+                    if !error.is_definite() {
+                        self.intents[*intent].sent = Sent::Unsure;
+                    }
+                    let known = self.model.remembered(*intent, self.now).is_some();
+                    if landed && !known && self.limbo {
+                        self.unresolved.push(*intent);
+                    } else if landed && !known {
+                        self.resolve(*intent)?;
+                    }
+                }
+            }
+        }
+        self.committed();
+        Ok(())
+    }
+
+    fn published(&mut self, intent: usize, answer: Result<Published, PublishError>) -> Check {
+        match answer {
+            Ok(Published::Accepted(seq)) => self.accepted(intent, seq, self.now)?,
+            Ok(Published::Duplicate(found)) => {
+                let record = self.record(intent);
+                let Some(record) = record else {
+                    return Err(format!("e{intent} was never published, and is a duplicate of {found:?}"));
+                };
+                self.model.check_found(record, Some(&found), self.now)?;
+            }
+            Err(error) => return Err(format!("e{intent} was refused: {error}")),
+        }
+        let lost = !self.calm && self.chance.one_in(self.plan.rates.lost_answer);
+        if lost {
+            self.figures.fault("lost acknowledgement");
+        }
+        self.intents[intent].sent = if lost { Sent::Unsure } else { Sent::Acknowledged };
+        Ok(())
+    }
+
+    fn record(&self, intent: usize) -> Option<&Record> {
+        self.model.by_intent[intent].and_then(|seq| self.model.events.get(&seq))
+    }
+
+    /// Publishes something again that was acknowledged, or something else under its name.
+    fn publish_again(&mut self, intent: usize) -> Check<bool> {
+        if self.intents[intent].sent != Sent::Acknowledged || self.limbo {
+            return Ok(false);
+        }
+        if !self.chance.one_in(4) {
+            self.publish(&[intent])?;
+            return Ok(true);
+        }
+        let remembered = self.model.remembered(intent, self.now).is_some();
+        if !remembered {
+            return Ok(false);
+        }
+        let other = Event::clone(&self.intents[intent].event).payload(*b"something else");
+        let new =
+            New { fingerprint: Fingerprint::of(&other), event: Arc::new(other), at: self.now, horizon: None };
+        let answer = at_once(self.store.publish(vec![new]));
+        match answer.as_deref() {
+            Ok([Err(PublishError::IdReused { .. })]) => Ok(true),
+            answer => Err(format!("another payload under the id of e{intent}: {answer:?}")),
+        }
+    }
+
+    /// A publisher who is not sure looks whether it is there. Only an answer counts, and a store that cannot
+    /// know gives none.
+    fn look_up(&mut self, intent: usize) -> Check<bool> {
+        let event = &self.intents[intent].event;
+        let found = at_once(self.store.find(&event.tenant, &event.queue, &event.id));
+        say!(self, "a publisher looks for e{intent}: {}", words::found(&found));
+        match found {
+            Ok(Some(found)) if !self.limbo => {
+                let Some(record) = self.record(intent) else {
+                    return Err(format!("e{intent} is there, and was never published"));
+                };
+                self.model.check_found(record, Some(&found), self.now)?;
+                self.intents[intent].sent = Sent::Acknowledged;
+            }
+            Ok(Some(_)) => {}
+            Ok(None) => {
+                if self.model.remembered(intent, self.now).is_some() {
+                    return Err(format!("e{intent} is there, and was not found"));
+                }
+                // Forgotten, because its publisher waited for longer than it is remembered; or never there.
+                let forgotten = self.record(intent).is_some();
+                self.intents[intent].sent = if forgotten { Sent::Acknowledged } else { Sent::Disproved };
+            }
+            Err(StoreError::Poisoned { .. }) if self.limbo => {}
+            Err(error) => return Err(format!("cannot look: {error}")),
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,169 @@
+//! What the shell of a scheduler does: tells it what happened, asks what to do.
+
+use redrive_core::entry::{Change, Settle};
+use redrive_core::scheduler::{Action, Input, Ticket};
+
+use super::World;
+use super::node::{Attempt, Entry, Mail, Op, Order};
+use crate::simulation::model::{Check, Start, Word, check_verdict};
+use crate::simulation::trace::say;
+use crate::simulation::words;
+
+impl World {
+    /// A node with something of a kind, chosen from where the dice fall.
+    pub(super) fn some_node(&mut self, has: impl Fn(&super::Node) -> bool) -> Option<usize> {
+        let first = self.chance.below(self.nodes.len());
+        let mut all = (first..self.nodes.len()).chain(0..first);
+        all.find(|node| self.nodes[*node].up && has(&self.nodes[*node]))
+    }
+
+    /// Tells a scheduler something, or several things at once, and does what it says.
+    pub(super) fn deliver_some(&mut self) -> Check<bool> {
+        let Some(node) = self.some_node(|node| !node.inbox.is_empty()) else { return Ok(false) };
+        let several = if self.chance.one_in(4) { self.chance.below(4) } else { 0 };
+        for _ in 0..=several {
+            self.deliver(node);
+        }
+        self.act(node)?;
+        Ok(true)
+    }
+
+    fn deliver(&mut self, number: usize) {
+        let count = self.nodes[number].inbox.len();
+        if count == 0 {
+            return;
+        }
+        let wanted = self.chance.below(count);
+        let node = &mut self.nodes[number];
+        let Mail { input, .. } = node.inbox.remove(node.first_before(wanted));
+        say!(self, "node {number} hears {}", words::input(&input));
+        let node = &mut self.nodes[number];
+        match &input {
+            Input::Own(taken) => {
+                node.grants.retain(|grant| grant.shard != taken.grant.shard);
+                node.grants.push(taken.grant);
+            }
+            Input::Ended { grant, seq, rev, ending } => {
+                let at = self.now;
+                if let Some(entry) = node.ledger.get_mut(&(grant.epoch, *seq, *rev))
+                    && entry.word.is_none()
+                {
+                    let Entry { attempt, expires, .. } = *entry;
+                    entry.word = Some(Word { said: ending.said.clone(), attempt, at, expires });
+                }
+            }
+            Input::Drain => node.drained = true,
+            _ => {}
+        }
+        node.scheduler.handle(input, self.now, &mut node.dice);
+    }
+
+    /// Asks a scheduler what to do.
+    pub(super) fn act(&mut self, number: usize) -> Check {
+        let mut actions = std::mem::take(&mut self.actions);
+        self.nodes[number].scheduler.act(self.now, &mut actions);
+        for action in actions.drain(..) {
+            self.take_on(number, action)?;
+        }
+        self.actions = actions;
+        for (queue, setup) in self.plan.queues.iter().enumerate() {
+            let held = self.nodes[number].scheduler.held_in(queue);
+            if held > setup.window {
+                return Err(format!("node {number} has {held} events of {} in memory", setup.name));
+            }
+        }
+        Ok(())
+    }
+
+    fn take_on(&mut self, number: usize, action: Action) -> Check {
+        if !matches!(action, Action::Attempt(_)) {
+            say!(self, "node {number} wants {}", words::action(&action));
+        }
+        match action {
+            Action::Load(key, load) => self.nodes[number].ops.push(Op::Load(key, load)),
+            Action::Note(grant, list) => self.nodes[number].ops.push(Op::Note(grant, list)),
+            Action::Attempt(ticket) => self.start(number, ticket)?,
+            Action::Settle(settle) => {
+                self.check_settle(number, &settle)?;
+                let same = |op: &Op| matches!(op, Op::Settle(other) if *other == settle);
+                if self.nodes[number].ops.iter().any(same) {
+                    return Err(format!("node {number} settles twice: {settle:?}"));
+                }
+                self.nodes[number].ops.push(Op::Settle(settle));
+            }
+            Action::Told(_) => {}
+            Action::Damaged(row) => return Err(format!("{row} is damaged")),
+            Action::Lost(grant) => {
+                let node = &mut self.nodes[number];
+                node.grants.retain(|own| *own != grant);
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, number: usize, ticket: Box<Ticket>) -> Check {
+        let Ticket { grant, queue, ref entry, attempt, .. } = *ticket;
+        let (seq, rev, expires) = (entry.seq, entry.rev, entry.expires);
+        say!(
+            self,
+            "node {number} starts attempt {attempt} of {} rev {rev} ({}) as {}",
+            words::name(seq),
+            entry.event.id,
+            words::grant(grant)
+        );
+        let node = &mut self.nodes[number];
+        let beside = node.under_way();
+        let attempts_max = self.plan.queues[queue].attempts;
+        let start =
+            Start { ticket: &ticket, now: self.now, beside: &beside, drained: node.drained, attempts_max };
+        self.model.check_start(&start)?;
+        self.model.check_beside(&beside)?;
+        node.ledger.insert((grant.epoch, seq, rev), Entry { attempt, expires, ..Entry::default() });
+        let number = self.model.events[&seq].intent;
+        let act = self.intents[number].act(attempt);
+        node.attempts.push(Attempt { ticket, act, late: false });
+        self.figures.attempts += 1;
+        Ok(())
+    }
+
+    /// What is settled was said by the attempt itself, and by nobody else; and it is said once.
+    fn check_settle(&mut self, number: usize, settle: &Settle) -> Check {
+        let key = (settle.grant.epoch, settle.seq, settle.rev);
+        let is_strike = matches!(settle.change, Change::Strike | Change::GoOn);
+        let entry = self.nodes[number].ledger.get_mut(&key).filter(|_| !is_strike);
+        let Some(entry) = entry else {
+            return self.model.check_unasked(settle.seq, &settle.change, self.now);
+        };
+        if let Some(before) = &entry.settle {
+            if before.change == settle.change {
+                return Ok(());
+            }
+            return Err(format!("{:?} is settled twice: {:?}, {:?}", key, before.change, settle.change));
+        }
+        let Some(word) = &entry.word else {
+            return self.model.check_unasked(settle.seq, &settle.change, self.now);
+        };
+        let queue = self.model.events[&settle.seq].queue;
+        check_verdict(word, &settle.change, &self.plan.queues[queue])?;
+        entry.settle = Some(settle.clone());
+        Ok(())
+    }
+
+    /// Puts into the mail what the store told its watchers.
+    pub(super) fn hear(&mut self) {
+        for number in 0..self.nodes.len() {
+            for arrivals in self.nodes[number].hear() {
+                if !self.nodes[number].up {
+                    continue;
+                }
+                let input = if !self.calm && self.chance.one_in(self.plan.rates.missed_arrival) {
+                    self.figures.fault("missed arrival");
+                    Input::Missed(self.model.streams())
+                } else {
+                    Input::Arrived(arrivals.entries)
+                };
+                self.nodes[number].inbox.push(Mail { input, order: Order::Arrival(self.stamp) });
+            }
+        }
+    }
+}
