@@ -10,6 +10,7 @@ mod crash;
 mod deny;
 mod install;
 mod process;
+mod sim;
 mod test;
 mod tidy;
 mod workspace;
@@ -87,6 +88,25 @@ enum Task {
         seed: u64,
     },
 
+    /// Simulate scheduler and store: seeds of dice against everything that must hold
+    ///
+    /// Prints what happened, in numbers, and seeds a second. A seed that fails is printed with its last steps,
+    /// and the exit code is 1; the same seed fails again.
+    Sim {
+        /// How many seeds; 10,000 where nothing is said
+        #[arg(long, value_name = "N")]
+        seeds: Option<u64>,
+        /// The first of them
+        #[arg(long, value_name = "SEED")]
+        from: Option<u64>,
+        /// Run this one alone
+        #[arg(long, conflicts_with_all = ["seeds", "from", "planted"])]
+        seed: Option<u64>,
+        /// Plant bugs one by one, and exit 1 unless each is found
+        #[arg(long, conflicts_with = "from")]
+        planted: bool,
+    },
+
     /// Check licences, sources and bans of all dependencies with cargo-deny
     ///
     /// Installs cargo-deny first if it is missing, which takes several minutes. The rules are in deny.toml.
@@ -113,6 +133,9 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
             bench::run(&workspace, &bench::Options { name, check, json, args })
         }
         Task::Crash { rounds, seed } => crash::run(&workspace, rounds, seed),
+        Task::Sim { seeds, from, seed, planted } => {
+            sim::run(&workspace, &sim::Options { seeds, from, seed, planted })
+        }
         Task::Deny => deny::run(&workspace),
     }
 }
