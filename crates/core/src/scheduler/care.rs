@@ -48,7 +48,8 @@ impl Scheduler {
     pub(super) fn own(&mut self, taken: Taken, now: Moment) {
         let Taken { grant, unclean, suspects, streams } = taken;
         self.lose(grant.shard);
-        self.tidings.clear();
+        // It has a new owner, which is us.
+        self.tidings.retain(|tiding| !matches!(tiding, Action::Lost(lost) if lost.shard == grant.shard));
         let careful = unclean.then_some(now);
         let shard =
             Shard { grant, careful, to_note: vec![], noting: vec![], is_noting: false, noted: vec![] };
