@@ -370,7 +370,8 @@ impl Conducting {
                 break;
             }
         }
-        if error.is_none() && !blocked {
+        // A shard that has to be treated with care is not clean: the next owner has to go on with that.
+        if error.is_none() && !blocked && !self.scheduler.is_careful() {
             for grant in self.grants {
                 let _ = self.context.store.release(grant).await;
             }
