@@ -221,6 +221,8 @@ pub struct Scheduler {
     /// Attempts under way, those that are being noted or struck included.
     running: usize,
     draining: bool,
+    /// When the time began that budget, breaker and rate count in.
+    origin: Moment,
     /// To be written.
     ready: Vec<Settle>,
     /// To be told.
@@ -240,6 +242,22 @@ impl Scheduler {
         self.names.insert(plan.name.clone(), number);
         self.queues.push(Queue::new(plan));
         number
+    }
+
+    /// Says when the time began that budget, breaker and rate count in. They may be shared with calls that go
+    /// past the engine, whose clock begins with the process, while events count from 1970.
+    pub fn set_origin(&mut self, origin: Moment) {
+        self.origin = origin;
+    }
+
+    /// A moment as budget, breaker and rate count.
+    fn shared_time(&self, moment: Moment) -> Moment {
+        Moment::default() + moment.since(self.origin)
+    }
+
+    /// A moment of theirs as events count.
+    fn own_time(&self, moment: Moment) -> Moment {
+        self.origin + moment.since(Moment::default())
     }
 
     /// Takes in what happened.

@@ -84,6 +84,21 @@ async fn the_caller_s_own_tables_commit_with_the_event() {
 }
 
 #[tokio::test]
+async fn who_opened_first_and_never_started_is_in_nobody_s_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let publisher = open(folder.path()).await;
+    publisher.queue("orders").declare().await.unwrap();
+    publisher.publish(Event::new("orders", "1")).await.unwrap();
+    let worker = open(folder.path()).await;
+    worker.queue("orders").handle(|_| async {}).await.unwrap();
+    worker.start().await.unwrap();
+    testing::drain(&worker).await;
+    assert_eq!(testing::fate(&publisher, "orders", "1").await.state, State::Done);
+    worker.shutdown(SECOND).await.unwrap();
+    publisher.shutdown(SECOND).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_second_opening_publishes_and_does_not_run() {
     let folder = tempfile::tempdir().unwrap();
     let owner = open(folder.path()).await;

@@ -51,12 +51,13 @@ impl Scheduler {
             return true;
         }
         let mode = held.entry.progress.mode;
-        match admit(&self.queues[number].plan, mode, now) {
+        match admit(&self.queues[number].plan, mode, self.shared_time(now)) {
             Ok(passes) => {
                 self.take_turn(number, lane, key);
                 self.start(seq, lane, passes, now, actions);
             }
             Err(Closed { until, both }) => {
+                let until = self.own_time(until);
                 let queue = &mut self.queues[number];
                 queue.close(lane, until);
                 if both {

@@ -1,12 +1,13 @@
 //! How an attempt ended, and what becomes of the event.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::dispatch::tuned;
-use super::{Place, Running, Scheduler};
+use super::{Held, Place, Running, Scheduler};
 use crate::dice::Dice;
-use crate::disposition::Disposition;
+use crate::disposition::{Disposition, Executed};
 use crate::entry::{Change, Entry, Progress, Seq};
 use crate::event::{Cause, DeadReason, Mode, Record, Story};
 use crate::moment::Moment;
@@ -31,13 +32,15 @@ pub struct Ending {
     pub cause: Option<Cause>,
     /// What the handler leaves for whoever publishes the same identity again.
     pub result: Option<Vec<u8>>,
+    /// What is known of the effect, where more is known than the handler can say: it was rolled back.
+    pub executed: Option<Executed>,
 }
 
 impl Ending {
     /// An attempt that said this, and nothing else.
     #[must_use]
     pub const fn new(said: Said) -> Self {
-        Self { said, took: Duration::ZERO, cause: None, result: None }
+        Self { said, took: Duration::ZERO, cause: None, result: None, executed: None }
     }
 }
 
@@ -116,17 +119,27 @@ impl Scheduler {
             change => change,
         });
         let lane = running.lane;
-        tell(*running, &ending, now);
+        tell(*running, &ending, self.shared_time(now));
         self.running -= 1;
         self.queues[queue].ended(lane);
         match change {
             Ok(change) => self.settle(seq, change, now),
-            Err(Said::Committed { next }) => self.gone(seq, None, next.map(|next| *next), now),
+            Err(Said::Committed { next }) => {
+                let change = done_before(&self.held, seq);
+                self.gone(seq, change, next.map(|next| *next), now);
+            }
             Err(Said::Fenced) => self.lose(shard),
             Err(Said::Stale) => self.reload(seq),
             Err(_) => self.give_up(seq, now),
         }
     }
+}
+
+/// What a transaction has written of an event, where there is something to tell.
+fn done_before(held: &HashMap<Seq, Held>, seq: Seq) -> Option<Change> {
+    let Progress { attempts, story, .. } = &held.get(&seq)?.entry.progress;
+    let done = Change::DoneWith { result: None, attempts: attempts + 1, story: story.clone() };
+    (*attempts > 0).then_some(done)
 }
 
 /// Tells breaker and limit how an attempt went.
@@ -239,7 +252,7 @@ fn with_record(
         at_ms: running.began.as_nanos() / 1_000_000,
         took_ms: millis(ending.took),
         disposition: ending.said.as_str().to_owned(),
-        executed: outcome.filter(|_| failed).map(executed),
+        executed: outcome.filter(|_| failed).map(|outcome| ending.executed.unwrap_or(executed(outcome))),
         cause: ending.cause.clone(),
         delay_ms: delay.map(millis),
     };

@@ -43,6 +43,12 @@ impl Timepiece {
         self.anchor + self.start.elapsed() + Duration::from_nanos(self.ahead.load(Ordering::Relaxed))
     }
 
+    /// When the clock began that calls outside of the engine go by: budgets, breakers and rates may be shared with
+    /// them.
+    pub(crate) fn origin(&self) -> Moment {
+        Moment::from_nanos(self.now().since(redrive_retry::clock()).as_nanos().try_into().unwrap_or(u64::MAX))
+    }
+
     /// Looks at the time of day, and follows it where it is ahead. To be called now and then.
     pub(crate) fn follow(&self) {
         let ahead = time_of_day().since(self.now());

@@ -211,6 +211,7 @@ impl Conducting {
         housekeeping.tick().await;
         loop {
             let now = self.context.clock.now();
+            self.scheduler.set_origin(self.context.clock.origin());
             self.scheduler.act(now, &mut actions);
             if let Err(error) = perform(&self.context, &mut actions, &mut self.attempts, &self.answers) {
                 return self.end(Some(error)).await;

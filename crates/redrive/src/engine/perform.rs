@@ -8,11 +8,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use redrive_core::Moment;
 use redrive_core::entry::{Entry, Grant, Loaded, Seq, Settle, Settled};
 use redrive_core::event::Cause;
 use redrive_core::observe::Outcome;
 use redrive_core::scheduler::{Action, Ending, FlowKey, Said, Ticket};
+use redrive_core::{Executed, Moment};
 use redrive_retry::scope::Scope;
 use redrive_store::{Claim, Job, StoreError, Transacted, Tx};
 use tokio::task::JoinSet;
@@ -265,7 +265,9 @@ async fn attempt_in(context: &Context, queue: &Arc<Queue>, ticket: Ticket) -> En
     let began = Instant::now();
     let transacted = context.store.transact(job).await;
     let took = began.elapsed();
-    (grant, seq, rev, Ending { took, ..transacted_ending(transacted) })
+    // What was rolled back did not happen, and that is certain.
+    let executed = Some(Executed::No);
+    (grant, seq, rev, Ending { took, executed, ..transacted_ending(transacted) })
 }
 
 fn work_in(

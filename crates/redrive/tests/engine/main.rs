@@ -5,6 +5,7 @@
 mod endings;
 mod kinds;
 mod order;
+mod shared;
 mod shares;
 mod stopping;
 

@@ -80,7 +80,8 @@ impl World {
         let store = Memory::with_shards(plan.shards);
         let specs: Vec<_> = plan.queues.iter().map(super::plan::QueueSetup::spec).collect();
         for spec in &specs {
-            perform::at_once(store.declare(spec.clone())).expect("a new store takes queues");
+            perform::at_once(store.declare(spec.clone(), redrive_store::By::Runner))
+                .expect("a new store takes queues");
         }
         let chains = plan.queues.len() * plan.tenants * plan.keys;
         let model = Model::new(intents.len(), chains, plan.shards, specs);
