@@ -45,7 +45,7 @@ async fn drained(redrive: &Redrive) {
     testing::drain(redrive).await;
     let count = redrive.counts().await;
     if !count.is_ok_and(|counts| counts.is_empty()) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
