@@ -63,6 +63,18 @@ impl Kill {
         let micros = u64::try_from(within.as_micros()).unwrap_or(u64::MAX).max(1);
         (0..count).map(|_| Self::After(Duration::from_micros(dice.roll() % micros))).collect()
     }
+
+    /// So many kills at some of these points, passed up to `times_max` times, the same for the same seed.
+    #[must_use]
+    pub fn at_random_points(seed: u64, count: usize, points: &[&'static str], times_max: u32) -> Vec<Self> {
+        let mut dice = Seeded::new(seed);
+        let mut below = |max: usize| usize::try_from(dice.roll() % max.max(1) as u64).unwrap_or_default();
+        let mut at = || {
+            let point = points.get(below(points.len()))?;
+            Some(Self::At(point, 1 + u32::try_from(below(times_max as usize)).unwrap_or_default()))
+        };
+        (0..count).filter_map(|_| at()).collect()
+    }
 }
 
 /// How a life ended.
