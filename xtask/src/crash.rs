@@ -19,7 +19,7 @@ pub(crate) fn run(workspace: &Workspace, rounds: u32, seed: u64) -> anyhow::Resu
 
 fn campaign(rounds: u32, seed: u64) -> Command {
     let mut command = process::cargo();
-    command.args("test -p redrive --all-features --test crash -- --nocapture".split(' '));
+    command.args("test -p redrive --features sqlite --test crash -- --nocapture".split(' '));
     command.env("REDRIVE_CRASH_ROUNDS", rounds.to_string()).env("REDRIVE_CRASH_SEED", seed.to_string());
     command
 }
