@@ -14,7 +14,7 @@ use redrive_testkit::crash::{Explorer, Kill};
 use rusqlite::Connection;
 
 use crate::shop::Lines;
-use crate::{SECOND, child, file, quick};
+use crate::{SECOND, child, file, open, quick};
 
 const EVENTS: usize = 20;
 
@@ -193,15 +193,19 @@ fn a_write_without_room_passes() {
 
 /// Somebody careful writes down what is under way before it runs. Where that cannot be written, nothing runs,
 /// and it is tried again now and then.
-#[test]
-fn notes_that_cannot_be_written_are_tried_now_and_then() {
+#[tokio::test]
+async fn notes_that_cannot_be_written_are_tried_now_and_then() {
     let folder = tempfile::tempdir().unwrap();
+    let redrive = open(folder.path()).await;
+    redrive.queue("till").declare().await.unwrap();
+    redrive.publish(Event::new("till", "sale-0")).await.unwrap();
+    redrive.shutdown(SECOND).await.unwrap();
     let explorer = Explorer::new(|| {
-        // It dies in its first life only.
+        // It dies in its first life only, before anything ran.
         let is_first = !folder.path().join("fate.txt").exists();
         child(if is_first { "till" } else { "nobody" }, folder.path())
     });
-    explorer.run([Kill::At("after-commit", 10)]).unwrap();
+    explorer.run([Kill::At("take-after-epoch", 1)]).unwrap();
 
     let notes = format!("{}-notes", file(folder.path()).display());
     let output = live_with(folder.path(), "pwrite64", "ENOSPC", "1+", &["-P", &notes]);
