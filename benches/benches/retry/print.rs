@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redrive_benches::conditions::Conditions;
 use redrive_benches::measure::{Figures, Plan, find, over_bare};
-use redrive_benches::target::Target;
+use redrive_benches::target::{Goal, Target};
 use serde_json::{Value, json};
 
 use crate::ours;
@@ -44,7 +44,10 @@ fn table(figures: &[Figures]) {
 }
 
 fn targets(figures: &[Figures]) -> Vec<Target> {
-    let over = |name, side, most| Target { name, value: over_bare(figures, side), most, digits: 1 };
+    let over = |name, side, most| {
+        let goal = Goal::AtMost(most);
+        Target { name, value: over_bare(figures, side), goal, digits: 1 }
+    };
     let allocations = ours::ALL.iter().map(|side| find(figures, side).allocations).sum();
     let vs_backon = find(figures, ours::POSTFIX).p10 / find(figures, BACKON).p10;
     vec![
@@ -54,8 +57,8 @@ fn targets(figures: &[Figures]) -> Vec<Target> {
         over("retry.postfix.budget_breaker.over_bare_ns", ours::POSTFIX_FULL, 35.0),
         over("retry.session.budget_breaker.over_bare_ns", ours::SESSION_FULL, 35.0),
         over("retry.tower.budget_breaker.over_bare_ns", ours::TOWER_FULL, 35.0),
-        Target { name: "retry.allocations", value: allocations, most: 0.0, digits: 0 },
-        Target { name: "retry.postfix.vs_backon", value: vs_backon, most: 1.0, digits: 2 },
+        Target { name: "retry.allocations", value: allocations, goal: Goal::AtMost(0.0), digits: 0 },
+        Target { name: "retry.postfix.vs_backon", value: vs_backon, goal: Goal::AtMost(1.0), digits: 2 },
     ]
 }
 
