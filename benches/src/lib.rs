@@ -17,3 +17,7 @@ pub mod allocations;
 pub mod target;
 
 pub mod conditions;
+
+pub mod turn;
+
+pub mod syncs;

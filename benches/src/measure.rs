@@ -129,3 +129,29 @@ pub fn over_bare(figures: &[Figures], name: &str) -> f64 {
     let side = find(figures, name);
     side.p10 - find(figures, side.bare).p10
 }
+
+/// The one in the middle, or the mean of the two there; not a number if there is none.
+#[must_use]
+pub fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => f64::NAN,
+        even if even % 2 == 0 => f64::midpoint(values[middle - 1], values[middle]),
+        _ => values[middle],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        for (values, expected) in [(&[3.0, 1.0, 9.0][..], 3.0), (&[4.0, 1.0, 2.0, 9.0], 3.0), (&[7.0], 7.0)] {
+            assert_eq!(median(values.iter().copied()), expected, "{values:?}");
+        }
+        assert!(median([].into_iter()).is_nan());
+    }
+}
