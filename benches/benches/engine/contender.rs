@@ -1,0 +1,152 @@
+//! Who takes part in a race, and how a turn of theirs is run.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use redrive_benches::syncs;
+use redrive_benches::turn::{Outcome, Publisher, Setup, Turn, WARM_UP, Work};
+
+use crate::rivals::Rival;
+use crate::{ours, raw};
+
+/// Says which contender this program is to be.
+pub(crate) const FLAG: &str = "--contender";
+
+/// What a turn may take beyond its warm-up and its measuring: set-up, a last checkpoint, a busy machine.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// Whose turn it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Who {
+    Ours,
+    /// With so many writes in a transaction, or with as many as ours had in the turn before.
+    Raw(Option<usize>),
+    Rival(Rival, Setup, Publisher),
+}
+
+impl Who {
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Ours => "redrive".to_owned(),
+            Self::Raw(None) => "raw, same batch".to_owned(),
+            Self::Raw(Some(batch)) => format!("raw, batch {batch}"),
+            Self::Rival(rival, setup, publisher) => {
+                let setup = match setup {
+                    Setup::Shipped => "as it ships",
+                    Setup::Full => "FULL",
+                };
+                let publisher = match publisher {
+                    Publisher::Each => "",
+                    Publisher::Bulk => ", in bulk",
+                };
+                format!("{}, {setup}{publisher}", rival.name())
+            }
+        }
+    }
+
+    /// Whether it is a rival as durable as we are.
+    pub(crate) fn is_durable_rival(self) -> bool {
+        matches!(self, Self::Rival(_, Setup::Full, _))
+    }
+
+    pub(crate) fn turn(self, work: Work, callers: usize, batch: usize, time: Duration) -> Asked {
+        let (setup, publisher) = match self {
+            Self::Ours | Self::Raw(_) => (Setup::Full, Publisher::Each),
+            Self::Rival(_, setup, publisher) => (setup, publisher),
+        };
+        Asked { who: self, turn: Turn { work, setup, publisher, callers, batch, time, folder: "".into() } }
+    }
+
+    fn command(self) -> Result<Command, String> {
+        let ours = |name| {
+            let program = std::env::current_exe().map_err(|error| format!("where am I: {error}"))?;
+            let mut command = Command::new(program);
+            command.args([FLAG, name]);
+            Ok(command)
+        };
+        match self {
+            Self::Ours => ours(ours::NAME),
+            Self::Raw(_) => ours(raw::NAME),
+            Self::Rival(rival, ..) => Ok(Command::new(rival.program())),
+        }
+    }
+}
+
+/// A turn that somebody is asked to take.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    who: Who,
+    turn: Turn,
+}
+
+impl Asked {
+    /// Takes the turn in a fresh folder below this one.
+    pub(crate) fn run(self, base: &Path) -> Result<Outcome, String> {
+        self.with_folder(base, |mut command, _, limit| finish(&mut command, limit))
+    }
+
+    /// Takes it under a tracer, and says how many syncs there were for one transaction.
+    pub(crate) fn syncs_each(self, base: &Path) -> Result<f64, String> {
+        self.with_folder(base, |command, folder, limit| {
+            let log = folder.join("syncs.log");
+            let outcome = finish(&mut syncs::traced(&command, &log), limit)?;
+            let log = std::fs::read_to_string(&log).map_err(|error| format!("{}: {error}", log.display()))?;
+            let syncs = syncs::between(&log, outcome.from, outcome.to);
+            Ok(f64::from(syncs) / (outcome.to - outcome.from) / outcome.transaction_rate())
+        })
+    }
+
+    /// The folder is gone afterwards, and so is what the disk has to do for that, before the next one's turn.
+    fn with_folder<T>(
+        mut self,
+        base: &Path,
+        run: impl FnOnce(Command, &Path, Duration) -> Result<T, String>,
+    ) -> Result<T, String> {
+        let name = self.who.name();
+        let folder = tempfile::tempdir_in(base).map_err(|error| format!("{}: {error}", base.display()))?;
+        self.turn.folder = folder.path().to_owned();
+        let mut command = self.who.command()?;
+        command.args(self.turn.to_args());
+        let outcome = run(command, folder.path(), 2 * WARM_UP + self.turn.time + GRACE);
+        let cleared = folder.close().and_then(|()| File::open(base)?.sync_all());
+        cleared.map_err(|error| format!("{}: {error}", base.display()))?;
+        outcome.map_err(|error| format!("{name}: {error}"))
+    }
+}
+
+/// Runs to the end and reads the answer; its talk goes to our stderr.
+fn finish(command: &mut Command, limit: Duration) -> Result<Outcome, String> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("cannot run {}: {error}", command.get_program().display()))?;
+    let ended = wait(&mut child, limit);
+    if ended.is_err() {
+        // Gone already, or it goes now; what matters is said below.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    ended?;
+    let mut output = String::new();
+    // What it says fits into a pipe, so that it can end before it is read.
+    if let Some(mut said) = child.stdout.take() {
+        said.read_to_string(&mut output).map_err(|error| error.to_string())?;
+    }
+    Outcome::from_output(&output)
+}
+
+fn wait(child: &mut Child, limit: Duration) -> Result<(), String> {
+    let began = Instant::now();
+    loop {
+        match child.try_wait().map_err(|error| error.to_string())? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => return Err(format!("{status}")),
+            None if began.elapsed() > limit => return Err(format!("not done after {limit:?}")),
+            None => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What a durable life cycle costs: through SQLite alone, through Redrive's engine, through its rivals.
+//!
+//! `cargo bench -p redrive-benches --bench engine`. Prints tables, then a line for each target, then all
+//! figures as JSON. Every turn of every contender is a process of its own; with `--contender` this program is
+//! that process.
+
+mod contender;
+
+mod disk;
+
+mod ours;
+
+mod print;
+
+mod race;
+
+mod raw;
+
+mod rivals;
+
+mod run;
+
+use std::process::ExitCode;
+
+use redrive_benches::turn::{Turn, value};
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().collect();
+    let outcome = match value(&args, contender::FLAG) {
+        Ok(name) => contend(name, &args),
+        // `cargo bench` says `--bench`. `cargo test --all-targets` calls the binary too and says nothing: nothing
+        // is to be measured.
+        Err(_) if !args.iter().any(|arg| arg == "--bench") || args.iter().any(|arg| arg == "--list") => {
+            Ok(())
+        }
+        Err(_) => run::all(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// One turn of a contender that lives in this program.
+fn contend(name: &str, args: &[String]) -> Result<(), String> {
+    let turn = Turn::from_args(args)?;
+    let outcome = match name {
+        ours::NAME => ours::measure(&turn)?,
+        raw::NAME => raw::measure(&turn)?,
+        other => return Err(format!("no contender is called {other}")),
+    };
+    println!("{}", outcome.to_line());
+    Ok(())
+}
