@@ -35,6 +35,12 @@ impl fmt::Display for Conditions {
     }
 }
 
+/// How many processes wanted a processor over the last minute, on average; none where the system does not say.
+#[must_use]
+pub fn load() -> Option<f64> {
+    std::fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
+}
+
 fn cpu() -> Option<String> {
     let info = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = info.lines().find(|line| line.starts_with("model name"))?;

@@ -14,6 +14,8 @@ use crate::race::{Figures, Plan, Race};
 /// Everything that was measured.
 pub(crate) struct Run<'a> {
     pub(crate) conditions: Conditions,
+    /// What others did on this machine before the start.
+    pub(crate) load: Option<f64>,
     pub(crate) file_system: String,
     pub(crate) plan: Plan,
     pub(crate) took: Duration,
@@ -30,8 +32,9 @@ pub(crate) struct Waits {
 }
 
 pub(crate) fn report(run: &Run<'_>) {
-    let Run { conditions, file_system, plan, took, races, waits } = run;
-    println!("Durable events, 256 bytes each. {conditions}, {file_system}.");
+    let Run { conditions, load, file_system, plan, took, races, waits } = run;
+    let load = load.map_or_else(|| "-".to_owned(), |load| format!("{load:.1}"));
+    println!("Durable events, 256 bytes each. {conditions}, {file_system}, load {load} before.");
     println!(
         "{} rounds of {:.1} s for each contender, in turns, {:.0} s in all; medians.",
         plan.rounds,
@@ -110,7 +113,7 @@ fn as_json(run: &Run<'_>) -> Value {
         json!({ "race": race.title, "callers": race.callers, "contenders": sides })
     });
     json!({
-        "cpu": cpu, "cores": cores, "rustc": rustc, "file_system": run.file_system,
+        "cpu": cpu, "cores": cores, "rustc": rustc, "load": run.load, "file_system": run.file_system,
         "rounds": run.plan.rounds, "seconds": run.plan.time.as_secs_f64(),
         "races": races.collect::<Vec<_>>(),
         "sync_p50_us": run.waits.iter().map(|it| rounded(it.sync)).collect::<Vec<_>>(),
