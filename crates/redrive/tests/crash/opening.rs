@@ -37,9 +37,9 @@ async fn what_may_not_be_read_or_written_says_what_to_do() {
         // The mode of the file, of its folder, what is said.
         (0o600, 0o700, "it was opened"),
         (0o400, 0o700, "it is read-only; make the file and its folder writable"),
-        (0o000, 0o700, "permission is denied; let this user read and write the file and its folder"),
+        (0o000, 0o700, "let this user read and write the file and its folder"),
         (0o600, 0o500, "writable"),
-        (0o600, 0o000, "permission is denied"),
+        (0o600, 0o000, "let this user"),
     ];
     for (of_file, of_folder, said) in cases {
         let folder = tempfile::tempdir().unwrap();
