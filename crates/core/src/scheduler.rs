@@ -212,7 +212,9 @@ pub struct Scheduler {
     timers: BinaryHeap<Reverse<(Moment, Timer)>>,
     /// Events that run alone, because one of them may have killed the process.
     suspects: VecDeque<Seq>,
-    /// The one that does.
+    /// Until then nobody runs who has a strike already.
+    quiet_until: Option<Moment>,
+    /// Who runs alone now.
     lone: HashSet<Seq>,
     /// Dead letters that are being told to hold up nobody any more.
     letters: HashMap<Seq, FlowKey>,

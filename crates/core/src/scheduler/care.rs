@@ -3,16 +3,29 @@
 //! A crash charges no attempt, because nobody knows whose it was. After an unclean end a shard is *careful*:
 //! what is dispatched is noted first. If the process dies again, what was noted is suspect, and suspects run
 //! one at a time with nothing beside them, a strike committed before each run. Whoever has three strikes died
-//! alone three times, and becomes a dead letter. So a killer is convicted after five deaths at most, nobody
-//! else is, and the healthy path writes nothing.
+//! alone three times, and becomes a dead letter. So a killer is convicted after five deaths at most, and the
+//! healthy path writes nothing.
+//!
+//! A process may also die for other reasons, and whoever runs alone then looks guilty. So those with the fewest
+//! strikes run first, and before anyone runs who has a strike already, the process has to live for a while
+//! ([`QUIET`]) with nothing under way: one that cannot start, because its port is taken, dies in that time and
+//! charges nobody. What is left is a process that is killed from outside three times while the same event runs
+//! alone.
+
+use std::cmp::Reverse;
+use std::time::Duration;
 
 use super::flow::FlowKey;
 use super::queue::Lane;
-use super::{Action, Place, Running, Scheduler};
+use super::{Action, Place, Running, Scheduler, Timer};
 use crate::entry::{Change, Entry, Grant, Progress, Seq, Settle, Taken};
 use crate::event::DeadReason;
 use crate::moment::Moment;
 use crate::planted::{Flaw, has};
+
+/// How long a process has to live before someone runs who has a strike already. Longer than most processes
+/// take to fail at their start, and shorter than an operator waits.
+const QUIET: Duration = Duration::from_secs(2);
 
 /// How many lone deaths convict.
 pub(super) const STRIKES_MAX: u8 = 3;
@@ -51,6 +64,10 @@ impl Scheduler {
         // It has a new owner, which is us.
         self.tidings.retain(|tiding| !matches!(tiding, Action::Lost(lost) if lost.shard == grant.shard));
         let careful = unclean.then_some(now);
+        if suspects.iter().any(|suspect| suspect.progress.strikes > 0) {
+            self.quiet_until = Some(now + QUIET);
+            self.timers.push(Reverse((now + QUIET, Timer::Queue)));
+        }
         let shard =
             Shard { grant, careful, to_note: vec![], noting: vec![], is_noting: false, noted: vec![] };
         self.shards.insert(grant.shard, shard);
@@ -84,7 +101,7 @@ impl Scheduler {
     pub(super) fn run_suspects(&mut self, now: Moment, actions: &mut Vec<Action>) {
         let parallel = has(Flaw::SuspectsInParallel);
         while !self.draining && (parallel || (self.running == 0 && self.lone.is_empty())) {
-            let Some(seq) = self.suspects.pop_front() else { return };
+            let Some(seq) = self.next_suspect(now) else { return };
             let Some(held) = self.held.get_mut(&seq) else { continue };
             if held.entry.expires.is_some_and(|expires| expires <= now) {
                 self.expire(seq, now);
@@ -111,6 +128,19 @@ impl Scheduler {
                 self.ready.push(strike);
             }
         }
+    }
+
+    /// The suspect with the fewest strikes, if it is time for it.
+    fn next_suspect(&mut self, now: Moment) -> Option<Seq> {
+        let strikes = |seq: &Seq| self.held.get(seq).map_or(0, |held| held.entry.progress.strikes);
+        let (at, least) =
+            self.suspects.iter().map(strikes).enumerate().min_by_key(|(at, strikes)| (*strikes, *at))?;
+        // Whoever is to be convicted need not wait: it does not run.
+        let runs_again = (1..STRIKES_MAX).contains(&least);
+        if runs_again && self.quiet_until.is_some_and(|until| until > now) {
+            return None;
+        }
+        self.suspects.remove(at)
     }
 
     /// A strike is committed: the suspect may run.

@@ -7,10 +7,15 @@ use std::sync::Arc;
 
 use crate::SECOND;
 
-/// An engine over this store; what a restart makes anew.
-async fn over(store: &Memory, sleeps: std::time::Duration) -> Redrive {
+/// A process that has opened this store.
+fn opened(store: &Memory) -> Redrive {
     let clock = Timepiece::paused_at(Moment::from_nanos(1_790_000_000_000_000_000));
-    let redrive = Options::new().clock(clock).over(Arc::new(store.clone()));
+    Options::new().clock(clock).over(Arc::new(store.clone()))
+}
+
+/// The same, with handlers that run.
+async fn over(store: &Memory, sleeps: std::time::Duration) -> Redrive {
+    let redrive = opened(store);
     redrive.queue("orders").handle(move |_| tokio::time::sleep(sleeps)).await.unwrap();
     redrive.start().await.unwrap();
     redrive
@@ -53,4 +58,28 @@ async fn it_starts_once() {
     assert!(matches!(redrive.start().await, Err(StartError::Twice)));
     let late = redrive.queue("late").handle(|_| async {}).await.unwrap_err().to_string();
     assert!(late.contains("after the start"), "{late}");
+}
+
+/// A process that dies soon after each start, for a reason of its own.
+async fn die_soon(store: &mut Memory, starts: usize, lives: std::time::Duration) {
+    for _ in 0..starts {
+        *store = store.reopen();
+        let redrive = over(store, 3600 * SECOND).await;
+        tokio::time::sleep(lives).await;
+        // No shutdown, no drop: whatever it still does is a dead process' word.
+        std::mem::forget(redrive);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_cannot_start_convicts_nobody() {
+    let mut store = Memory::new();
+    let publisher = opened(&store);
+    publisher.queue("orders").declare().await.unwrap();
+    publisher.publish(Event::new("orders", "innocent")).await.unwrap();
+    die_soon(&mut store, 20, SECOND).await;
+    assert_ne!(testing::fate(&publisher, "orders", "innocent").await.state, State::Dead);
+    // One that lives longer, and dies each time while this runs alone, has reason to think so.
+    die_soon(&mut store, 3, 10 * SECOND).await;
+    assert_eq!(testing::fate(&publisher, "orders", "innocent").await.state, State::Dead);
 }
