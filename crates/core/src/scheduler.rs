@@ -23,7 +23,7 @@
 //! share goes first, and nobody's share is left idle while the other one could use it.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::dice::Dice;
@@ -38,6 +38,7 @@ mod flow;
 mod loading;
 mod queue;
 mod settling;
+mod table;
 
 pub use ending::{Ending, Said};
 pub use flow::FlowKey;
@@ -46,6 +47,7 @@ pub use queue::{AfterDead, QueuePlan};
 use care::Shard;
 use flow::Flow;
 use queue::Queue;
+use table::{SeqMap, SeqSet};
 
 /// How many loads may be under way at once: reads that nobody waits for must not crowd out those that
 /// somebody does.
@@ -205,7 +207,7 @@ pub struct Scheduler {
     shards: BTreeMap<u32, Shard>,
     flows: BTreeMap<FlowKey, Flow>,
     /// All that is in memory.
-    held: HashMap<Seq, Held>,
+    held: SeqMap<Held>,
     /// Flows that may have more in the store.
     hungry: VecDeque<FlowKey>,
     loads: usize,
@@ -215,11 +217,11 @@ pub struct Scheduler {
     /// Until then nobody runs who has a strike already.
     quiet_until: Option<Moment>,
     /// Who runs alone now.
-    lone: HashSet<Seq>,
+    lone: SeqSet,
     /// Dead letters that are being told to hold up nobody any more.
     letters: HashMap<Seq, FlowKey>,
     /// Whether a strike of it may have been written already.
-    unsure: HashSet<Seq>,
+    unsure: SeqSet,
     /// Attempts under way, those that are being noted or struck included.
     running: usize,
     draining: bool,
@@ -341,6 +343,16 @@ impl Scheduler {
     #[must_use]
     pub fn is_running(&self, seq: Seq) -> bool {
         self.held.get(&seq).is_some_and(|held| matches!(held.place, Place::Running(_)))
+    }
+
+    /// The attempts under way: in whose right, of which event, as of which change.
+    #[must_use]
+    pub fn under_way(&self) -> Vec<(Grant, Seq, u32)> {
+        let running = |(seq, held): (&Seq, &Held)| {
+            let grant = self.shards.get(&held.entry.shard)?.grant();
+            matches!(held.place, Place::Running(_)).then_some((grant, *seq, held.entry.rev))
+        };
+        self.held.iter().filter_map(running).collect()
     }
 
     /// Attempts under way in a queue.

@@ -126,8 +126,13 @@ impl Redrive {
     /// [`PublishError::IdReused`] for the same id with another payload; see [`PublishError::is_transient`]
     /// for what may be tried again. After [`StoreError::Unknown`] publish the same id again to find out.
     pub async fn publish(&self, event: Event) -> Result<Published, PublishError> {
-        let mut answers = self.publish_all([event]).await?;
-        answers.pop().unwrap_or(Err(PublishError::Store(StoreError::Closed)))
+        let (queue, new) = self.prepare(event, self.now());
+        let answer = match new {
+            Ok(new) => self.0.store.publish(vec![new]).await.map_err(PublishError::from).and_then(only),
+            Err(error) => Err(error),
+        };
+        observe::published(&queue, &answer);
+        answer
     }
 
     /// Publishes several events, in their order, with an answer for each.
@@ -139,13 +144,7 @@ impl Redrive {
         events: impl IntoIterator<Item = Event>,
     ) -> Result<Vec<Result<Published, PublishError>>, StoreError> {
         let now = self.now();
-        let prepare = |mut event: Event| {
-            lineage::inherit(&mut event);
-            // Somebody may have mistyped it; a label is none the worse for that.
-            let queue = observe::name_of(&event);
-            (queue, self.0.queues.prepare(event, now))
-        };
-        let prepared: Vec<_> = events.into_iter().map(prepare).collect();
+        let prepared: Vec<_> = events.into_iter().map(|event| self.prepare(event, now)).collect();
         let good: Vec<New> = prepared.iter().filter_map(|(_, new)| new.as_ref().ok().cloned()).collect();
         let mut answers = match self.0.store.publish(good).await {
             Ok(answers) => answers.into_iter(),
@@ -267,6 +266,12 @@ impl Redrive {
         }
     }
 
+    /// Makes an event ready for the store, with the lineage of the handler that publishes it, if one does.
+    fn prepare(&self, mut event: Event, now: Moment) -> (observe::Name, Result<New, PublishError>) {
+        lineage::inherit(&mut event);
+        (observe::name_of(&event), self.0.queues.prepare(event, now))
+    }
+
     pub(crate) fn now(&self) -> Moment {
         self.0.clock.now()
     }
@@ -281,6 +286,11 @@ impl Redrive {
             None => false,
         }
     }
+}
+
+/// The answer where there is to be one.
+fn only(answers: Vec<Result<Published, PublishError>>) -> Result<Published, PublishError> {
+    answers.into_iter().next().unwrap_or(Err(PublishError::Store(StoreError::Closed)))
 }
 
 /// Decodes a payload as JSON; for [`QueueBuilder::handle_typed`].

@@ -1,10 +1,10 @@
 //! How an attempt ended, and what becomes of the event.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::dispatch::tuned;
+use super::table::SeqMap;
 use super::{Held, Place, Running, Scheduler};
 use crate::dice::Dice;
 use crate::disposition::{Disposition, Executed};
@@ -136,7 +136,7 @@ impl Scheduler {
 }
 
 /// What a transaction has written of an event, where there is something to tell.
-fn done_before(held: &HashMap<Seq, Held>, seq: Seq) -> Option<Change> {
+fn done_before(held: &SeqMap<Held>, seq: Seq) -> Option<Change> {
     let Progress { attempts, story, .. } = &held.get(&seq)?.entry.progress;
     let done = Change::DoneWith { result: None, attempts: attempts + 1, story: story.clone() };
     (*attempts > 0).then_some(done)

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use super::queue::Lane;
+use super::table::SeqSet;
 use crate::entry::{Entry, Seq, StreamId};
 use crate::moment::Moment;
 
@@ -25,7 +26,7 @@ pub(super) struct Flow {
     /// What is ready to run, by lane.
     pub(super) ready: [VecDeque<Seq>; 2],
     /// All that is in memory, wherever it is.
-    pub(super) held: HashSet<Seq>,
+    pub(super) held: SeqSet,
     /// The last of each key that came into memory, by the hash of the key, while it is there.
     keys: HashMap<u64, Seq>,
     /// Whether there may be more in the store that is due.
@@ -43,7 +44,7 @@ pub(super) struct Flow {
 #[derive(Debug, Default)]
 pub(super) struct Loading {
     /// Events that left memory: the snapshot may show them as they were.
-    pub(super) gone: HashSet<Seq>,
+    pub(super) gone: SeqSet,
     /// Whether something arrived that the snapshot may not have.
     pub(super) arrived: bool,
     /// The earliest new due time.
@@ -57,7 +58,7 @@ impl Flow {
         Self {
             queue,
             ready: [VecDeque::new(), VecDeque::new()],
-            held: HashSet::new(),
+            held: SeqSet::default(),
             keys: HashMap::new(),
             hungry: false,
             loading: None,

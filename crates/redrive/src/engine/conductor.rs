@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redrive_core::entry::{Grant, Seq, StreamId};
-use redrive_core::scheduler::{Input, Scheduler};
+use redrive_core::scheduler::{Ending, Input, Said, Scheduler};
 use redrive_core::{Event, Moment, Seeded};
 use redrive_store::{Arrivals, Store, StoreError};
 use tokio::sync::mpsc::error::TrySendError;
@@ -354,24 +354,42 @@ impl Conducting {
         self.answers.push(async move { Answered::Kept(forgetting.await) }.boxed());
     }
 
-    /// The end of the loop. Attempts that are still under way are given up; what they had done is done again
+    /// Writes what became of the last attempts: those that ended just now, and those that were given up.
+    async fn write_the_last(&mut self, ended: Vec<Ended>) {
+        let now = self.context.clock.now();
+        self.scheduler.handle(Input::Drain, now, &mut self.dice);
+        for (grant, seq, rev, ending) in ended {
+            self.scheduler.handle(Input::Ended { grant, seq, rev, ending }, now, &mut self.dice);
+        }
+        for (grant, seq, rev) in self.scheduler.under_way() {
+            let ending = Ending::new(Said::Released);
+            self.scheduler.handle(Input::Ended { grant, seq, rev, ending }, now, &mut self.dice);
+        }
+        let mut actions = Vec::new();
+        self.scheduler.act(now, &mut actions);
+        let _ = perform(&self.context, &mut actions, &mut self.attempts, &self.answers);
+        // What is being written is waited for: its fate is better known than not.
+        while let Some(answer) = self.answers.next().await {
+            if self.answered(answer, now).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// The end of the loop. Attempts that are still under way are given up and not charged; they are made again
     /// after the next start. Only where nothing is left under way are the shards given back as clean.
     async fn end(mut self, error: Option<StoreError>) {
         let late = self.attempts.len();
         self.attempts.abort_all();
-        while self.attempts.join_next().await.is_some() {}
-        let blocked = self
-            .context
-            .queues
-            .iter()
-            .any(|queue| matches!(queue.handler, super::handler::Handler::Blocking(_)) && late > 0);
-        // What is being written is waited for: its fate is better known than not.
-        while !self.answers.is_empty() && error.is_none() {
-            if self.answers.next().await.is_none() {
-                break;
-            }
+        let mut ended = Vec::new();
+        while let Some(last) = self.attempts.join_next().await {
+            ended.extend(last.unwrap_or_default());
         }
-        // A shard that has to be treated with care is not clean: the next owner has to go on with that.
+        let is_blocking = |queue: &Arc<Queue>| matches!(queue.handler, super::handler::Handler::Blocking(_));
+        let blocked = late > 0 && self.context.queues.iter().any(is_blocking);
+        if error.is_none() {
+            self.write_the_last(ended).await;
+        }
         if error.is_none() && !blocked && !self.scheduler.is_careful() {
             for grant in self.grants {
                 let _ = self.context.store.release(grant).await;
