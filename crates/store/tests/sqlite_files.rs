@@ -115,7 +115,8 @@ async fn a_guest_becomes_the_owner_when_the_other_one_is_gone() {
 #[tokio::test]
 async fn who_wants_to_be_the_owner_alone_is_told_at_once() {
     let place = Place::new();
-    let _owner = place.open().await;
+    let owner = place.open().await;
+    owner.take(0, AT).await.unwrap();
     let mut settings = Settings::default();
     settings.role = Role::Owner;
     assert!(matches!(Sqlite::open(&place.path, settings), Err(StoreError::NotOwner { pid: Some(_), .. })));

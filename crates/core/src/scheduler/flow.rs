@@ -1,6 +1,6 @@
 //! One tenant's part of one queue in one shard: what of it is in memory, and what may be in the store.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use super::queue::Lane;

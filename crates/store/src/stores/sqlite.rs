@@ -303,7 +303,9 @@ impl Store for Sqlite {
 
     fn publish(&self, events: Vec<New>) -> Answer<Vec<Result<Published, PublishError>>> {
         let bytes = events.iter().map(|new| new.event.payload.len() + 512).sum();
-        self.write(bytes, events.len(), move |desk| desk.publish_all(&events))
+        // On the caller's thread, because there is only one writer.
+        let checked: Vec<_> = events.into_iter().map(|new| new.event.check().map(|()| new)).collect();
+        self.write(bytes, checked.len(), move |desk| desk.publish_all(&checked))
     }
 
     fn take(&self, shard: u32, now: Moment) -> Answer<Taken> {

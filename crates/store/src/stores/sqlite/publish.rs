@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use redrive_core::Moment;
 use redrive_core::entry::{Seq, StreamId};
+use redrive_core::event::EventError;
 
 use super::desk::{Desk, Target};
 use super::faults::{Fault, Step};
@@ -20,17 +21,21 @@ use crate::error::PublishError;
 use crate::store::{New, Published};
 
 impl Desk {
-    /// Keeps events.
-    pub(super) fn publish_all(&mut self, events: &[New]) -> Step<Vec<Result<Published, PublishError>>> {
+    /// Keeps events that can be kept.
+    pub(super) fn publish_all(
+        &mut self,
+        events: &[Result<New, EventError>],
+    ) -> Step<Vec<Result<Published, PublishError>>> {
         self.disk.check()?;
-        events.iter().map(|new| self.publish(new)).collect()
+        let publish = |new: &Result<New, EventError>| match new {
+            Ok(new) => self.publish(new),
+            Err(error) => Ok(Err(error.clone().into())),
+        };
+        events.iter().map(publish).collect()
     }
 
-    /// Keeps an event, or says what became of it before.
+    /// Keeps an event that can be kept, or says what became of it before.
     pub(super) fn publish(&mut self, new: &New) -> Step<Result<Published, PublishError>> {
-        if let Err(error) = new.event.check() {
-            return Ok(Err(error.into()));
-        }
         match self.keep_new(new) {
             Ok(Some(published)) => Ok(published),
             Ok(None) => {

@@ -44,6 +44,7 @@ impl Tx for Desk {
     }
 
     fn publish(&mut self, new: New) -> Result<Published, PublishError> {
+        new.event.check()?;
         let guard = std::sync::Arc::clone(&self.guard);
         guard
             .outside(|| {
