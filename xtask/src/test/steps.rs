@@ -16,7 +16,7 @@ pub(super) struct Step {
 }
 
 /// Packages whose features each stand alone: the ones users pick features from.
-const PACKAGES_BY_FEATURE: [&str; 2] = ["redrive", "redrive-http"];
+const PACKAGES_BY_FEATURE: [&str; 3] = ["redrive", "redrive-http", "redrive-store"];
 
 /// The whole run.
 pub(super) fn all(workspace: &Workspace) -> Vec<Step> {
@@ -116,7 +116,10 @@ mod tests {
 
     #[test]
     fn each_feature_is_checked_alone() {
-        let packages = vec![package("redrive", &["sqlite", "postgres"]), package("redrive-http", &[])];
+        let none: &[&str] = &[];
+        let packages =
+            [("redrive", &["sqlite", "postgres"][..]), ("redrive-http", none), ("redrive-store", none)];
+        let packages = packages.into_iter().map(|(name, features)| package(name, features)).collect();
         let commands = features(&workspace(packages)).unwrap();
         let lines: Vec<_> = commands.iter().map(process::describe).collect();
         let expected = [
@@ -124,6 +127,7 @@ mod tests {
             "cargo check -p redrive --no-default-features --features postgres",
             "cargo check -p redrive --no-default-features --features sqlite",
             "cargo check -p redrive-http --no-default-features",
+            "cargo check -p redrive-store --no-default-features",
         ];
         assert_eq!(lines, expected);
     }
