@@ -23,7 +23,8 @@ mod stores;
 pub use error::{Cause, PublishError, StoreError};
 pub use found::{Count, Found, Listed, Query};
 pub use store::{
-    Answer, Arrivals, By, Domain, Load, Loaded, New, Overdue, Published, QueueSpec, Store, Taken, Watcher,
+    Answer, Answers, Arrivals, By, Domain, Load, Loaded, New, Overdue, Published, QueueSpec, Store, Taken,
+    Watcher,
 };
 pub use stores::memory::{self, Memory};
 #[cfg(feature = "sqlite")]

@@ -116,8 +116,43 @@ pub enum Published {
     Duplicate(Box<Found>),
 }
 
+/// Answers to those who wait for a commit. They are given when this is dropped.
+///
+/// A store has a thread of its own, and waking a task from there, one by one, costs more than the task does: each
+/// time a worker of the runtime wakes up, finds one thing to do, and goes to sleep again. Whoever watches is a task
+/// of the runtime, is woken once for the whole commit, and wakes the others from within.
+#[derive(Default)]
+pub struct Answers(Option<Box<dyn FnOnce() + Send>>);
+
+impl Answers {
+    /// Answers that this gives.
+    pub fn new(give: impl FnOnce() + Send + 'static) -> Self {
+        Self(Some(Box::new(give)))
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        if let Some(give) = self.0.take() {
+            give();
+        }
+    }
+}
+
+impl fmt::Debug for Answers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_empty() { "Answers(none)" } else { "Answers(some)" })
+    }
+}
+
 /// Events that became runnable.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct Arrivals {
     /// Events that may run, now or when they are due.
     pub entries: Vec<Entry>,
@@ -125,6 +160,8 @@ pub struct Arrivals {
     pub missed: bool,
     /// Streams with their queues' names and tenants, where something was missed: one of them may be new.
     pub streams: Vec<(StreamId, String, String)>,
+    /// Answers to those who wait for the commit: to be dropped soon.
+    pub answers: Answers,
 }
 
 /// Told of arrivals. Called by the store's own thread after the commit: it must be quick and must not block.

@@ -242,7 +242,10 @@ impl<S: Subject> Owner<S> {
     pub(super) fn watch(&self) -> Arc<Mutex<Vec<Arrivals>>> {
         let told = Arc::new(Mutex::new(Vec::new()));
         let hears = Arc::clone(&told);
-        self.store.watch(Arc::new(move |arrivals| hears.lock().unwrap().push(arrivals)));
+        self.store.watch(Arc::new(move |mut arrivals| {
+            drop(std::mem::take(&mut arrivals.answers));
+            hears.lock().unwrap().push(arrivals);
+        }));
         told
     }
 }

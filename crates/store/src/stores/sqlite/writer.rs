@@ -21,7 +21,7 @@ use super::faults::{Fault, Health, Kind, Step, kind, rolled_back};
 use super::queue::{Queue, Waiting};
 use super::reader::Readers;
 use crate::error::StoreError;
-use crate::store::{Arrivals, Watcher};
+use crate::store::{Answers, Arrivals, Watcher};
 
 /// How much may wait for the writer, in KiB: some seconds' worth of writing on a slow disk. Every call counts
 /// as one at least.
@@ -29,6 +29,9 @@ pub(super) const QUEUED_KIB_MAX: u32 = 32 << 10;
 /// How many calls share a commit at most. With more, the first ones wait for the last ones longer than a
 /// sync takes.
 const GROUP_MAX: usize = 1024;
+/// From how many calls on a group is answered by the watcher. For fewer, the way through it costs more than it
+/// saves.
+const GROUP_LARGE: usize = 8;
 /// How many KiB share a commit at most: a quarter of what fits in the page cache.
 const GROUP_KIB_MAX: u32 = 8 << 10;
 /// How many pages the log may have before it is written back: 16 MiB, which is read quickly at an opening.
@@ -188,9 +191,8 @@ impl Writer {
                 }
                 self.recover();
                 crash::point("before-answer");
-                // First, so that whoever has an answer knows that the watcher was told.
-                self.tell();
-                answer(group, || Fate::Committed);
+                // Whoever has an answer knows that the watcher was told.
+                self.tell(group);
                 self.write_log_back();
             }
             Err(Failure::Spoiled(error)) => self.write_one_by_one(group, error),
@@ -278,15 +280,17 @@ impl Writer {
         failure
     }
 
-    /// Tells the watcher what became runnable.
-    fn tell(&mut self) {
+    /// Tells the watcher what became runnable, then everyone who waited for it. A large group is told by the
+    /// watcher, from within its runtime.
+    fn tell(&mut self, group: Vec<Box<dyn Member>>) {
         let entries = std::mem::take(&mut self.desk.arrived);
         // To name the streams reads them all, so a busy writer does it no more often than an idle one.
         let is_time = self.named.is_none_or(|named| named.elapsed() >= TICK);
         let streams = if self.desk.foreign && is_time { self.desk.streams_in_use().ok() } else { None };
         let missed = streams.is_some();
-        if entries.is_empty() && !missed {
-            return;
+        let few = group.len() < GROUP_LARGE;
+        if entries.is_empty() && !missed && few {
+            return answer(group, || Fate::Committed);
         }
         // Where the streams could not be read, the next look around tells.
         if missed {
@@ -294,18 +298,21 @@ impl Writer {
             self.named = Some(Instant::now());
         }
         let watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(watcher) = watcher {
-            // A watcher that panics must not take the writer with it.
-            let told = || watcher(Arrivals { entries, missed, streams: streams.unwrap_or_default() });
-            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(told));
-        }
+        let Some(watcher) = watcher else { return answer(group, || Fate::Committed) };
+        let (now, later) = if few { (group, Vec::new()) } else { (Vec::new(), group) };
+        let answers =
+            if few { Answers::default() } else { Answers::new(|| answer(later, || Fate::Committed)) };
+        let arrivals = Arrivals { entries, missed, streams: streams.unwrap_or_default(), answers };
+        // A watcher that panics must not take the writer with it.
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| watcher(arrivals)));
+        answer(now, || Fate::Committed);
     }
 
     /// Finds out whether another process wrote something.
     fn look_around(&mut self) {
         // An error shows itself again at the next commit.
         if !self.health.is_poisoned() && self.desk.look_around().is_ok() {
-            self.tell();
+            self.tell(Vec::new());
         }
     }
 
