@@ -364,7 +364,7 @@ impl Scheduler {
     /// Events of a queue in memory, those under way included.
     #[must_use]
     pub fn held_in(&self, queue: usize) -> usize {
-        self.queues.get(queue).map_or(0, |queue| queue.held)
+        self.queues.get(queue).map_or(0, Queue::held)
     }
 
     /// Whether a shard is careful: what is dispatched in it is noted first. Who stops while it is must not give
@@ -386,7 +386,7 @@ impl Scheduler {
         for (_, flow) in self.flows.extract_if(.., |key, _| key.shard == shard) {
             self.queues[flow.queue].flows -= 1;
             if let Some(loading) = flow.loading {
-                self.queues[flow.queue].coming -= loading.coming;
+                self.queues[flow.queue].no_longer_expect(loading.coming);
                 self.loads -= 1;
             }
         }
@@ -407,8 +407,7 @@ impl Scheduler {
     /// Takes an event out of memory, with what it held.
     fn let_go(&mut self, seq: Seq) -> Option<Entry> {
         let Held { entry, queue, place } = self.held.remove(&seq)?;
-        self.queues[queue].held -= 1;
-        self.queues[queue].bytes -= entry.event.payload.len();
+        self.queues[queue].let_go(loading::lane(&entry), entry.event.payload.len());
         self.lone.remove(&seq);
         self.unsure.remove(&seq);
         match place {

@@ -13,13 +13,16 @@
 //! alone.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::flow::FlowKey;
+use super::loading::lane;
 use super::queue::Lane;
 use super::{Action, Place, Running, Scheduler, Timer};
+use crate::disposition::Executed;
 use crate::entry::{Change, Entry, Grant, Progress, Seq, Settle, Taken};
-use crate::event::DeadReason;
+use crate::event::{Cause, DeadReason, Record};
 use crate::moment::Moment;
 use crate::planted::{Flaw, has};
 
@@ -92,7 +95,7 @@ impl Scheduler {
         // So do those for which there is no room.
         if entry.progress.due > now {
             self.arrive(entry, now);
-        } else if self.flows.get(&key).is_some_and(|flow| self.queues[flow.queue].has_room()) {
+        } else if self.flows.get(&key).is_some_and(|flow| self.queues[flow.queue].room(lane(&entry)) > 0) {
             self.accept(key, entry);
         }
     }
@@ -109,7 +112,7 @@ impl Scheduler {
             }
             if held.entry.progress.strikes >= STRIKES_MAX {
                 let park = self.queues[held.queue].plan.after_dead.park(now);
-                let progress = Progress { strikes: 0, suspect: false, ..held.entry.progress.clone() };
+                let progress = convicted(&held.entry.progress, now);
                 let change = Change::Dead { reason: DeadReason::KilledProcess, progress, park };
                 self.settle(seq, change, now);
                 continue;
@@ -148,7 +151,7 @@ impl Scheduler {
         let Some(held) = self.held.get_mut(&seq) else { return };
         held.entry.rev = rev;
         held.entry.progress.strikes += 1;
-        let lane = super::loading::lane(&held.entry);
+        let lane = lane(&held.entry);
         self.queues[held.queue].started(lane);
         let running = Running { lane, began: now, hurried: false, pass: None, permit: None };
         held.place = Place::Noting(Box::new(running));
@@ -250,4 +253,23 @@ impl Scheduler {
             actions.push(Action::Note(shard.grant, Vec::new()));
         }
     }
+}
+
+/// What is written of an event that killed the process: the story has to say so, because no attempt ended.
+fn convicted(progress: &Progress, now: Moment) -> Progress {
+    let record = Record {
+        attempt: progress.attempts + 1,
+        mode: progress.mode.as_str().to_owned(),
+        at_ms: now.as_nanos() / 1_000_000,
+        took_ms: 0,
+        disposition: "killed".to_owned(),
+        executed: Some(Executed::Unknown),
+        cause: Some(Cause::new(
+            DeadReason::KilledProcess.as_str(),
+            format!("the process died {STRIKES_MAX} times while this ran alone"),
+        )),
+        delay_ms: None,
+    };
+    let story = progress.story.as_deref().cloned().unwrap_or_default().with(record);
+    Progress { strikes: 0, suspect: false, story: Some(Arc::new(story)), ..progress.clone() }
 }

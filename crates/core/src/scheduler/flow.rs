@@ -29,8 +29,8 @@ pub(super) struct Flow {
     pub(super) held: SeqSet,
     /// The last of each key that came into memory, by the hash of the key, while it is there.
     keys: HashMap<u64, Seq>,
-    /// Whether there may be more in the store that is due.
-    pub(super) hungry: bool,
+    /// Whether there may be more in the store that is due, by lane.
+    pub(super) hungry: [bool; 2],
     pub(super) loading: Option<Loading>,
     /// The earliest time at which something in the store becomes due.
     pub(super) next_due: Option<Moment>,
@@ -45,12 +45,12 @@ pub(super) struct Flow {
 pub(super) struct Loading {
     /// Events that left memory: the snapshot may show them as they were.
     pub(super) gone: SeqSet,
-    /// Whether something arrived that the snapshot may not have.
-    pub(super) arrived: bool,
+    /// Whether something arrived that the snapshot may not have, by lane.
+    pub(super) arrived: [bool; 2],
     /// The earliest new due time.
     pub(super) due: Option<Moment>,
-    /// How many events it may bring.
-    pub(super) coming: usize,
+    /// How many events it may bring, by lane.
+    pub(super) coming: [usize; 2],
 }
 
 impl Flow {
@@ -60,16 +60,12 @@ impl Flow {
             ready: [VecDeque::new(), VecDeque::new()],
             held: SeqSet::default(),
             keys: HashMap::new(),
-            hungry: false,
+            hungry: [false; 2],
             loading: None,
             next_due: None,
             load_after: None,
             is_past_care: [true; 2],
         }
-    }
-
-    pub(super) fn ready_len(&self) -> usize {
-        self.ready[0].len() + self.ready[1].len()
     }
 
     /// Puts an event at the end of its lane; tells whether the lane was empty and wants a turn.

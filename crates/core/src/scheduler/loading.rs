@@ -44,16 +44,18 @@ impl Scheduler {
             }
             return;
         }
+        let lane = lane(&entry);
         if let Some(loading) = &mut flow.loading {
             if !has(Flaw::ArrivalsLostInLoad) {
-                loading.arrived = true;
+                loading.arrived[lane.index()] = true;
             }
             return;
         }
         // While there is older work in the store, that goes first.
         let queue = &self.queues[flow.queue];
-        if flow.hungry || !queue.has_room() || flow.ready_len() >= queue.flow_max() {
-            self.hunger(key);
+        let ready = flow.ready[lane.index()].len();
+        if flow.hungry[lane.index()] || queue.room(lane) == 0 || ready >= queue.flow_max() {
+            self.hunger_in(key, &[lane]);
             return;
         }
         self.accept(key, entry);
@@ -74,17 +76,23 @@ impl Scheduler {
         } else if flow.push(lane, seq) {
             self.queues[queue].turns[lane.index()].push_back(key);
         }
-        self.queues[queue].held += 1;
-        self.queues[queue].bytes += entry.event.payload.len();
+        self.queues[queue].hold(lane, entry.event.payload.len());
         self.held.insert(seq, Held { entry, queue, place });
     }
 
     /// There may be more in the store.
     pub(super) fn hunger(&mut self, key: FlowKey) {
+        self.hunger_in(key, &Lane::BOTH);
+    }
+
+    /// There may be more in the store of these lanes.
+    fn hunger_in(&mut self, key: FlowKey, lanes: &[Lane]) {
         let Some(flow) = self.flows.get_mut(&key) else { return };
-        if let Some(loading) = &mut flow.loading {
-            loading.arrived = true;
-        } else if !std::mem::replace(&mut flow.hungry, true) {
+        let was_hungry = flow.hungry != [false; 2];
+        let is_loading = flow.loading.is_some();
+        let hunger = flow.loading.as_mut().map_or(&mut flow.hungry, |loading| &mut loading.arrived);
+        lanes.iter().for_each(|lane| hunger[lane.index()] = true);
+        if !is_loading && !was_hungry && !lanes.is_empty() {
             self.hungry.push_back(key);
         }
     }
@@ -109,18 +117,19 @@ impl Scheduler {
     fn load(&mut self, key: FlowKey, now: Moment) -> Option<Load> {
         let flow = self.flows.get_mut(&key)?;
         let queue = &self.queues[flow.queue];
-        let max = queue.flow_max();
-        let ready = flow.ready_len();
-        if ready * 2 > max || !queue.has_room() || flow.load_after.is_some_and(|after| after > now) {
+        if flow.load_after.is_some_and(|after| after > now) {
             return None;
         }
         let grant = self.shards.get(&key.shard)?.grant();
-        // Half for each lane, so that neither waits for the other.
-        let mut share = (max - ready).min(queue.room()) / 2;
-        if has(Flaw::WindowForEachLoad) {
-            share = (max - ready).div_ceil(2);
-        }
-        if share == 0 {
+        // Each lane for itself, so that neither waits for the other.
+        let coming = Lane::BOTH.map(|lane| {
+            let (max, ready) = (queue.flow_max(), flow.ready[lane.index()].len());
+            if !flow.hungry[lane.index()] || ready * 2 > max {
+                return 0;
+            }
+            if has(Flaw::WindowForEachLoad) { max - ready } else { (max - ready).min(queue.room(lane)) }
+        });
+        if coming == [0; 2] {
             return None;
         }
         let mut except: Vec<_> = flow.held.iter().copied().collect();
@@ -128,12 +137,15 @@ impl Scheduler {
         if has(Flaw::StaleLoad) {
             except.retain(|seq| !matches!(self.held[seq].place, Place::Settling(_)));
         }
-        flow.hungry = false;
-        flow.loading = Some(Loading { coming: 2 * share, ..Loading::default() });
+        let asked = Lane::BOTH.into_iter().filter(|lane| coming[lane.index()] > 0);
+        let bytes_max = asked.map(|lane| queue.bytes_left(lane)).min().unwrap_or_default();
+        for (hungry, coming) in flow.hungry.iter_mut().zip(coming) {
+            *hungry &= coming == 0;
+        }
+        flow.loading = Some(Loading { coming, ..Loading::default() });
         self.loads += 1;
-        let bytes_max = queue.plan.window_bytes_max - queue.bytes.min(queue.plan.window_bytes_max);
-        let (live_max, retry_max) = (share, share);
-        self.queues[flow.queue].coming += 2 * share;
+        self.queues[flow.queue].expect(coming);
+        let [live_max, retry_max] = coming;
         Some(Load { grant, stream: key.stream, until: now, live_max, retry_max, bytes_max, except })
     }
 
@@ -142,7 +154,8 @@ impl Scheduler {
         let Some(loading) = flow.loading.take() else { return };
         let again = now + LOAD_AGAIN;
         self.loads -= 1;
-        self.queues[flow.queue].coming -= loading.coming;
+        self.queues[flow.queue].no_longer_expect(loading.coming);
+        flow.hungry = [false; 2];
         if let Some(due) = loading.due {
             flow.note_due(due);
         }
@@ -155,7 +168,7 @@ impl Scheduler {
         let Some(flow) = self.flows.get_mut(&key) else { return };
         let Some(Loading { mut gone, arrived, mut due, coming }) = flow.loading.take() else { return };
         self.loads -= 1;
-        self.queues[flow.queue].coming -= coming;
+        self.queues[flow.queue].no_longer_expect(coming);
         if has(Flaw::StaleLoad) {
             gone.clear();
         }
@@ -165,7 +178,15 @@ impl Scheduler {
         let Loaded { entries, more_live, more_retry, next_due, overdue, damaged } = loaded;
         flow.load_after = None;
         flow.next_due = [next_due, due].into_iter().flatten().min();
-        let (next_due, more) = (flow.next_due, more_live || more_retry || arrived);
+        let next_due = flow.next_due;
+        let left = std::mem::take(&mut flow.hungry);
+        // A lane that was not asked for is as hungry as before.
+        let more = [more_live, more_retry];
+        let is_hungry = |lane: &Lane| {
+            let at = lane.index();
+            left[at] || arrived[at] || (coming[at] > 0 && more[at])
+        };
+        let hungry: Vec<Lane> = Lane::BOTH.into_iter().filter(is_hungry).collect();
         self.pass_care(key, &entries, [more_live, more_retry]);
         if let Some(due) = next_due {
             self.timers.push(Reverse((due.max(now), Timer::Flow(key))));
@@ -178,9 +199,7 @@ impl Scheduler {
         for letter in overdue {
             self.go_on(key, letter, now);
         }
-        if more {
-            self.hunger(key);
-        }
+        self.hunger_in(key, &hungry);
         self.damaged_push(damaged);
     }
 

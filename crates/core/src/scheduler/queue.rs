@@ -128,14 +128,21 @@ pub(super) struct Queue {
     pub(super) closed_until: [Option<Moment>; 2],
     /// Who goes first where both lanes have a claim.
     favoured: Lane,
-    /// Events in memory.
-    pub(super) held: usize,
-    /// Events that loads under way may bring.
-    pub(super) coming: usize,
-    /// Bytes of their payloads.
-    pub(super) bytes: usize,
+    /// What is in memory, by lane: retries that wait for the budget must not be in the way of first attempts.
+    windows: [Window; 2],
     /// Flows that belong to it.
     pub(super) flows: usize,
+}
+
+/// What a lane has in memory.
+#[derive(Debug, Clone, Copy, Default)]
+struct Window {
+    /// Events.
+    held: usize,
+    /// Events that loads under way may bring.
+    coming: usize,
+    /// Bytes of their payloads.
+    bytes: usize,
 }
 
 impl Queue {
@@ -148,9 +155,7 @@ impl Queue {
             turns: [VecDeque::new(), VecDeque::new()],
             closed_until: [None; 2],
             favoured: Lane::Live,
-            held: 0,
-            coming: 0,
-            bytes: 0,
+            windows: [Window::default(); 2],
             flows: 0,
         }
     }
@@ -168,19 +173,50 @@ impl Queue {
         self.running[lane.index()] -= 1;
     }
 
-    /// Whether another event may come into memory.
-    pub(super) fn has_room(&self) -> bool {
-        self.room() > 0 && self.bytes < self.plan.window_bytes_max
+    /// Events in memory.
+    pub(super) fn held(&self) -> usize {
+        self.windows[0].held + self.windows[1].held
     }
 
-    /// How many more events may come into memory, beside those that are on their way.
-    pub(super) fn room(&self) -> usize {
-        self.plan.window_max.saturating_sub(self.held + self.coming)
+    /// An event comes into memory.
+    pub(super) fn hold(&mut self, lane: Lane, bytes: usize) {
+        let window = &mut self.windows[lane.index()];
+        window.held += 1;
+        window.bytes += bytes;
     }
 
-    /// How many events each flow may have in memory.
+    /// An event leaves memory.
+    pub(super) fn let_go(&mut self, lane: Lane, bytes: usize) {
+        let window = &mut self.windows[lane.index()];
+        window.held -= 1;
+        window.bytes -= bytes;
+    }
+
+    /// So many events may come, by lane.
+    pub(super) fn expect(&mut self, coming: [usize; 2]) {
+        self.windows.iter_mut().zip(coming).for_each(|(window, coming)| window.coming += coming);
+    }
+
+    /// They have come, or will not.
+    pub(super) fn no_longer_expect(&mut self, coming: [usize; 2]) {
+        self.windows.iter_mut().zip(coming).for_each(|(window, coming)| window.coming -= coming);
+    }
+
+    /// How many more events of a lane may come into memory, beside those that are on their way. Each lane has half
+    /// of the window.
+    pub(super) fn room(&self, lane: Lane) -> usize {
+        let Window { held, coming, .. } = self.windows[lane.index()];
+        if self.bytes_left(lane) == 0 { 0 } else { (self.plan.window_max / 2).saturating_sub(held + coming) }
+    }
+
+    /// How many more bytes of a lane may come into memory.
+    pub(super) fn bytes_left(&self, lane: Lane) -> usize {
+        (self.plan.window_bytes_max / 2).saturating_sub(self.windows[lane.index()].bytes)
+    }
+
+    /// How many events of a lane each flow may have ready.
     pub(super) fn flow_max(&self) -> usize {
-        (self.plan.window_max / self.flows.max(1)).max(8)
+        (self.plan.window_max / 2 / self.flows.max(1)).max(4)
     }
 
     /// Closes a lane until then.

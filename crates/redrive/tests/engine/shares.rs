@@ -86,3 +86,28 @@ async fn a_backlog_larger_than_memory_is_handled_in_order_and_in_full() {
     assert_eq!(ids.len(), 7000);
     assert!(ids.is_sorted(), "first come, first served");
 }
+
+#[tokio::test(start_paused = true)]
+async fn retries_that_wait_for_the_budget_are_not_in_the_way_of_first_attempts() {
+    let redrive = testing::memory();
+    let firsts = Arc::new(AtomicU32::new(0));
+    let counter = firsts.clone();
+    let handler = move |delivery: Delivery| {
+        let is_first = delivery.attempt() == 1;
+        counter.fetch_add(u32::from(is_first), Ordering::SeqCst);
+        async move {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let fails = is_first && delivery.id().starts_with("bad");
+            if fails { Disposition::from(Fault::transient()) } else { Disposition::Ok }
+        }
+    };
+    redrive.queue("orders").handle(handler).await.unwrap();
+    for name in ["bad", "good"] {
+        let events = (0..400).map(|id| Event::new("orders", format!("{name}-{id}")));
+        redrive.publish_all(events).await.unwrap();
+    }
+    redrive.start().await.unwrap();
+    // Sixteen at once, fifty a second each: eight hundred in a second.
+    tokio::time::sleep(2 * SECOND).await;
+    assert_eq!(firsts.load(Ordering::SeqCst), 800);
+}
