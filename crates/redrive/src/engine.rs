@@ -207,7 +207,8 @@ impl Redrive {
         self.0.store.list(query).await
     }
 
-    /// A page of the dead letters of a queue: tenant by tenant, each one's oldest first.
+    /// The first hundred dead letters of a queue: tenant by tenant, each one's oldest first. For the next ones ask
+    /// [`events`](Self::events) with [`Query::after`].
     ///
     /// # Errors
     /// Where the store cannot be read.
@@ -251,7 +252,7 @@ impl Redrive {
     }
 
     /// Waits until nothing is due: no attempt under way, nothing to be written or loaded. Events that wait
-    /// for a later time do not count.
+    /// for a later time, a retry among them, do not count. Before the start there is nothing to wait for.
     pub async fn idle(&self) {
         if let Some(conductor) = self.0.conductor.get() {
             conductor.idle().await;
@@ -270,6 +271,10 @@ impl Redrive {
     fn prepare(&self, mut event: Event, now: Moment) -> (observe::Name, Result<New, PublishError>) {
         lineage::inherit(&mut event);
         (observe::name_of(&event), self.0.queues.prepare(event, now))
+    }
+
+    pub(crate) fn is_started(&self) -> bool {
+        self.0.conductor.get().is_some()
     }
 
     pub(crate) fn now(&self) -> Moment {

@@ -8,6 +8,8 @@
 //! root, behind the feature `engine`.
 
 pub use crate::classify::{self, Classify};
+#[cfg(feature = "engine")]
+pub use crate::{AfterDead, Delivery, Event, Failure, Redrive, Reply, Transaction};
 pub use crate::{
     Attempt, Backoff, Budget, Disposition, Fault, Jitter, Policy, Retry, Start, StopReason, Stopped,
 };

@@ -33,6 +33,10 @@ use crate::engine::{Options, Redrive, Timepiece};
 /// How much time may pass in [`drain`]: a policy that retries for longer is better asked about directly.
 const DRAIN_MAX: Duration = Duration::from_secs(366 * 86_400);
 
+/// How often [`drain`] finds events that are due while the engine has nothing to do, before it says so. In real time
+/// another process may be about to hand them over, or to run them.
+const IDLE_MAX: u32 = 5_000;
+
 /// An engine over a store in memory. Its time is tokio's: with `start_paused`, none passes while there is
 /// something to do, and all that is needed at once when there is not. Its dice are seeded: the waits are the
 /// same in each run.
@@ -50,14 +54,18 @@ pub fn memory() -> Redrive {
 /// paused time that takes no time.
 ///
 /// # Panics
-/// If events are still waiting after a year, naming them.
+/// If it was not started; if events are still waiting after a year, or are due and nobody runs them, naming them.
 pub async fn drain(redrive: &Redrive) {
+    assert!(redrive.is_started(), "nothing is run yet: call `start` first");
     let start = redrive.now();
+    let mut idle_for = 0;
     loop {
         redrive.idle().await;
         let Some(due) = next_due(redrive).await else { return };
         let now = redrive.now();
         assert!(now.since(start) < DRAIN_MAX, "events still wait after a year: {}", waiting(redrive).await);
+        idle_for = if due <= now { idle_for + 1 } else { 0 };
+        assert!(idle_for < IDLE_MAX, "due, and without a handler here: {}", waiting(redrive).await);
         // A step at least, so that what is about to be handed over is.
         tokio::time::sleep(due.since(now).max(Duration::from_millis(1))).await;
     }
@@ -77,8 +85,11 @@ async fn next_due(redrive: &Redrive) -> Option<Moment> {
 }
 
 async fn waiting(redrive: &Redrive) -> String {
-    let page = redrive.events(Query { state: Some(State::Waiting), ..Query::default() }).await;
-    let events = page.map(|page| page.events).unwrap_or_default();
+    let mut events = Vec::new();
+    for state in [State::Ready, State::Waiting] {
+        let page = redrive.events(Query { state: Some(state), limit: 5, ..Query::default() }).await;
+        events.extend(page.map(|page| page.events).unwrap_or_default());
+    }
     events.iter().map(|(event, _)| format!("{}/{}", event.queue, event.id)).collect::<Vec<_>>().join(", ")
 }
 
@@ -104,17 +115,26 @@ pub async fn expect_dead(redrive: &Redrive, queue: &str, id: &str) -> Found {
     found
 }
 
-/// The ids of a queue's dead letters and why they died, oldest first; the first hundred of them.
+/// The ids of a queue's dead letters and why they died, oldest first.
 ///
 /// # Panics
 /// If the store cannot be read.
 pub async fn dead_letters(redrive: &Redrive, queue: &str) -> Vec<(String, DeadReason)> {
-    let page = match redrive.dead_letters(queue).await {
-        Ok(page) => page,
-        Err(error) => panic!("cannot look for dead letters: {error}"),
-    };
-    let letter = |(event, found): (std::sync::Arc<redrive_core::Event>, Found)| {
-        Some((event.id.clone(), found.reason?))
-    };
-    page.events.into_iter().filter_map(letter).collect()
+    let mut letters = Vec::new();
+    let state = Some(State::Dead);
+    let mut query = Query { queue: Some(queue.to_owned()), state, ..Query::default() };
+    loop {
+        let page = match redrive.events(query.clone()).await {
+            Ok(page) => page,
+            Err(error) => panic!("cannot look for dead letters: {error}"),
+        };
+        let letter = |(event, found): (std::sync::Arc<redrive_core::Event>, Found)| {
+            Some((event.id.clone(), found.reason?))
+        };
+        letters.extend(page.events.into_iter().filter_map(letter));
+        query.after = page.next;
+        if query.after.is_none() {
+            return letters;
+        }
+    }
 }

@@ -133,7 +133,7 @@ pub enum PublishError {
         id: String,
     },
     /// Nobody declared the queue.
-    #[error("there is no queue `{queue}`; known are: {}. Declare it before publishing", known.join(", "))]
+    #[error("there is no queue `{queue}`; {}. Declare it before publishing", say_known(known))]
     NoQueue {
         /// The name.
         queue: String,
@@ -161,6 +161,10 @@ pub enum PublishError {
     /// The store could not.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+fn say_known(known: &[String]) -> String {
+    if known.is_empty() { "none is known".to_owned() } else { format!("known are: {}", known.join(", ")) }
 }
 
 impl PublishError {

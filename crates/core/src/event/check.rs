@@ -1,9 +1,11 @@
 //! What makes an event one that cannot be kept.
 
+use std::time::Duration;
+
 use super::bounds::{
     ID_BYTES_MAX, KEY_BYTES_MAX, META_BYTES_MAX, PAYLOAD_BYTES_MAX, QUEUE_BYTES_MAX, TENANT_BYTES_MAX,
 };
-use super::{Event, Meta};
+use super::{Event, Expiry, Meta, When};
 
 /// Why an event cannot be kept.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +32,14 @@ pub enum EventError {
         /// What it is.
         text: String,
     },
+    /// It expires before it may run.
+    #[error("it may run {delay:?} after it is published and expires after {expires:?}: it would never run")]
+    Stillborn {
+        /// When it may run.
+        delay: Duration,
+        /// When it expires.
+        expires: Duration,
+    },
     /// The name of a queue becomes a label and part of a path.
     #[error("`{}` is no name for a queue; use letters, digits, `.`, `_` and `-`", name.escape_debug())]
     QueueName {
@@ -52,6 +62,11 @@ impl Event {
         text("tenant", &self.tenant, TENANT_BYTES_MAX)?;
         text("key", self.key.as_deref().unwrap_or_default(), KEY_BYTES_MAX)?;
         length("payload", self.payload.len(), PAYLOAD_BYTES_MAX)?;
+        if let (When::After(delay), Some(Expiry::After(expires))) = (self.when, self.expires)
+            && expires <= delay
+        {
+            return Err(EventError::Stillborn { delay, expires });
+        }
         self.meta.as_deref().map_or(Ok(()), check_meta)
     }
 }

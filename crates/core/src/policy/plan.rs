@@ -96,7 +96,7 @@ impl PolicySettings {
             }
             waits = waits.saturating_add(ceiling.max(asked));
         }
-        Horizon { retries, waits, attempts, limit: self.time }
+        Horizon { retries, waits, asked, attempts, limit: self.time }
     }
 
     /// The same, changed for one event.
@@ -145,6 +145,8 @@ pub struct Horizon {
     pub retries: u32,
     /// All waits before them, each at its longest.
     pub waits: Duration,
+    /// The longest that the other side may ask for before each of them, with the tenth on top.
+    pub asked: Duration,
     /// All attempts before the last, each at its time-out; zero where there is none.
     pub attempts: Duration,
     /// The policy's time in all, where it has one.
@@ -162,8 +164,14 @@ impl Horizon {
 
 impl fmt::Display for Horizon {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { retries, waits, attempts, limit } = self;
-        write!(f, "{retries} waits of at most {waits:?} together + {attempts:?} of attempts")?;
+        let Self { retries, waits, asked, attempts, limit } = self;
+        write!(f, "{retries} waits of at most {waits:?} together")?;
+        if !asked.is_zero() {
+            write!(f, " (`not_before_max` lets the other side ask for up to {asked:?} each time)")?;
+        }
+        if !attempts.is_zero() {
+            write!(f, " + {attempts:?} of attempts")?;
+        }
         match limit {
             Some(limit) if *limit < waits.saturating_add(*attempts) => {
                 write!(f, ", within {limit:?} in all")

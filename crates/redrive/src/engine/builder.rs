@@ -72,9 +72,10 @@ impl QueueBuilder {
         self
     }
 
-    /// How many attempts at once.
+    /// How many attempts at once; at least one.
     pub fn concurrency(mut self, concurrency: u32) -> Self {
         self.plan = self.plan.concurrency(concurrency);
+        self.plan.concurrency = concurrency;
         self
     }
 
@@ -117,7 +118,8 @@ impl QueueBuilder {
         self
     }
 
-    /// Makes the queue known, without a handler: this process publishes, another one runs it.
+    /// Makes the queue known, without a handler: this process publishes, another one runs it, and has the last word
+    /// on its settings. Until it has spoken, events of one key keep their order.
     ///
     /// # Errors
     /// With what is wrong with the queue.
@@ -269,6 +271,9 @@ impl QueueBuilder {
 
     async fn finish(self, handler: Handler) -> Result<(), QueueError> {
         check_queue_name(&self.plan.name)?;
+        if self.plan.concurrency == 0 {
+            return Err(self.refuse("a concurrency of 0 runs nothing; use at least 1, or `declare()`"));
+        }
         if !(0.0..=1.0).contains(&self.plan.retry_share) {
             return Err(self.refuse("the retry share is between 0 and 1"));
         }
@@ -282,6 +287,9 @@ impl QueueBuilder {
             return Err(QueueError::Started { queue });
         }
         let by = if matches!(handler, Handler::Elsewhere) { By::Publisher } else { By::Runner };
+        // Who only publishes does not know whether order matters, and order that was not kept from the start
+        // cannot be had later.
+        let ordered = ordered || by == By::Publisher;
         let spec = QueueSpec { name: queue.clone(), ordered, window, horizon: horizon.total() };
         let meters = Meters::of(&queue);
         let made = Arc::new(Queue { plan, window, handler, meters, slow: AtomicBool::new(false) });

@@ -35,7 +35,6 @@ pub(super) enum Command {
     IsRunning(Seq, oneshot::Sender<bool>),
     Idle(oneshot::Sender<()>),
     Stop(Duration, oneshot::Sender<bool>),
-    StopNow,
 }
 
 /// The handle of the loop.
@@ -58,14 +57,15 @@ impl Conductor {
         }
     }
 
-    /// Stops; tells whether nothing was left under way.
+    /// Stops; tells whether nothing was left under way. One that has stopped has nothing under way.
     pub(super) async fn stop(&self, grace: Duration) -> bool {
         let (ask, answer) = oneshot::channel();
-        self.commands.send(Command::Stop(grace, ask)).is_ok() && answer.await.unwrap_or(false)
+        self.commands.send(Command::Stop(grace, ask)).is_err() || answer.await.unwrap_or(true)
     }
 
-    pub(super) fn stop_now(&self) {
-        let _ = self.commands.send(Command::StopNow);
+    /// Whether it has stopped.
+    pub(super) fn is_over(&self) -> bool {
+        self.commands.is_closed()
     }
 
     pub(super) async fn failed(&self) -> StoreError {
@@ -81,8 +81,10 @@ impl Conductor {
 /// Takes the shards and starts the loop.
 pub(super) async fn start(redrive: &Redrive) -> Result<(), StartError> {
     let inner = &redrive.0;
-    if inner.conductor.get().is_some() {
-        return Err(StartError::Twice);
+    match inner.conductor.get() {
+        None => {}
+        Some(conductor) if conductor.is_over() => return Err(StartError::Store(StoreError::Closed)),
+        Some(_) => return Err(StartError::Twice),
     }
     let mut scheduler = Scheduler::new();
     // Queues without a handler here are left alone.
@@ -100,6 +102,11 @@ pub(super) async fn start(redrive: &Redrive) -> Result<(), StartError> {
     for shard in 0..inner.store.shards() {
         let taken = inner.store.take(shard, now).await?;
         grants.push(taken.grant);
+        for (_, name, _) in &taken.streams {
+            if !queues.iter().any(|queue| queue.name() == name) {
+                super::observe::unhandled(name);
+            }
+        }
         scheduler.handle(Input::Own(taken), now, &mut dice);
     }
     let (commands, orders) = mpsc::unbounded_channel();
@@ -228,7 +235,7 @@ impl Conducting {
             }
             let woken = self.wait(&mut housekeeping).await;
             if let Err(error) = self.take_in(woken) {
-                return self.end(error).await;
+                return self.end(Some(error)).await;
             }
         }
     }
@@ -256,16 +263,16 @@ impl Conducting {
     }
 
     /// Takes in what woke the loop, and whatever else is there.
-    fn take_in(&mut self, woken: Woken) -> Result<(), Option<StoreError>> {
+    fn take_in(&mut self, woken: Woken) -> Result<(), StoreError> {
         let now = self.context.clock.now();
         let (mut ended, mut answered) = (Vec::new(), Vec::new());
         match woken {
             Woken::Arrived(Some(arrivals)) => self.arrived(arrivals, now),
             Woken::Attempted(more) => ended.extend(more),
             Woken::Answered(answer) => answered.push(answer),
-            Woken::Ordered(Some(command)) => self.ordered(command)?,
+            Woken::Ordered(Some(command)) => self.ordered(command),
             // Every handle is gone: stop as if told to.
-            Woken::Ordered(None) => self.ordered(Command::Stop(Duration::ZERO, oneshot::channel().0))?,
+            Woken::Ordered(None) => self.ordered(Command::Stop(Duration::ZERO, oneshot::channel().0)),
             Woken::Housekeeping => self.keep_house(now),
             Woken::Arrived(None) | Woken::Time => {}
         }
@@ -286,7 +293,7 @@ impl Conducting {
             self.scheduler.handle(Input::Ended { grant, seq, rev, ending }, now, &mut self.dice);
         }
         for answer in answered {
-            self.answered(answer, now).map_err(Some)?;
+            self.answered(answer, now)?;
         }
         Ok(())
     }
@@ -332,7 +339,7 @@ impl Conducting {
         Ok(())
     }
 
-    fn ordered(&mut self, command: Command) -> Result<(), Option<StoreError>> {
+    fn ordered(&mut self, command: Command) {
         match command {
             Command::IsRunning(seq, answer) => {
                 let _ = answer.send(self.scheduler.is_running(seq));
@@ -343,9 +350,7 @@ impl Conducting {
                 self.scheduler.handle(Input::Drain, now, &mut self.dice);
                 self.stopping = Some((tokio::time::Instant::now() + grace, Some(answer)));
             }
-            Command::StopNow => return Err(None),
         }
-        Ok(())
     }
 
     /// Also finds a store that stopped while there was nothing to load or to settle: a publish may have failed,

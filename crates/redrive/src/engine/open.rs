@@ -61,15 +61,22 @@ impl Options {
     }
 
     async fn store(&self, address: &str) -> Result<Arc<dyn Store>, StoreError> {
-        if matches!(address, "memory" | "memory:") {
-            return Ok(Arc::new(Memory::new()));
+        let cannot = |why: &str| StoreError::Open { path: address.into(), why: why.to_owned(), source: None };
+        match address.split_once(':').unwrap_or((address, "")) {
+            ("memory", _) => Ok(Arc::new(Memory::new())),
+            ("sqlite", "" | "//") => Err(cannot("it names no file; write `sqlite:orders.db`")),
+            ("sqlite", ":memory:") => {
+                Err(cannot("a database in memory is no store for events; use `memory:`"))
+            }
+            ("sqlite", path) if path.contains('?') => {
+                Err(cannot("an address has no `?…`; settings are in `engine::Options`"))
+            }
+            #[cfg(feature = "sqlite")]
+            ("sqlite", path) => self.sqlite(path.trim_start_matches("//")).await,
+            #[cfg(not(feature = "sqlite"))]
+            ("sqlite", _) => Err(cannot("this program was built without the feature `sqlite` of redrive")),
+            _ => Err(cannot("there is no such store; use `sqlite:FILE` or `memory:`")),
         }
-        #[cfg(feature = "sqlite")]
-        if let Some(path) = address.strip_prefix("sqlite:") {
-            return self.sqlite(path.trim_start_matches("//")).await;
-        }
-        let why = "use `sqlite:FILE` (feature `sqlite`) or `memory:`".to_owned();
-        Err(StoreError::Open { path: address.into(), why, source: None })
     }
 
     #[cfg(feature = "sqlite")]

@@ -76,6 +76,23 @@ impl Failure {
         Self { fault: Some(Fault::permanent()), cause: Cause::of(&error) }
     }
 
+    /// Another attempt may help; for what is no error, only words.
+    pub fn transient_text(text: impl Into<String>) -> Self {
+        Self { fault: Some(Fault::transient()), cause: Cause::new("text", text) }
+    }
+
+    /// Another attempt will not help; for what is no error, only words.
+    pub fn permanent_text(text: impl Into<String>) -> Self {
+        Self { fault: Some(Fault::permanent()), cause: Cause::new("text", text) }
+    }
+
+    /// An unclassified failure from a boxed error, or from what becomes one: `anyhow::Error`, a string. What `?`
+    /// does for errors by their own type.
+    pub fn boxed(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        let cause = Cause::of(&*error.into());
+        Self { fault: None, cause: Cause { kind: "boxed".to_owned(), ..cause } }
+    }
+
     /// What a fault and a cause say.
     #[must_use]
     pub const fn new(fault: Fault, cause: Cause) -> Self {

@@ -35,12 +35,8 @@ pub(super) async fn until_signal(redrive: &Redrive, grace: Duration) -> Result<S
     }
     tokio::select! {
         stopping = shutdown(redrive, grace) => Ok(stopping?),
-        () = signals.next() => {
-            if let Some(conductor) = redrive.0.conductor.get() {
-                conductor.stop_now();
-            }
-            Ok(Stopping { all_ended: false })
-        }
+        // At once: what is under way is given up.
+        () = signals.next() => Ok(shutdown(redrive, Duration::ZERO).await?),
     }
 }
 

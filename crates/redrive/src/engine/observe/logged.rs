@@ -13,19 +13,39 @@ pub(super) fn told(told: &Told) {
     let mode = told.entry.progress.mode.as_str();
     match &told.change {
         Change::Again(progress) => {
-            let (disposition, executed) = last(progress);
+            let Last { disposition, executed, error } = last(progress);
             let (attempt, next_delay_ms) = (progress.attempts, millis(progress.previous));
             info!(
                 queue,
-                id, key, tenant, attempt, mode, disposition, executed, next_delay_ms, correlation, "retrying"
+                id,
+                key,
+                tenant,
+                attempt,
+                mode,
+                disposition,
+                executed,
+                error,
+                next_delay_ms,
+                correlation,
+                "retrying"
             );
         }
         Change::Dead { reason, progress, .. } => {
-            let (disposition, executed) = last(progress);
+            let Last { disposition, executed, error } = last(progress);
             let (attempt, reason) = (progress.attempts, reason.as_str());
             warn!(
                 queue,
-                id, key, tenant, attempt, mode, disposition, executed, reason, correlation, "dead letter"
+                id,
+                key,
+                tenant,
+                attempt,
+                mode,
+                disposition,
+                executed,
+                reason,
+                error,
+                correlation,
+                "dead letter"
             );
         }
         Change::Dropped { attempts: attempt, .. } => {
@@ -41,11 +61,20 @@ pub(super) fn told(told: &Told) {
     }
 }
 
-/// What the last attempt said, and what is known of its effect.
-fn last(progress: &Progress) -> (&str, &'static str) {
+/// What the last attempt said, what is known of its effect, and what went wrong.
+#[derive(Default)]
+struct Last<'a> {
+    disposition: &'a str,
+    executed: &'static str,
+    error: Option<&'a str>,
+}
+
+fn last(progress: &Progress) -> Last<'_> {
     let record = progress.story.as_deref().and_then(|story| story.records().next_back());
-    record.map_or(("", ""), |record| {
-        (record.disposition.as_str(), record.executed.map_or("", Executed::as_str))
+    record.map_or_else(Last::default, |record| Last {
+        disposition: record.disposition.as_str(),
+        executed: record.executed.map_or("", Executed::as_str),
+        error: record.cause.as_ref().map(|cause| cause.message.as_str()),
     })
 }
 
@@ -66,6 +95,11 @@ impl Span {
     pub(in crate::engine) fn around<F: Future>(self, attempt: F) -> impl Future<Output = F::Output> {
         attempt.instrument(self.0)
     }
+}
+
+/// There are events of a queue that nobody here runs: its name may have changed.
+pub(in crate::engine) fn unhandled(queue: &str) {
+    warn!(queue, "there are events of this queue, and no handler for it in this process");
 }
 
 /// A row is damaged. It stays where it is, and is not run.
