@@ -35,6 +35,7 @@
 //! answer. Every attempt therefore carries [`Delivery::idempotency_key`], the same over all attempts, and
 //! [`Delivery::token`] `(epoch, seq)`, by which a receiver can refuse what is older than what it has seen.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -83,6 +84,8 @@ struct Inner {
     clock: Arc<Timepiece>,
     seed: Option<u64>,
     queues: Arc<Queues>,
+    /// Whether it was started, or is about to be.
+    starting: AtomicBool,
     conductor: OnceLock<Conductor>,
 }
 
@@ -103,7 +106,14 @@ impl Redrive {
     pub(crate) fn over(store: Arc<dyn Store>, clock: Timepiece, seed: Option<u64>) -> Self {
         let queues = Arc::default();
         let clock = Arc::new(clock);
-        Self(Arc::new(Inner { store, clock, seed, queues, conductor: OnceLock::new() }))
+        Self(Arc::new(Inner {
+            store,
+            clock,
+            seed,
+            queues,
+            starting: AtomicBool::new(false),
+            conductor: OnceLock::new(),
+        }))
     }
 
     /// Where effect and settle commit together, in words.

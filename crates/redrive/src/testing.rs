@@ -61,34 +61,53 @@ pub async fn drain(redrive: &Redrive) {
     let mut idle_for = 0;
     loop {
         redrive.idle().await;
-        let Some(due) = next_due(redrive).await else { return };
         let now = redrive.now();
-        assert!(now.since(start) < DRAIN_MAX, "events still wait after a year: {}", waiting(redrive).await);
-        idle_for = if due <= now { idle_for + 1 } else { 0 };
+        let wait = match left(redrive).await {
+            Left::Nothing => return,
+            // About to be handed over, or nobody's.
+            Left::Ready => Duration::from_millis(1),
+            Left::Waiting(due) => due.since(now).max(Duration::from_millis(1)),
+        };
+        idle_for = if wait <= Duration::from_millis(1) { idle_for + 1 } else { 0 };
         assert!(idle_for < IDLE_MAX, "due, and without a handler here: {}", waiting(redrive).await);
-        // A step at least, so that what is about to be handed over is.
-        tokio::time::sleep(due.since(now).max(Duration::from_millis(1))).await;
+        assert!(now.since(start) < DRAIN_MAX, "events still wait after a year: {}", waiting(redrive).await);
+        tokio::time::sleep(wait).await;
     }
 }
 
-/// The earliest time of what is still to run.
-async fn next_due(redrive: &Redrive) -> Option<Moment> {
-    let mut earliest: Option<Moment> = None;
-    for state in [State::Ready, State::Waiting] {
-        let page = redrive.events(Query { state: Some(state), ..Query::default() }).await.ok()?;
-        for (_, found) in page.events {
-            let due = found.due.unwrap_or_else(|| redrive.now());
-            earliest = Some(earliest.map_or(due, |earlier| earlier.min(due)));
-        }
+/// What is still to run.
+enum Left {
+    Nothing,
+    Ready,
+    /// Until then at least. Those that wait for another of their key have a time that is past.
+    Waiting(Moment),
+}
+
+async fn left(redrive: &Redrive) -> Left {
+    let now = redrive.now();
+    if !page(redrive, State::Ready).await.is_empty() {
+        return Left::Ready;
     }
-    earliest
+    let waiting = page(redrive, State::Waiting).await;
+    let due = waiting.iter().filter_map(|(_, found)| found.due).filter(|due| *due > now).min();
+    match due {
+        _ if waiting.is_empty() => Left::Nothing,
+        Some(due) => Left::Waiting(due),
+        None => Left::Ready,
+    }
+}
+
+async fn page(redrive: &Redrive, state: State) -> Vec<(std::sync::Arc<redrive_core::Event>, Found)> {
+    match redrive.events(Query { state: Some(state), ..Query::default() }).await {
+        Ok(page) => page.events,
+        Err(error) => panic!("cannot look for events: {error}"),
+    }
 }
 
 async fn waiting(redrive: &Redrive) -> String {
     let mut events = Vec::new();
     for state in [State::Ready, State::Waiting] {
-        let page = redrive.events(Query { state: Some(state), limit: 5, ..Query::default() }).await;
-        events.extend(page.map(|page| page.events).unwrap_or_default());
+        events.extend(page(redrive, state).await.into_iter().take(5));
     }
     events.iter().map(|(event, _)| format!("{}/{}", event.queue, event.id)).collect::<Vec<_>>().join(", ")
 }

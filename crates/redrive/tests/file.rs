@@ -123,3 +123,51 @@ async fn a_second_opening_publishes_and_does_not_run() {
     guest.shutdown(SECOND).await.unwrap();
     owner.shutdown(SECOND).await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_in_the_middle_of_everything_answers_everybody() {
+    for grace in [Duration::ZERO, SECOND] {
+        let folder = tempfile::tempdir().unwrap();
+        let redrive = open(folder.path()).await;
+        let handler = |_| tokio::time::sleep(Duration::from_millis(1));
+        redrive.queue("orders").concurrency(64).handle(handler).await.unwrap();
+        redrive.start().await.unwrap();
+        let publishers: Vec<_> = (0..200)
+            .map(|publisher| {
+                let redrive = redrive.clone();
+                tokio::spawn(async move {
+                    let mut accepted = 0;
+                    for n in 0.. {
+                        match redrive.publish(Event::new("orders", format!("{publisher}-{n}"))).await {
+                            Ok(_) => accepted += 1,
+                            Err(_) => break,
+                        }
+                    }
+                    accepted
+                })
+            })
+            .collect();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let stops = [redrive.shutdown(grace), redrive.shutdown(10 * SECOND)];
+        let stops = tokio::time::timeout(20 * SECOND, futures_util::future::join_all(stops)).await;
+        assert!(stops.expect("a stop hangs").into_iter().all(|stop| stop.is_ok()));
+        let mut accepted = 0;
+        for publisher in publishers {
+            let ended = tokio::time::timeout(10 * SECOND, publisher).await;
+            accepted += ended.expect("a publisher hangs").unwrap();
+        }
+        // Nothing that was acknowledged is lost.
+        let again = open(folder.path()).await;
+        let query = redrive::Query { limit: 10_000, ..redrive::Query::default() };
+        let left = again.events(query).await.unwrap().events.len();
+        assert!(accepted > 0 && left <= accepted, "{left} of {accepted}");
+        again.queue("orders").concurrency(64).handle(|_| async {}).await.unwrap();
+        again.start().await.unwrap();
+        testing::drain(&again).await;
+        for publisher in 0..200 {
+            let found = again.event("", "orders", &format!("{publisher}-0")).await.unwrap();
+            assert!(found.is_none_or(|found| found.state == State::Done));
+        }
+        again.shutdown(SECOND).await.unwrap();
+    }
+}

@@ -94,7 +94,8 @@ pub struct New {
     pub fingerprint: Fingerprint,
     /// The moment of publishing.
     pub at: Moment,
-    /// The policy's horizon for this event, where it has a tuning of its own.
+    /// The policy's horizon for this event, where it has a tuning of its own. A shorter one than the queue's counts
+    /// for nothing.
     pub horizon: Option<Duration>,
 }
 

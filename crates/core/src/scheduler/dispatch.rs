@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::flow::FlowKey;
 use super::queue::{Lane, QueuePlan};
-use super::{Action, Place, Running, Scheduler, Ticket, Timer};
+use super::{Action, Held, Place, Running, Scheduler, Ticket, Timer};
 use crate::breaker::Pass;
 use crate::entry::{Change, Seq};
-use crate::event::Mode;
+use crate::event::{DeadReason, Mode};
 use crate::limit::Permit;
 use crate::moment::Moment;
 use crate::planted::{Flaw, has};
@@ -50,6 +50,11 @@ impl Scheduler {
             self.expire(seq, now);
             return true;
         }
+        if self.is_out_of_time(held, now) {
+            self.take_turn(number, lane, key);
+            self.end_for_time(seq, now);
+            return true;
+        }
         let mode = held.entry.progress.mode;
         match admit(&self.queues[number].plan, mode, self.shared_time(now)) {
             Ok(passes) => {
@@ -86,6 +91,22 @@ impl Scheduler {
         let progress = &held.entry.progress;
         let change = Change::Expired { attempts: progress.attempts, story: progress.story.clone() };
         self.settle(seq, change, now);
+    }
+
+    /// Whether the policy's time in all is over: the process was down for longer, or others went first.
+    fn is_out_of_time(&self, held: &Held, now: Moment) -> bool {
+        let policy = &self.queues[held.queue].plan.policy;
+        let tuned = tuned(policy, &held.entry);
+        let time = tuned.as_ref().unwrap_or(policy.settings()).time;
+        held.entry.progress.started.zip(time).is_some_and(|(started, time)| started + time <= now)
+    }
+
+    /// Too late for another attempt, which would be ended before it began.
+    fn end_for_time(&mut self, seq: Seq, now: Moment) {
+        let Some(held) = self.held.get(&seq) else { return };
+        let park = self.queues[held.queue].plan.after_dead.park(now);
+        let progress = held.entry.progress.clone();
+        self.settle(seq, Change::Dead { reason: DeadReason::TimeSpent, progress, park }, now);
     }
 
     /// Starts an attempt, or has it noted first where its shard is careful.
@@ -172,6 +193,11 @@ fn admit(plan: &QueuePlan, mode: Mode, now: Moment) -> Result<Passes, Closed> {
             None => return Err(Closed { until: ask_again, both: true }),
         },
     };
+    // Only looked at, so that a retry that has to wait does not use up the rate.
+    let is_broke = mode == Mode::Retry && policy.budget().is_some_and(|budget| budget.tokens(now) == 0);
+    if is_broke {
+        return Err(Closed { until: ask_again, both: false });
+    }
     for rate in [plan.rate.as_ref(), policy.rate()].into_iter().flatten() {
         if let Err(until) = rate.take(now) {
             return Err(Closed { until, both: true });

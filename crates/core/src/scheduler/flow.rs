@@ -34,6 +34,8 @@ pub(super) struct Flow {
     pub(super) loading: Option<Loading>,
     /// The earliest time at which something in the store becomes due.
     pub(super) next_due: Option<Moment>,
+    /// The earliest timer that is set for it.
+    pub(super) armed: Option<Moment>,
     /// Not before this, because the last load failed.
     pub(super) load_after: Option<Moment>,
     /// Whether everything that was due when the shard was taken has been loaded, by lane.
@@ -63,6 +65,7 @@ impl Flow {
             hungry: [false; 2],
             loading: None,
             next_due: None,
+            armed: None,
             load_after: None,
             is_past_care: [true; 2],
         }
@@ -75,16 +78,12 @@ impl Flow {
         ready.len() == 1
     }
 
-    /// Something in the store becomes due then; tells whether that is earlier than anything before.
-    pub(super) fn note_due(&mut self, due: Moment) -> bool {
+    /// Something in the store becomes due then.
+    pub(super) fn note_due(&mut self, due: Moment) {
         if let Some(loading) = &mut self.loading {
             loading.due = Some(loading.due.map_or(due, |earlier| earlier.min(due)));
         }
-        let earlier = self.next_due.is_none_or(|next| due < next);
-        if earlier {
-            self.next_due = Some(due);
-        }
-        earlier
+        self.next_due = Some(self.next_due.map_or(due, |next| next.min(due)));
     }
 
     /// An event comes into memory; tells whether it was not there.

@@ -39,9 +39,8 @@ impl Scheduler {
         let Some(flow) = self.flows.get_mut(&key) else { return };
         if entry.progress.due > now {
             let due = entry.progress.due;
-            if flow.note_due(due) {
-                self.timers.push(Reverse((due, Timer::Flow(key))));
-            }
+            flow.note_due(due);
+            self.arm(key, due);
             return;
         }
         let lane = lane(&entry);
@@ -138,7 +137,9 @@ impl Scheduler {
             except.retain(|seq| !matches!(self.held[seq].place, Place::Settling(_)));
         }
         let asked = Lane::BOTH.into_iter().filter(|lane| coming[lane.index()] > 0);
-        let bytes_max = asked.map(|lane| queue.bytes_left(lane)).min().unwrap_or_default();
+        // Other loads may be under way, and a store counts each lane for itself.
+        let bytes_left = asked.map(|lane| queue.bytes_left(lane)).min().unwrap_or_default();
+        let bytes_max = bytes_left / (2 * LOADS_MAX);
         for (hungry, coming) in flow.hungry.iter_mut().zip(coming) {
             *hungry &= coming == 0;
         }
@@ -160,7 +161,7 @@ impl Scheduler {
             flow.note_due(due);
         }
         flow.load_after = Some(again);
-        self.timers.push(Reverse((again, Timer::Flow(key))));
+        self.timers.push(Reverse((again, Timer::Queue)));
         self.hunger(key);
     }
 
@@ -189,7 +190,7 @@ impl Scheduler {
         let hungry: Vec<Lane> = Lane::BOTH.into_iter().filter(is_hungry).collect();
         self.pass_care(key, &entries, [more_live, more_retry]);
         if let Some(due) = next_due {
-            self.timers.push(Reverse((due.max(now), Timer::Flow(key))));
+            self.arm(key, due.max(now));
         }
         for entry in entries {
             if !gone.contains(&entry.seq) {
@@ -218,6 +219,15 @@ impl Scheduler {
         }
     }
 
+    /// Has a flow looked at then, unless it is before.
+    pub(super) fn arm(&mut self, key: FlowKey, at: Moment) {
+        let Some(flow) = self.flows.get_mut(&key) else { return };
+        if flow.armed.is_none_or(|armed| at < armed) {
+            flow.armed = Some(at);
+            self.timers.push(Reverse((at, Timer::Flow(key))));
+        }
+    }
+
     /// Looks at what has come due.
     pub(super) fn look_at_timers(&mut self, now: Moment) {
         while let Some(Reverse((at, timer))) = self.timers.peek().copied() {
@@ -228,9 +238,14 @@ impl Scheduler {
             match timer {
                 Timer::Flow(key) => {
                     let Some(flow) = self.flows.get_mut(&key) else { continue };
-                    if flow.next_due.is_some_and(|due| due <= now) {
-                        flow.next_due = None;
-                        self.hunger(key);
+                    flow.armed = flow.armed.filter(|armed| *armed > at);
+                    match flow.next_due {
+                        Some(due) if due <= now => {
+                            flow.next_due = None;
+                            self.hunger(key);
+                        }
+                        Some(due) => self.arm(key, due),
+                        None => {}
                     }
                 }
                 // The next `act` looks anyway.

@@ -71,12 +71,11 @@ impl Scheduler {
         let Some(key) = self.held.get(&seq).and_then(|held| self.key_of(&held.entry)) else { return };
         let Some(flow) = self.flows.get_mut(&key) else { return };
         let is_followed = self.held.get(&seq).is_some_and(|held| flow.is_followed(&held.entry));
-        if let Some(due) = change.as_ref().and_then(comes_back)
-            && flow.note_due(due)
-        {
-            self.timers.push(Reverse((due.max(now), Timer::Flow(key))));
-        }
         let queue = flow.queue;
+        if let Some(due) = change.as_ref().and_then(comes_back) {
+            flow.note_due(due);
+            self.arm(key, due.max(now));
+        }
         let entry = self.let_go(seq);
         if let Some((entry, change)) = entry.zip(change.filter(|change| *change != Change::Done)) {
             self.tidings.push(Action::Told(Box::new(Told { queue, entry, change })));
@@ -134,9 +133,8 @@ impl Scheduler {
     fn tell_again(&mut self, key: FlowKey, now: Moment) {
         let Some(flow) = self.flows.get_mut(&key).filter(|_| !has(Flaw::LettersForgotten)) else { return };
         let again = now + SETTLE_AGAIN;
-        if flow.note_due(again) {
-            self.timers.push(Reverse((again, Timer::Flow(key))));
-        }
+        flow.note_due(again);
+        self.arm(key, again);
     }
 
     pub(super) fn settle_again(&mut self, seq: Seq, rev: u32, epoch: u64) {

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redrive_core::classify::Answer;
@@ -283,7 +283,7 @@ impl QueueBuilder {
             return Err(QueueError::Window { queue, window: self.window, sum: horizon.to_string() });
         }
         let Self { redrive, plan, ordered, window } = self;
-        if redrive.0.conductor.get().is_some() && !matches!(handler, Handler::Elsewhere) {
+        if redrive.0.starting.load(Ordering::Acquire) && !matches!(handler, Handler::Elsewhere) {
             return Err(QueueError::Started { queue });
         }
         let by = if matches!(handler, Handler::Elsewhere) { By::Publisher } else { By::Runner };
@@ -292,7 +292,14 @@ impl QueueBuilder {
         let ordered = ordered || by == By::Publisher;
         let spec = QueueSpec { name: queue.clone(), ordered, window, horizon: horizon.total() };
         let meters = Meters::of(&queue);
-        let made = Arc::new(Queue { plan, window, handler, meters, slow: AtomicBool::new(false) });
+        let made = Arc::new(Queue {
+            plan,
+            window,
+            handler,
+            meters,
+            slow: AtomicBool::new(false),
+            blocking: AtomicUsize::new(0),
+        });
         if !redrive.0.queues.add(made) {
             return Err(QueueError::Twice { queue });
         }

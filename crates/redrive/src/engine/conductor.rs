@@ -22,10 +22,12 @@ use tokio::task::JoinSet;
 
 use super::perform::{Answered, Ended, perform};
 use super::queue::{Queue, Queues};
-use super::{Redrive, StartError, Timepiece};
+use super::{Inner, Redrive, StartError, Timepiece};
 
 /// How many batches of arrivals wait at most; what is beyond is loaded from the store instead.
 const ARRIVALS_MAX: usize = 64;
+/// From how many forgotten receipts on the next slice is due at once.
+const FORGET_AGAIN: usize = 500;
 /// How often old receipts are looked for, and the clock is compared with the time of day.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
@@ -70,22 +72,30 @@ impl Conductor {
 
     pub(super) async fn failed(&self) -> StoreError {
         let mut failed = self.failed.clone();
-        match failed.wait_for(Option::is_some).await {
-            Ok(error) => error.clone().unwrap_or(StoreError::Closed),
+        let error = failed.wait_for(Option::is_some).await.ok().and_then(|error| error.clone());
+        match error {
+            Some(error) => error,
             // It stopped because it was told to.
-            Err(_) => std::future::pending().await,
+            None => std::future::pending().await,
         }
     }
 }
 
 /// Takes the shards and starts the loop.
 pub(super) async fn start(redrive: &Redrive) -> Result<(), StartError> {
-    let inner = &redrive.0;
-    match inner.conductor.get() {
-        None => {}
-        Some(conductor) if conductor.is_over() => return Err(StartError::Store(StoreError::Closed)),
-        Some(_) => return Err(StartError::Twice),
+    let inner = &*redrive.0;
+    if inner.starting.swap(true, Ordering::AcqRel) {
+        let is_over = inner.conductor.get().is_some_and(Conductor::is_over);
+        return Err(if is_over { StartError::Store(StoreError::Closed) } else { StartError::Twice });
     }
+    let started = conduct(inner).await;
+    if started.is_err() {
+        inner.starting.store(false, Ordering::Release);
+    }
+    started
+}
+
+async fn conduct(inner: &Inner) -> Result<(), StartError> {
     let mut scheduler = Scheduler::new();
     // Queues without a handler here are left alone.
     let queues = inner.queues.to_run();
@@ -196,13 +206,21 @@ struct Conducting {
     answers: FuturesUnordered<futures_util::future::BoxFuture<'static, Answered>>,
     orders: mpsc::UnboundedReceiver<Command>,
     idle: Vec<oneshot::Sender<()>>,
-    stopping: Option<(tokio::time::Instant, Option<oneshot::Sender<bool>>)>,
+    stopping: Option<Stop>,
     fail: watch::Sender<Option<StoreError>>,
+}
+
+/// A stop that was ordered, perhaps several times.
+struct Stop {
+    /// When patience ends: the earliest of all.
+    until: tokio::time::Instant,
+    /// Who wants to know how it went.
+    waiters: Vec<oneshot::Sender<bool>>,
 }
 
 /// What woke the loop.
 enum Woken {
-    Arrived(Option<Arrivals>),
+    Arrived(Arrivals),
     Attempted(Vec<Ended>),
     Answered(Answered),
     Ordered(Option<Command>),
@@ -228,8 +246,8 @@ impl Conducting {
                     let _ = waiter.send(());
                 }
             }
-            if let Some((until, _)) = self.stopping
-                && (self.scheduler.is_quiet() || tokio::time::Instant::now() >= until)
+            if let Some(stop) = &self.stopping
+                && (self.scheduler.is_quiet() || tokio::time::Instant::now() >= stop.until)
             {
                 return self.end(None).await;
             }
@@ -242,10 +260,8 @@ impl Conducting {
 
     async fn wait(&mut self, housekeeping: &mut tokio::time::Interval) -> Woken {
         let wake = self.scheduler.next_wake().map(|at| self.context.clock.instant(at));
-        let wake = match (wake, &self.stopping) {
-            (Some(wake), Some((until, _))) => Some(wake.min(*until)),
-            (wake, stopping) => wake.or(stopping.as_ref().map(|(until, _)| *until)),
-        };
+        let stop = self.stopping.as_ref().map(|stop| stop.until);
+        let wake = [wake, stop].into_iter().flatten().min();
         let time = async {
             match wake {
                 Some(wake) => tokio::time::sleep_until(wake).await,
@@ -253,7 +269,7 @@ impl Conducting {
             }
         };
         tokio::select! {
-            arrived = self.arrivals.recv() => Woken::Arrived(arrived),
+            Some(arrived) = self.arrivals.recv() => Woken::Arrived(arrived),
             Some(ended) = self.attempts.join_next() => Woken::Attempted(ended.unwrap_or_default()),
             Some(answered) = self.answers.next() => Woken::Answered(answered),
             command = self.orders.recv() => Woken::Ordered(command),
@@ -267,14 +283,14 @@ impl Conducting {
         let now = self.context.clock.now();
         let (mut ended, mut answered) = (Vec::new(), Vec::new());
         match woken {
-            Woken::Arrived(Some(arrivals)) => self.arrived(arrivals, now),
+            Woken::Arrived(arrivals) => self.arrived(arrivals, now),
             Woken::Attempted(more) => ended.extend(more),
             Woken::Answered(answer) => answered.push(answer),
             Woken::Ordered(Some(command)) => self.ordered(command),
             // Every handle is gone: stop as if told to.
             Woken::Ordered(None) => self.ordered(Command::Stop(Duration::ZERO, oneshot::channel().0)),
             Woken::Housekeeping => self.keep_house(now),
-            Woken::Arrived(None) | Woken::Time => {}
+            Woken::Time => {}
         }
         while let Some(more) = self.attempts.try_join_next() {
             ended.extend(more.unwrap_or_default());
@@ -313,6 +329,8 @@ impl Conducting {
         let mut hand_in = |input| self.scheduler.handle(input, now, &mut self.dice);
         match answered {
             Answered::Loaded(key, Ok(loaded)) => hand_in(Input::Loaded(key, loaded)),
+            // There may be more to forget: a busy store makes receipts faster than one slice a second.
+            Answered::Kept(Ok(forgotten)) if forgotten >= FORGET_AGAIN => self.keep_house(now),
             Answered::Noted(grant, Ok(())) => hand_in(Input::Noted(grant)),
             Answered::Settled(settles, Ok(answers)) => {
                 for ((grant, seq, rev), settled) in settles.into_iter().zip(answers) {
@@ -348,7 +366,10 @@ impl Conducting {
             Command::Stop(grace, answer) => {
                 let now = self.context.clock.now();
                 self.scheduler.handle(Input::Drain, now, &mut self.dice);
-                self.stopping = Some((tokio::time::Instant::now() + grace, Some(answer)));
+                let until = tokio::time::Instant::now() + grace;
+                let stop = self.stopping.get_or_insert_with(|| Stop { until, waiters: Vec::new() });
+                stop.until = stop.until.min(until);
+                stop.waiters.push(answer);
             }
         }
     }
@@ -372,11 +393,13 @@ impl Conducting {
             let ending = Ending::new(Said::Released);
             self.scheduler.handle(Input::Ended { grant, seq, rev, ending }, now, &mut self.dice);
         }
+        // What is being written is waited for: its fate is better known than not. An answer may ask for more: a
+        // strike that was just committed is taken back.
         let mut actions = Vec::new();
-        self.scheduler.act(now, &mut actions);
-        let _ = perform(&self.context, &mut actions, &mut self.attempts, &self.answers);
-        // What is being written is waited for: its fate is better known than not.
-        while let Some(answer) = self.answers.next().await {
+        loop {
+            self.scheduler.act(now, &mut actions);
+            let _ = perform(&self.context, &mut actions, &mut self.attempts, &self.answers);
+            let Some(answer) = self.answers.next().await else { return };
             if self.answered(answer, now).is_err() {
                 return;
             }
@@ -387,16 +410,22 @@ impl Conducting {
     /// after the next start. Only where nothing is left under way are the shards given back as clean.
     async fn end(mut self, error: Option<StoreError>) {
         let late = self.attempts.len();
+        // From now on whoever waits for a commit is answered by the store itself.
+        self.arrivals.close();
+        while self.arrivals.try_recv().is_ok() {}
         self.attempts.abort_all();
         let mut ended = Vec::new();
         while let Some(last) = self.attempts.join_next().await {
             ended.extend(last.unwrap_or_default());
         }
-        let is_blocking = |queue: &Arc<Queue>| matches!(queue.handler, super::handler::Handler::Blocking(_));
-        let blocked = late > 0 && self.context.queues.iter().any(is_blocking);
         if error.is_none() {
             self.write_the_last(ended).await;
+            // Nothing died: nobody is suspect.
+            for grant in &self.grants {
+                let _ = self.context.store.note(*grant, Vec::new()).await;
+            }
         }
+        let blocked = self.context.queues.iter().any(|queue| queue.blocking.load(Ordering::Acquire) > 0);
         if error.is_none() && !blocked && !self.scheduler.is_careful() {
             for grant in self.grants {
                 let _ = self.context.store.release(grant).await;
@@ -406,8 +435,8 @@ impl Conducting {
             super::observe::failed(&error);
             self.fail.send_replace(Some(error));
         }
-        if let Some((_, Some(answer))) = self.stopping {
-            let _ = answer.send(late == 0);
+        for waiter in self.stopping.into_iter().flat_map(|stop| stop.waiters) {
+            let _ = waiter.send(late == 0);
         }
     }
 }

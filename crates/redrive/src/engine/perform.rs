@@ -1,8 +1,10 @@
 //! Doing what the scheduler says: running attempts, reading and writing the store.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -115,12 +117,16 @@ fn start(context: &Arc<Context>, ticket: Ticket, attempts: &mut JoinSet<Vec<Ende
             });
         }
         Handler::Blocking(handler) => {
-            let handler = handler.clone();
+            let (handler, busy) = (handler.clone(), queue.clone());
             attempts.spawn(attempt(queue.clone(), ticket, end, move |delivery, mut scope: Scope| {
                 let lineage = Lineage::of(&delivery.entry().event);
-                let work = move || lineage.enter(|| scope.enter(|| handler(delivery)));
+                let work = move || {
+                    let _busy = Busy::new(busy);
+                    lineage.enter(|| scope.enter(|| handler(delivery)))
+                };
                 async move {
-                    match tokio::task::spawn_blocking(work).await {
+                    // One that has not begun when its time is over does not begin.
+                    match AbortOnDrop(tokio::task::spawn_blocking(work)).await {
                         Ok(reply) => Handled::Said(reply),
                         Err(error) => match error.try_into_panic() {
                             Ok(panic) => std::panic::resume_unwind(panic),
@@ -135,7 +141,12 @@ fn start(context: &Arc<Context>, ticket: Ticket, attempts: &mut JoinSet<Vec<Ende
             attempts.spawn(attempt(queue_of, ticket, end, move |delivery, scope: Scope| {
                 let lineage = Lineage::of(&delivery.entry().event);
                 lineage.around(async move {
-                    let Handler::One(handler) = &queue.handler else { return Handled::Said(Reply::ok()) };
+                    let Handler::One(handler) = &queue.handler else {
+                        return Handled::Undecodable(Cause::new(
+                            "handler",
+                            "this queue has none for one event",
+                        ));
+                    };
                     // Called in here, so that its panics are caught like those of its future.
                     scope.around(async { handler(delivery).await }).await.0
                 })
@@ -158,20 +169,64 @@ where
     let began = Instant::now();
     let scope = Scope::incoming(Some(ticket.attempt), end.map(|end| redrive_retry::moment(end.into_std())));
     let span = observe::Span::of(&ticket);
-    let running = AssertUnwindSafe(span.around(run(Delivery::new(ticket), scope))).catch_unwind();
-    let ended = match end {
-        None => Ok(running.await),
-        Some(end) => tokio::time::timeout_at(end, running).await,
-    };
-    let mut ending = match ended {
-        Ok(Ok(Handled::Said(reply))) => said(reply),
-        Ok(Ok(Handled::Undecodable(cause))) => because(Said::Undecodable, cause),
-        Ok(Err(panic)) => because(Said::Panicked, Cause::new("panic", message_of(&*panic))),
-        Err(_) => timed_out(),
+    let running = in_time(end, async { span.around(run(Delivery::new(ticket), scope)).await });
+    let mut ending = match running.await {
+        Ok(Some(Handled::Said(reply))) => said(reply),
+        Ok(Some(Handled::Undecodable(cause))) => because(Said::Undecodable, cause),
+        Ok(None) => timed_out(),
+        Err(panic) => because(Said::Panicked, Cause::new("panic", message_of(&*panic))),
     };
     ending.took = began.elapsed();
     queue.meters.ended(&ending);
     vec![(grant, seq, rev, ending)]
+}
+
+/// Runs a handler until its end or until then, which is `None`, and catches its panics: also one that comes while
+/// it is dropped, because its time is over.
+async fn in_time<F: Future>(
+    end: Option<Instant>,
+    handler: F,
+) -> Result<Option<F::Output>, Box<dyn std::any::Any + Send>> {
+    let in_time = async {
+        match end {
+            None => Some(handler.await),
+            Some(end) => tokio::time::timeout_at(end, handler).await.ok(),
+        }
+    };
+    AssertUnwindSafe(in_time).catch_unwind().await
+}
+
+/// Counts a blocking handler while it runs.
+struct Busy(Arc<Queue>);
+
+impl Busy {
+    fn new(queue: Arc<Queue>) -> Self {
+        queue.blocking.fetch_add(1, Ordering::AcqRel);
+        Self(queue)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.blocking.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A task that does not begin any more once nobody waits for it.
+struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Future for AbortOnDrop<T> {
+    type Output = Result<T, tokio::task::JoinError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(context)
+    }
+}
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 fn said(reply: Reply) -> Ending {
@@ -203,11 +258,17 @@ fn start_batches(
     let Handler::Batch { max, .. } = queue.handler else { return };
     let now = context.clock.now();
     tickets.iter().for_each(|ticket| queue.meters.started(now.since(ticket.entry.progress.due)));
-    let mut tickets = tickets.into_iter().peekable();
-    while tickets.peek().is_some() {
-        let batch: Vec<Ticket> = tickets.by_ref().take(max).collect();
-        let end = batch.iter().filter_map(|ticket| ticket.deadline).min();
-        let end = end.map(|end| context.clock.instant(end));
+    // One that has less time than the others has a batch of its own: its end would be theirs.
+    let mut batches: Vec<Vec<Ticket>> = Vec::new();
+    for ticket in tickets {
+        let fits = |batch: &&mut Vec<Ticket>| batch.len() < max && batch[0].deadline == ticket.deadline;
+        match batches.iter_mut().find(fits) {
+            Some(batch) => batch.push(ticket),
+            None => batches.push(vec![ticket]),
+        }
+    }
+    for batch in batches {
+        let end = batch[0].deadline.map(|end| context.clock.instant(end));
         attempts.spawn(attempt_batch(queue.clone(), batch, end));
     }
 }
@@ -218,27 +279,22 @@ async fn attempt_batch(queue: Arc<Queue>, tickets: Vec<Ticket>, end: Option<Inst
     let deliveries: Vec<Delivery> = tickets.into_iter().map(Delivery::new).collect();
     let count = deliveries.len();
     let began = Instant::now();
-    let running = AssertUnwindSafe(async {
+    let ended = in_time(end, async {
         let Handler::Batch { run, .. } = &queue.handler else { return Vec::new() };
         // Retries inside make one attempt: the engine makes the others.
         let attempt = deliveries.iter().map(Delivery::attempt).max();
         Scope::incoming(attempt, None).around(async { run(deliveries).await }).await.0
-    })
-    .catch_unwind();
-    let ended = match end {
-        None => Ok(running.await),
-        Some(end) => tokio::time::timeout_at(end, running).await,
-    };
-    let endings: Vec<Ending> = match ended {
-        Ok(Ok(replies)) if replies.len() == count => replies.into_iter().map(said).collect(),
-        Ok(Ok(replies)) => {
+    });
+    let endings: Vec<Ending> = match ended.await {
+        Ok(Some(replies)) if replies.len() == count => replies.into_iter().map(said).collect(),
+        Ok(Some(replies)) => {
             let text = format!("the handler gave {} replies for {count} events", replies.len());
             vec![because(Said::Outcome(Outcome::Unclassified), Cause::new("batch", text)); count]
         }
-        Ok(Err(panic)) => {
+        Ok(None) => vec![timed_out(); count],
+        Err(panic) => {
             vec![because(Said::Panicked, Cause::new("panic", message_of(&*panic))); count]
         }
-        Err(_) => vec![timed_out(); count],
     };
     let took = began.elapsed();
     let ended = |((grant, seq, rev), ending)| {

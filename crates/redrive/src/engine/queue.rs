@@ -1,6 +1,6 @@
 //! The queues that are set up.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +21,8 @@ pub(super) struct Queue {
     pub(super) meters: Meters,
     /// Whether its transactions took too long once, and have a commit of their own from then on.
     pub(super) slow: AtomicBool,
+    /// Blocking handlers that run, also those that nobody waits for any more.
+    pub(super) blocking: AtomicUsize,
 }
 
 impl Queue {

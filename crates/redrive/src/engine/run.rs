@@ -24,11 +24,12 @@ pub(super) async fn shutdown(redrive: &Redrive, grace: Duration) -> Result<Stopp
 }
 
 pub(super) async fn until_signal(redrive: &Redrive, grace: Duration) -> Result<Stopping, StartError> {
+    // First, so that a signal during recovery is not the end of the process.
+    let mut signals = Signals::new().map_err(StartError::Signal)?;
     match redrive.start().await {
         Ok(()) | Err(StartError::Twice) => {}
         Err(error) => return Err(error),
     }
-    let mut signals = Signals::new().map_err(StartError::Signal)?;
     tokio::select! {
         () = signals.next() => {}
         error = redrive.failed() => return Err(StartError::Store(error)),

@@ -128,11 +128,15 @@ async fn an_event_runs_when_it_is_due_and_not_after_it_expired() {
     let redrive = testing::memory();
     let seen = Seen::new();
     redrive.queue("orders").handle(seen.handler(|_| None)).await.unwrap();
-    let late = Event::new("orders", "late").delay(10 * SECOND).expires_after(5 * SECOND);
+    let never = Event::new("orders", "never").delay(10 * SECOND).expires_after(5 * SECOND);
+    let error = redrive.publish(never).await.unwrap_err().to_string();
+    assert!(error.contains("it would never run"), "{error}");
+    let late = Event::new("orders", "late").delay(SECOND).expires_after(5 * SECOND);
     redrive.publish(late).await.unwrap();
     redrive.publish(Event::new("orders", "later").delay(20 * SECOND)).await.unwrap();
+    tokio::time::sleep(10 * SECOND).await;
     redrive.start().await.unwrap();
-    tokio::time::sleep(19 * SECOND).await;
+    tokio::time::sleep(9 * SECOND).await;
     assert_eq!(testing::fate(&redrive, "orders", "late").await.state, State::Expired);
     assert!(seen.all().is_empty());
     tokio::time::sleep(2 * SECOND).await;
@@ -220,3 +224,56 @@ async fn a_spent_budget_makes_retries_wait_and_kills_nobody() {
 }
 
 use std::time::Duration;
+
+/// A future that panics when it is dropped before its end.
+struct PanicsInDrop;
+
+impl Drop for PanicsInDrop {
+    fn drop(&mut self) {
+        panic!("dropped");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_panics_when_it_is_dropped_is_not_stuck() {
+    let policy = Policy::builder().attempts(2).attempt_time(SECOND).build().unwrap();
+    let redrive = testing::memory();
+    let handler = |_| async {
+        let _guard = PanicsInDrop;
+        std::future::pending::<()>().await;
+    };
+    redrive.queue("orders").policy(policy).handle(handler).await.unwrap();
+    redrive.start().await.unwrap();
+    redrive.publish(Event::new("orders", "1")).await.unwrap();
+    testing::drain(&redrive).await;
+    assert_eq!(testing::expect_dead(&redrive, "orders", "1").await.reason, Some(DeadReason::Panicked));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_comes_after_the_policy_s_time_does_not_run() {
+    let policy = Policy::builder().attempts(9).time(60 * SECOND).backoff(Backoff::constant(10 * SECOND));
+    let policy = policy.jitter(Jitter::None).not_before_max(Duration::ZERO).build().unwrap();
+    let redrive = testing::memory();
+    let seen = Seen::new();
+    let noted = seen.clone();
+    // The first one keeps the only place until the other's time is over.
+    let handler = move |delivery: Delivery| {
+        noted.note(format!("{} {}", delivery.id(), delivery.attempt()));
+        async move {
+            if delivery.id() == "long" {
+                tokio::time::sleep(3600 * SECOND).await;
+            }
+            Disposition::from(Fault::transient())
+        }
+    };
+    redrive.queue("orders").policy(policy).concurrency(1).handle(handler).await.unwrap();
+    redrive.start().await.unwrap();
+    redrive.publish(Event::new("orders", "short")).await.unwrap();
+    tokio::time::sleep(SECOND).await;
+    let alone = Tuning { time: Some(7200 * SECOND), ..Tuning::default() };
+    redrive.publish(Event::new("orders", "long").tuning(alone)).await.unwrap();
+    tokio::time::sleep(4000 * SECOND).await;
+    let letter = testing::expect_dead(&redrive, "orders", "short").await;
+    assert_eq!((letter.reason, letter.attempts), (Some(DeadReason::TimeSpent), 1));
+    assert_eq!(seen.all().iter().filter(|run| run.starts_with("short")).count(), 1);
+}

@@ -189,3 +189,24 @@ async fn a_retry_inside_a_handler_makes_one_attempt() {
     testing::drain(&redrive).await;
     assert_eq!(calls.load(Ordering::SeqCst), 5, "five attempts of one call each, not of five");
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_event_in_a_hurry_has_a_batch_of_its_own() {
+    let policy = Policy::builder().attempt_time(30 * SECOND).build().unwrap();
+    let redrive = testing::memory();
+    let handler = |batch: Vec<Delivery>| async move {
+        tokio::time::sleep(2 * SECOND).await;
+        vec![Disposition::Ok; batch.len()]
+    };
+    redrive.queue("orders").policy(policy).handle_batch(20, handler).await.unwrap();
+    let hurried = Event::new("orders", "hurried").expires_after(SECOND);
+    let events = (0..10).map(|id| Event::new("orders", id.to_string())).chain([hurried]);
+    redrive.publish_all(events).await.unwrap();
+    redrive.start().await.unwrap();
+    testing::drain(&redrive).await;
+    assert_eq!(testing::fate(&redrive, "orders", "hurried").await.state, State::Expired);
+    for id in 0..10 {
+        let found = testing::fate(&redrive, "orders", &id.to_string()).await;
+        assert_eq!((found.state, found.attempts), (State::Done, 1));
+    }
+}

@@ -199,6 +199,7 @@ impl Sqlite {
             log_pages,
             log_pages_max: 0,
             named: None,
+            owed: std::collections::VecDeque::new(),
             ended: told,
         };
         let write = std::thread::Builder::new().name("redrive-write".to_owned());

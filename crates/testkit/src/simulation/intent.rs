@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use redrive_core::Event;
 use redrive_core::event::Fingerprint;
+use redrive_core::event::When;
 use redrive_store::New;
 
 use super::chance::Chance;
@@ -98,7 +99,9 @@ impl Intent {
             event = event.delay(Duration::from_millis(chance.pick(&[1, 500, 30_000])));
         }
         if chance.one_in(8) {
-            event = event.expires_after(Duration::from_millis(chance.pick(&[100, 3000, 60_000])));
+            // After it may first run: what would never run is refused.
+            let delay = if let When::After(delay) = event.when { delay } else { Duration::ZERO };
+            event = event.expires_after(delay + Duration::from_millis(chance.pick(&[100, 3000, 60_000])));
         }
         let chain = key.filter(|_| plan.queues[queue].ordered);
         let chain = chain.map(|key| (queue * plan.tenants + tenant) * plan.keys + key);

@@ -96,7 +96,7 @@ impl State {
         queue: &QueueSpec,
         due: redrive_core::Moment,
     ) {
-        let until = due.max(new.at) + new.horizon.unwrap_or(queue.horizon) + queue.window;
+        let until = due.max(new.at) + new.horizon.unwrap_or_default().max(queue.horizon) + queue.window;
         self.identities.put(identity.clone(), seq);
         let (fingerprint, published) = (new.fingerprint, new.at);
         self.receipts.put(seq, Receipt { identity, fingerprint, published, until, end: None });

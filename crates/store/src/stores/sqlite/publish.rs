@@ -53,7 +53,7 @@ impl Desk {
         self.see(new.at);
         let due = event.when.moment(new.at);
         // The queue's own horizon at least: a settle looks at the receipt only after `calm`.
-        let calm = due.max(new.at) + new.horizon.unwrap_or(target.spec.horizon);
+        let calm = due.max(new.at) + new.horizon.unwrap_or_default().max(target.spec.horizon);
         let identity = (target.stream.id, event.id.as_str());
         let until = calm + target.spec.window;
         let place = seq(target.stream.id, target.next);

@@ -38,6 +38,8 @@ const GROUP_KIB_MAX: u32 = 8 << 10;
 const LOG_PAGES_MAX: i32 = 4000;
 /// How many pages more it gets each time a reader keeps it from being written back.
 const LOG_PAGES_MORE: i32 = 1000;
+/// How long the watcher has to tell those who wait for a commit; then the writer does.
+const OWED: Duration = Duration::from_millis(20);
 /// How long the writer waits before it looks whether another process wrote something.
 const TICK: Duration = Duration::from_millis(200);
 
@@ -155,6 +157,8 @@ pub(super) struct Writer {
     pub(super) log_pages_max: i32,
     /// When the watcher was told last which streams to look at.
     pub(super) named: Option<Instant>,
+    /// Answers that the watcher is to give, and since when.
+    pub(super) owed: VecDeque<(Instant, Owed)>,
     pub(super) ended: watch::Sender<bool>,
 }
 
@@ -164,8 +168,11 @@ impl Writer {
         self.log_pages_max = LOG_PAGES_MAX;
         let mut waiting = VecDeque::new();
         loop {
-            let patience = if waiting.is_empty() { TICK } else { Duration::ZERO };
-            if !self.calls.take_all(&mut waiting, patience) {
+            let patience = if self.owed.is_empty() { TICK } else { OWED };
+            let patience = if waiting.is_empty() { patience } else { Duration::ZERO };
+            let is_open = self.calls.take_all(&mut waiting, patience);
+            self.give_what_is_owed();
+            if !is_open {
                 break;
             }
             if waiting.is_empty() {
@@ -230,6 +237,8 @@ impl Writer {
             match member.run(&mut self.desk, has_company) {
                 Ok(()) => {}
                 Err(Fault::Sql(error)) => return Err(self.fail(error)),
+                // What is one member's own must not be the others'.
+                Err(Fault::Refused(_)) if has_company => return Err(self.roll_back(Failure::Spoiled(None))),
                 Err(Fault::Refused(error)) => return Err(self.roll_back(Failure::All(error))),
                 Err(Fault::Spoiled) => return Err(self.roll_back(Failure::Spoiled(None))),
             }
@@ -300,12 +309,27 @@ impl Writer {
         let watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(watcher) = watcher else { return answer(group, || Fate::Committed) };
         let (now, later) = if few { (group, Vec::new()) } else { (Vec::new(), group) };
-        let answers =
-            if few { Answers::default() } else { Answers::new(|| answer(later, || Fate::Committed)) };
+        let mut answers = Answers::default();
+        if !few {
+            let owed = Owed::new(later);
+            self.owed.push_back((Instant::now(), owed.clone()));
+            answers = Answers::new(move || owed.give());
+        }
         let arrivals = Arrivals { entries, missed, streams: streams.unwrap_or_default(), answers };
         // A watcher that panics must not take the writer with it.
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| watcher(arrivals)));
         answer(now, || Fate::Committed);
+    }
+
+    /// A watcher whose runtime stands still must not keep everybody waiting.
+    fn give_what_is_owed(&mut self) {
+        while let Some((since, owed)) = self.owed.front() {
+            if !owed.is_given() && since.elapsed() < OWED {
+                return;
+            }
+            owed.give();
+            self.owed.pop_front();
+        }
     }
 
     /// Finds out whether another process wrote something.
@@ -346,7 +370,8 @@ impl Writer {
 
     /// Closes the files.
     fn end(self) {
-        let Self { desk, health, readers, watcher, ended, .. } = self;
+        let Self { desk, health, readers, watcher, ended, owed, .. } = self;
+        owed.iter().for_each(|(_, owed)| owed.give());
         // It may hold the store itself.
         drop(watcher.lock().unwrap_or_else(PoisonError::into_inner).take());
         readers.end();
@@ -358,6 +383,29 @@ impl Writer {
         drop(conn);
         ownership.let_go();
         let _ = ended.send(true);
+    }
+}
+
+/// A group that waits to be told of its commit, by the watcher or by the writer.
+#[derive(Clone)]
+pub(super) struct Owed(Arc<Mutex<Vec<Box<dyn Member>>>>);
+
+impl Owed {
+    fn new(group: Vec<Box<dyn Member>>) -> Self {
+        Self(Arc::new(Mutex::new(group)))
+    }
+
+    fn group(&self) -> std::sync::MutexGuard<'_, Vec<Box<dyn Member>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_given(&self) -> bool {
+        self.group().is_empty()
+    }
+
+    fn give(&self) {
+        let group = std::mem::take(&mut *self.group());
+        answer(group, || Fate::Committed);
     }
 }
 

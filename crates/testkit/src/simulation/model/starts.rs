@@ -2,6 +2,7 @@
 
 use redrive_core::Moment;
 use redrive_core::entry::{Change, Grant, Seq};
+use redrive_core::event::DeadReason;
 use redrive_core::scheduler::Ticket;
 
 use super::{Check, Fate, Model};
@@ -93,7 +94,13 @@ impl Model {
         match change {
             Change::Expired { .. } if record.expires.is_some_and(|expires| expires <= now) => Ok(()),
             Change::Strike | Change::GoOn => Ok(()),
-            Change::Dead { reason: redrive_core::event::DeadReason::KilledProcess, .. } => Ok(()),
+            Change::Dead { reason: DeadReason::KilledProcess, .. } => Ok(()),
+            // The policy's time in all was over before it could run again.
+            Change::Dead { reason: DeadReason::TimeSpent, progress, .. }
+                if progress.started.is_some() && progress.attempts == record.progress.attempts =>
+            {
+                Ok(())
+            }
             // A strike that is taken back, because it did not run after all.
             Change::Again(progress)
                 if progress.suspect
