@@ -4,7 +4,7 @@
 //! Arrivals are handled before the store's answers, because the contract of a store is that it tells them in
 //! that order, and the scheduler relies on it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -130,6 +130,7 @@ async fn conduct(inner: &Inner) -> Result<(), StartError> {
             clock: inner.clock.clone(),
             queues,
             all: inner.queues.clone(),
+            damaged: Mutex::default(),
         }),
         scheduler,
         dice,
@@ -192,6 +193,22 @@ pub(super) struct Context {
     /// Those that run here, by their numbers.
     pub(super) queues: Vec<Arc<Queue>>,
     pub(super) all: Arc<Queues>,
+    /// Damaged rows that were told of: a load finds them again each time.
+    pub(super) damaged: Mutex<HashSet<String>>,
+}
+
+/// How many damaged rows are remembered; of more than that, each is told once more.
+const DAMAGED_MAX: usize = 1000;
+
+impl Context {
+    /// Whether a damaged row was not told of yet.
+    pub(super) fn is_news(&self, row: &str) -> bool {
+        let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        if damaged.len() >= DAMAGED_MAX {
+            damaged.clear();
+        }
+        damaged.insert(row.to_owned())
+    }
 }
 
 /// The loop's state.

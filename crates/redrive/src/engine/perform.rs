@@ -68,7 +68,8 @@ pub(super) fn perform(
                 answers.push(async move { Answered::Noted(grant, noted(noting.await).await) }.boxed());
             }
             Action::Told(told) => observe::told(&context.queues[told.queue], &told),
-            Action::Damaged(row) => observe::damaged(&row),
+            Action::Damaged(row) if context.is_news(&row) => observe::damaged(&row),
+            Action::Damaged(_) => {}
             Action::Lost(_) => return Err(lost(context)),
         }
     }
