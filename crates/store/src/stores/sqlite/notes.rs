@@ -38,7 +38,8 @@ pub(super) struct Notes {
 
 #[derive(Debug)]
 struct Pen {
-    file: File,
+    /// None where it could not be opened: the next note tries again.
+    file: Option<File>,
     grant: Grant,
     turn: u64,
 }
@@ -49,10 +50,12 @@ impl Notes {
     }
 
     /// Starts an empty list for this grant.
-    pub(super) fn begin(&self, grant: Grant) -> io::Result<()> {
-        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&self.path)?;
-        *self.pen() = Some(Pen { file, grant, turn: 0 });
-        Ok(())
+    pub(super) fn begin(&self, grant: Grant) {
+        *self.pen() = Some(Pen { file: self.open().ok(), grant, turn: 0 });
+    }
+
+    fn open(&self) -> io::Result<File> {
+        OpenOptions::new().write(true).create(true).truncate(true).open(&self.path)
     }
 
     /// Writes all that is under way.
@@ -64,15 +67,20 @@ impl Notes {
         if under_way.len() > NOTED_MAX {
             return Err(broken(format!("more than {NOTED_MAX} events are under way, too many to note")));
         }
+        let cannot = |error: io::Error| StoreError::Passing {
+            what: format!("cannot note what is under way in {}: {error}", self.path.display()),
+            source: Some(std::sync::Arc::new(error)),
+        };
+        let file = match &pen.file {
+            Some(file) => file,
+            None => pen.file.insert(self.open().map_err(cannot)?),
+        };
         pen.turn += 1;
         crash::point("note-before");
         let text = encode(pen.turn, grant, under_way);
-        let written = pen.file.write_all_at(&text, (pen.turn % 2) * SLOT_BYTES);
+        let written = file.write_all_at(&text, (pen.turn % 2) * SLOT_BYTES);
         crash::point("note-after");
-        written.map_err(|error| StoreError::Passing {
-            what: format!("cannot note what is under way in {}: {error}", self.path.display()),
-            source: Some(std::sync::Arc::new(error)),
-        })
+        written.map_err(cannot)
     }
 
     /// What the owner with this grant noted last.
@@ -142,7 +150,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let notes = Notes::of(&folder.path().join("db"));
         let grant = Grant { shard: 0, epoch: 7, incarnation: 9 };
-        notes.begin(grant).unwrap();
+        notes.begin(grant);
         notes.write(grant, &[Seq(1), Seq(2)], folder.path()).unwrap();
         notes.write(grant, &[Seq(2), Seq(3)], folder.path()).unwrap();
         assert_eq!(notes.read(7, 9), [Seq(2), Seq(3)]);

@@ -46,8 +46,7 @@ impl Desk {
         super::crash::point("take-after-epoch");
         // What another owner left since this was opened.
         self.to_recover = taken.unclean;
-        // Without it a careful owner cannot note anything, and says so when it tries.
-        let _ = self.notes.begin(taken.grant);
+        self.notes.begin(taken.grant);
     }
 
     pub(super) fn release(&mut self, grant: Grant) -> Step<()> {
