@@ -452,7 +452,15 @@ impl Conducting {
             super::observe::failed(&error);
             self.fail.send_replace(Some(error));
         }
-        for waiter in self.stopping.into_iter().flat_map(|stop| stop.waiters) {
+        // Whoever hears that it stopped finds it stopped.
+        self.orders.close();
+        let mut waiters: Vec<_> = self.stopping.into_iter().flat_map(|stop| stop.waiters).collect();
+        while let Ok(command) = self.orders.try_recv() {
+            if let Command::Stop(_, waiter) = command {
+                waiters.push(waiter);
+            }
+        }
+        for waiter in waiters {
             let _ = waiter.send(late == 0);
         }
     }
