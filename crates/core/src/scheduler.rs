@@ -10,7 +10,7 @@
 //!
 //! # What must hold
 //!
-//! - An event in memory is in exactly one [`Place`]. It leaves when its settle is committed, or when the
+//! - An event in memory is in exactly one place. It leaves when its settle is committed, or when the
 //!   shard is lost.
 //! - A load that began before a settle was committed does not bring the settled event back.
 //! - What arrives while a load is under way is not forgotten: the load is done again.

@@ -5,9 +5,9 @@
 //! concurrent; what would be concurrent is a list of things that may happen next, and the dice choose. So a
 //! seed that fails fails again, in the same way, with every step in words.
 //!
-//! - [`world`] is the loop: it has the dice, the clock, the nodes and the store.
-//! - [`model`] is what is true: it is told of every commit, and says what may follow.
-//! - [`plan`] and [`intent`] are what a seed decides before the first step.
+//! - `world` is the loop: it has the dice, the clock, the nodes and the store.
+//! - `model` is what is true: it is told of every commit, and says what may follow.
+//! - `plan` and `intent` are what a seed decides before the first step.
 //!
 //! After some steps nothing goes wrong any more, and everything has to come to an end: whoever waits for
 //! something that nobody will ever tell him is found then.
