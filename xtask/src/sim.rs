@@ -20,7 +20,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     let mut command = process::cargo();
     command.current_dir(&workspace.root);
     command.args(["run", "--quiet", "--release", "-p", "redrive-testkit", "--features", "planted"]);
-    command.args(["--bin", "sim", "--"]);
+    command.args(["--example", "sim", "--"]);
     let numbers = [("--seeds", options.seeds), ("--from", options.from), ("--seed", options.seed)];
     for (name, number) in numbers {
         if let Some(number) = number {

@@ -11,6 +11,7 @@ mod dead_pages;
 mod links;
 mod long_files;
 mod names;
+mod one_program;
 mod standing_alone;
 
 mod markdown;
@@ -33,6 +34,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("links", links::check),
     ("long files", long_files::check),
     ("names", names::check),
+    ("one program", one_program::check),
     ("standing alone", standing_alone::check),
 ];
 

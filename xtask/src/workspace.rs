@@ -97,6 +97,13 @@ impl Dependency {
 }
 
 #[cfg(test)]
+impl Target {
+    pub(crate) fn of(kind: &str, name: &str) -> Self {
+        Self { name: name.to_owned(), kind: vec![kind.to_owned()], source: String::new() }
+    }
+}
+
+#[cfg(test)]
 impl Dependency {
     pub(crate) fn normal(name: &str) -> Self {
         Self { name: name.to_owned(), kind: None }

@@ -1,11 +1,13 @@
 //! A disk that fills up: publishing is refused, nothing is lost, and it goes on when there is room.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redrive::engine::{Options, Transaction};
 use redrive::prelude::*;
 use redrive::{Delivery, Event, PublishError, Published, Redrive, StoreError, testing};
 use redrive_testkit::disk::SmallDisk;
+use tokio::sync::Semaphore;
 
 use crate::{SECOND, file};
 
@@ -86,8 +88,10 @@ async fn below_the_watermark_publishing_stops_and_settling_goes_on() {
         redrive.publish(event(n)).await.unwrap();
     }
     disk.fill_but(4 << 10).unwrap();
-    // The disk is asked now and then; so small a one would be full before.
-    tokio::time::sleep(Duration::from_millis(150)).await;
+    // The disk is asked now and then; so small a one would be full before. What is there already writes nothing.
+    while redrive.publish(event(0)).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
     let (refused, error) = publish_until_refused(&redrive, 10).await;
     assert_eq!(refused, 10);
     assert!(error.is_transient(), "{error}");
@@ -140,7 +144,10 @@ async fn a_full_disk_is_charged_to_no_event() {
     let folder = tempfile::tempdir().unwrap();
     let Some(disk) = small_disk(&folder) else { return };
     let redrive = open(&disk, 0).await;
-    let large = |tx: &mut Transaction<'_>, delivery: &Delivery| {
+    let tried = Arc::new(Semaphore::new(0));
+    let tries = tried.clone();
+    let large = move |tx: &mut Transaction<'_>, delivery: &Delivery| {
+        tries.add_permits(1);
         let insert = "INSERT INTO effect VALUES (?1, zeroblob(1048576))";
         tx.sqlite().unwrap().execute(insert, [delivery.id()]).map(drop)
     };
@@ -152,7 +159,9 @@ async fn a_full_disk_is_charged_to_no_event() {
     }
     disk.fill_but(512).unwrap();
     redrive.start().await.unwrap();
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    // More often than any of them may fail.
+    let tried = tokio::time::timeout(20 * SECOND, tried.acquire_many(3 * 3 + 1)).await;
+    tried.expect("they are tried again").unwrap().forget();
     assert_eq!(testing::dead_letters(&redrive, "large").await, []);
     disk.free().unwrap();
     drain(&redrive).await;
