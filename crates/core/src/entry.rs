@@ -71,6 +71,10 @@ pub struct Progress {
     pub suspect: bool,
     /// Its attempts.
     pub story: Option<Arc<Story>>,
+    /// The queue whose handler is to run it, where an operator said so.
+    pub route: Option<Arc<str>>,
+    /// Whether later ones of its key may have run before it: an operator put it back all the same.
+    pub out_of_order: bool,
 }
 
 impl Progress {
@@ -86,7 +90,23 @@ impl Progress {
             strikes: 0,
             suspect: false,
             story: None,
+            route: None,
+            out_of_order: false,
         }
+    }
+}
+
+impl Progress {
+    /// As it was before this attempt was counted, because what became of it turns out only now: the lease was over,
+    /// and the attempt was written down as one of unknown outcome.
+    #[must_use]
+    pub fn before(&self, attempt: u32) -> Self {
+        if self.attempts != attempt || attempt == 0 {
+            return self.clone();
+        }
+        let story = self.story.as_deref().map(|story| Arc::new(story.clone().without(attempt)));
+        let story = story.filter(|story| story.records().next().is_some());
+        Self { attempts: attempt - 1, story, ..self.clone() }
     }
 }
 

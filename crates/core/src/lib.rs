@@ -45,6 +45,8 @@ pub mod entry;
 
 pub mod scheduler;
 
+pub mod triage;
+
 pub mod report;
 
 pub mod observe;

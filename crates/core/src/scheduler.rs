@@ -40,7 +40,7 @@ mod queue;
 mod settling;
 mod table;
 
-pub use ending::{Ending, Said};
+pub use ending::{Ending, Said, judge};
 pub use flow::FlowKey;
 pub use queue::{AfterDead, QueuePlan};
 
@@ -158,7 +158,10 @@ pub struct Told {
 #[derive(Debug)]
 struct Held {
     entry: Entry,
+    /// The queue that it belongs to.
     queue: usize,
+    /// The queue whose handler and policy run it: mostly the same.
+    via: usize,
     place: Place,
 }
 
@@ -406,7 +409,7 @@ impl Scheduler {
 
     /// Takes an event out of memory, with what it held.
     fn let_go(&mut self, seq: Seq) -> Option<Entry> {
-        let Held { entry, queue, place } = self.held.remove(&seq)?;
+        let Held { entry, queue, place, .. } = self.held.remove(&seq)?;
         self.queues[queue].let_go(loading::lane(&entry), entry.event.payload.len());
         self.lone.remove(&seq);
         self.unsure.remove(&seq);

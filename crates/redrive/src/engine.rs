@@ -41,6 +41,7 @@ use std::time::Duration;
 
 use redrive_core::entry::Seq;
 use redrive_core::event::State;
+use redrive_core::triage::Filter;
 use redrive_core::{Event, Moment};
 use redrive_store::{Found, Listed, New, PublishError, Published, Query, Store, StoreError};
 
@@ -223,7 +224,7 @@ impl Redrive {
     /// # Errors
     /// Where the store cannot be read.
     pub async fn dead_letters(&self, queue: &str) -> Result<Listed, StoreError> {
-        let query = Query { queue: Some(queue.to_owned()), state: Some(State::Dead), ..Query::default() };
+        let query = Query { filter: Filter::queue(queue), state: Some(State::Dead), ..Query::default() };
         self.events(query).await
     }
 

@@ -83,7 +83,7 @@ pub mod prelude;
 #[cfg(feature = "engine")]
 pub use engine::{AfterDead, Delivery, Failure, Redrive, Reply, Transaction};
 #[cfg(feature = "engine")]
-pub use redrive_core::{Event, event};
+pub use redrive_core::{Event, event, triage};
 /// Stores by themselves: what [`engine::Options::over`] takes.
 #[cfg(feature = "engine")]
 pub use redrive_store as store;

@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use redrive_core::Moment;
 use redrive_core::event::{DeadReason, State};
+use redrive_core::triage::Filter;
 use redrive_store::{Found, Query};
 
 use crate::engine::{Options, Redrive, Timepiece};
@@ -141,7 +142,7 @@ pub async fn expect_dead(redrive: &Redrive, queue: &str, id: &str) -> Found {
 pub async fn dead_letters(redrive: &Redrive, queue: &str) -> Vec<(String, DeadReason)> {
     let mut letters = Vec::new();
     let state = Some(State::Dead);
-    let mut query = Query { queue: Some(queue.to_owned()), state, ..Query::default() };
+    let mut query = Query { filter: Filter::queue(queue), state, ..Query::default() };
     loop {
         let page = match redrive.events(query.clone()).await {
             Ok(page) => page,

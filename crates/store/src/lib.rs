@@ -18,13 +18,17 @@ mod found;
 
 mod transaction;
 
+pub mod operate;
+
+pub mod lease;
+
 mod stores;
 
 pub use error::{Cause, PublishError, StoreError};
-pub use found::{Count, Found, Listed, Query};
+pub use found::{Count, Found, Listed, Matching, Query};
 pub use store::{
-    Answer, Answers, Arrivals, By, Domain, Load, Loaded, New, Overdue, Published, QueueSpec, Store, Taken,
-    Watcher,
+    Answer, Answers, Arrivals, By, Domain, Keep, Load, Loaded, New, Overdue, Published, QueueSpec, Store,
+    Taken, Watcher,
 };
 pub use stores::memory::{self, Memory};
 #[cfg(feature = "sqlite")]

@@ -23,6 +23,12 @@
 //! so that whoever hears both hears of no event after its end. A load finds everything runnable, whatever its
 //! seq.
 //!
+//! **Orders.** What an operator does is committed with its line in the audit. The identity of an event never
+//! changes: a redrive keeps it, a reroute keeps queue, order and receipt where they are, an edit takes the place
+//! of the original in the same commit. What an order takes away from the owner is told as a *recall*.
+//!
+//! **Leases** are judged by their attempt; see [`LeaseSettled`].
+//!
 //! **Whole or not at all.** Each verb is one commit for each of its items; a batch may be split, an item is
 //! not.
 
@@ -35,10 +41,13 @@ use std::time::Duration;
 use redrive_core::entry::{Entry, Grant, Seq, Settle, Settled, StreamId};
 pub use redrive_core::entry::{Load, Loaded, Overdue, Taken};
 use redrive_core::event::Fingerprint;
+use redrive_core::triage::{self, Controls, Filter, JobId};
 use redrive_core::{Event, Moment};
 
 use crate::error::{PublishError, StoreError};
-use crate::found::{Count, Found, Listed, Query};
+use crate::found::{Count, Found, Listed, Matching, Query};
+use crate::lease::{self, Lease, LeaseSettle, LeaseSettled, Leased};
+use crate::operate::{Advance, AuditLine, Group, GroupQuery, Operated, Order};
 use crate::transaction::{Job, Transacted};
 
 /// What a verb gives: a future that needs no particular runtime. Work begins when it is first polled at the
@@ -64,7 +73,7 @@ impl fmt::Display for Domain {
 }
 
 /// What a store has to know of a queue. Durable: another process that publishes reads it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QueueSpec {
     /// Its name.
     pub name: String,
@@ -74,6 +83,19 @@ pub struct QueueSpec {
     pub window: Duration,
     /// The longest time until the policy's last retry can still start.
     pub horizon: Duration,
+    /// Whether its events are leased to workers outside the engine, and run by no handler here.
+    pub pull: bool,
+    /// How long and how many of its dead letters are kept.
+    pub keep: Keep,
+}
+
+/// How long and how many dead letters are kept. One that holds up its key is kept whatever this says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Keep {
+    /// How long after its death; until somebody has dealt with it where it is none.
+    pub time: Option<Duration>,
+    /// How many of a queue, the oldest going first; any number where it is none.
+    pub count: Option<u64>,
 }
 
 /// Who declares a queue.
@@ -159,6 +181,9 @@ pub struct Arrivals {
     pub entries: Vec<Entry>,
     /// Whether there is more, from this process or another, that is not in `entries`.
     pub missed: bool,
+    /// Whether an order may have taken something out of the owner's hands: rules are to be read again, and what
+    /// is in memory and has not started is to be loaded again.
+    pub recall: bool,
     /// Streams with their queues' names and tenants, where something was missed: one of them may be new.
     pub streams: Vec<(StreamId, String, String)>,
     /// Answers to those who wait for the commit: to be dropped soon.
@@ -215,9 +240,40 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// How many events there are, by queue and state.
     fn count(&self, now: Moment) -> Answer<Vec<Count>>;
 
-    /// Forgets receipts and markers whose time is over, a bounded slice of them; gives how many. To be called
-    /// now and then.
+    /// Forgets what is over, a bounded slice of it; gives how much. To be called now and then. Over are receipts
+    /// and markers whose time has come, discarded events with their receipts, dead letters beyond what their queue
+    /// [keeps](Keep) (their receipts then say `discarded`), and rules with an end that has passed.
     fn forget(&self, now: Moment) -> Answer<usize>;
+
+    /// Does what an operator orders.
+    fn operate(&self, order: Order) -> Answer<Operated>;
+
+    /// Takes a job a step further, if it runs and is where the step says; gives the job as it is then.
+    fn advance(&self, step: Advance) -> Answer<Option<triage::Job>>;
+
+    /// The jobs, the latest first: the last hundred, or the one that is asked for.
+    fn jobs(&self, id: Option<JobId>) -> Answer<Vec<triage::Job>>;
+
+    /// The rules that hold.
+    fn controls(&self) -> Answer<Controls>;
+
+    /// Dead letters, put together.
+    fn groups(&self, query: GroupQuery) -> Answer<Vec<Group>>;
+
+    /// How many dead letters a filter means.
+    fn matching(&self, filter: Filter) -> Answer<Matching>;
+
+    /// The audit, the latest first, before the line with this number.
+    fn audit(&self, before: Option<u64>, limit: usize) -> Answer<Vec<AuditLine>>;
+
+    /// Hands out events to somebody outside, and deals with those that were not settled in time.
+    fn lease(&self, lease: Lease) -> Answer<Leased>;
+
+    /// Makes leases good until then.
+    fn extend(&self, leases: Vec<lease::Held>, at: Moment, until: Moment) -> Answer<Vec<LeaseSettled>>;
+
+    /// Writes what became of leased events.
+    fn settle_leased(&self, settles: Vec<LeaseSettle>) -> Answer<Vec<LeaseSettled>>;
 
     /// Who is told of arrivals. One at a time: the last one stays.
     fn watch(&self, watcher: Watcher);

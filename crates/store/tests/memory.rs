@@ -55,7 +55,8 @@ mod faults {
     async fn store() -> Memory {
         let store = Memory::new();
         let (window, horizon) = (Duration::from_secs(9), Duration::from_secs(9));
-        let queue = QueueSpec { name: "orders".to_owned(), ordered: true, window, horizon };
+        let queue =
+            QueueSpec { name: "orders".to_owned(), ordered: true, window, horizon, ..QueueSpec::default() };
         store.declare(queue, By::Runner).await.unwrap();
         store
     }

@@ -112,6 +112,10 @@ words! {
         Panicked = "panicked",
         /// Its handler took the process down with it, three times while it ran alone.
         KilledProcess = "killed-process",
+        /// An operator wanted it so.
+        Killed = "killed",
+        /// It was to go to a queue that nobody runs here.
+        Unroutable = "unroutable",
     }
 }
 

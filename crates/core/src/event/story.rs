@@ -44,6 +44,14 @@ impl Story {
         self
     }
 
+    /// The same without its last attempt, if it is this one.
+    #[must_use]
+    pub fn without(mut self, attempt: u32) -> Self {
+        let records = if self.last.is_empty() { &mut self.first } else { &mut self.last };
+        records.pop_if(|record| record.attempt == attempt);
+        self
+    }
+
     /// The attempts that are kept, oldest first.
     pub fn records(&self) -> impl DoubleEndedIterator<Item = &Record> {
         self.first.iter().chain(&self.last)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::dispatch::tuned;
 use super::table::SeqMap;
-use super::{Held, Place, Running, Scheduler};
+use super::{Held, Place, QueuePlan, Running, Scheduler};
 use crate::dice::Dice;
 use crate::disposition::{Disposition, Executed};
 use crate::entry::{Change, Entry, Progress, Seq};
@@ -98,23 +98,13 @@ impl Scheduler {
         };
         let queue = held.queue;
         let shard = held.entry.shard;
-        let plan = &self.queues[queue].plan;
-        let change = match &ending.said {
-            Said::Outcome(outcome) => {
-                Ok(decide(&plan.policy, &held.entry, &running, &ending, *outcome, None, now, dice))
-            }
-            Said::Panicked => {
-                let outcome = Outcome::from(plan.panics);
-                let reason = Some(DeadReason::Panicked);
-                Ok(decide(&plan.policy, &held.entry, &running, &ending, outcome, reason, now, dice))
-            }
-            Said::Undecodable => Ok(undecodable(&held.entry, &running, &ending)),
-            Said::NotKept => Ok(put_off(&held.entry, now)),
-            Said::Committed { .. } | Said::Stale | Said::Fenced | Said::Released => Err(ending.said.clone()),
-        };
-        let change = change.map(|change| match change {
+        let by = &self.queues[held.via].plan;
+        let change = judge(by, &held.entry, running.began, &ending, now, dice);
+        let change = change.ok_or_else(|| ending.said.clone()).map(|change| match change {
+            // What follows a dead letter is a matter of the queue that it belongs to, whoever ran it.
             Change::Dead { reason, progress, .. } => {
-                Change::Dead { reason, progress, park: plan.after_dead.park(now) }
+                let park = self.queues[queue].plan.after_dead.park(now);
+                Change::Dead { reason, progress, park }
             }
             change => change,
         });
@@ -162,12 +152,41 @@ fn tell(running: Running, ending: &Ending, now: Moment) {
     }
 }
 
+/// What becomes of an event after an attempt that began then and ended so. None where the ending itself says that
+/// nothing is to be decided: it is committed, stale, fenced or released. A function of its arguments.
+pub fn judge(
+    plan: &QueuePlan,
+    entry: &Entry,
+    began: Moment,
+    ending: &Ending,
+    now: Moment,
+    dice: &mut impl Dice,
+) -> Option<Change> {
+    let change = match &ending.said {
+        Said::Outcome(outcome) => decide(&plan.policy, entry, began, ending, *outcome, None, now, dice),
+        Said::Panicked => {
+            let outcome = Outcome::from(plan.panics);
+            let reason = Some(DeadReason::Panicked);
+            decide(&plan.policy, entry, began, ending, outcome, reason, now, dice)
+        }
+        Said::Undecodable => undecodable(entry, began, ending),
+        Said::NotKept => put_off(entry, now),
+        Said::Committed { .. } | Said::Stale | Said::Fenced | Said::Released => return None,
+    };
+    Some(match change {
+        Change::Dead { reason, progress, .. } => {
+            Change::Dead { reason, progress, park: plan.after_dead.park(now) }
+        }
+        change => change,
+    })
+}
+
 /// What becomes of an event after an attempt that said something. A function of its arguments.
 #[allow(clippy::too_many_arguments, reason = "a decision names all that it looks at")]
 fn decide(
     policy: &Policy,
     entry: &Entry,
-    running: &Running,
+    began: Moment,
     ending: &Ending,
     outcome: Outcome,
     dead: Option<DeadReason>,
@@ -196,7 +215,7 @@ fn decide(
         return Change::Done;
     }
     let delay = if let Verdict::RetryAt(at) = verdict { Some(at.since(now)) } else { None };
-    let story = with_record(progress, running, ending, Some(outcome), attempts, delay);
+    let story = with_record(progress, began, ending, Some(outcome), attempts, delay);
     let story = Some(Arc::new(story));
     match verdict {
         Verdict::Done => Change::DoneWith { result: ending.result.clone(), attempts, story },
@@ -210,6 +229,8 @@ fn decide(
             strikes: 0,
             suspect: false,
             story,
+            route: progress.route.clone(),
+            out_of_order: progress.out_of_order,
         }),
         Verdict::Dead(StopReason::Deadline) => Change::Expired { attempts, story },
         Verdict::Dead(reason) => {
@@ -229,16 +250,16 @@ fn put_off(entry: &Entry, now: Moment) -> Change {
     Change::Again(Progress { due, strikes: 0, suspect: false, ..entry.progress.clone() })
 }
 
-fn undecodable(entry: &Entry, running: &Running, ending: &Ending) -> Change {
+fn undecodable(entry: &Entry, began: Moment, ending: &Ending) -> Change {
     let progress = &entry.progress;
-    let story = with_record(progress, running, ending, None, progress.attempts, None);
+    let story = with_record(progress, began, ending, None, progress.attempts, None);
     let progress = Progress { story: Some(Arc::new(story)), strikes: 0, suspect: false, ..progress.clone() };
     Change::Dead { reason: DeadReason::Undecodable, progress, park: crate::entry::Park::GoOn }
 }
 
 fn with_record(
     progress: &Progress,
-    running: &Running,
+    began: Moment,
     ending: &Ending,
     outcome: Option<Outcome>,
     attempt: u32,
@@ -249,7 +270,7 @@ fn with_record(
     let record = Record {
         attempt,
         mode: progress.mode.as_str().to_owned(),
-        at_ms: running.began.as_nanos() / 1_000_000,
+        at_ms: began.as_nanos() / 1_000_000,
         took_ms: millis(ending.took),
         disposition: ending.said.as_str().to_owned(),
         executed: outcome.filter(|_| failed).map(|outcome| ending.executed.unwrap_or(executed(outcome))),

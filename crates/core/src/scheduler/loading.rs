@@ -76,7 +76,7 @@ impl Scheduler {
             self.queues[queue].turns[lane.index()].push_back(key);
         }
         self.queues[queue].hold(lane, entry.event.payload.len());
-        self.held.insert(seq, Held { entry, queue, place });
+        self.held.insert(seq, Held { entry, queue, via: queue, place });
     }
 
     /// There may be more in the store.

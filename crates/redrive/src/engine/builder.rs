@@ -290,7 +290,13 @@ impl QueueBuilder {
         // Who only publishes does not know whether order matters, and order that was not kept from the start
         // cannot be had later.
         let ordered = ordered || by == By::Publisher;
-        let spec = QueueSpec { name: queue.clone(), ordered, window, horizon: horizon.total() };
+        let spec = QueueSpec {
+            name: queue.clone(),
+            ordered,
+            window,
+            horizon: horizon.total(),
+            ..QueueSpec::default()
+        };
         let meters = Meters::of(&queue);
         let made = Arc::new(Queue {
             plan,

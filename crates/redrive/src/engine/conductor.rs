@@ -332,7 +332,7 @@ impl Conducting {
     }
 
     fn arrived(&mut self, arrivals: Arrivals, now: Moment) {
-        let Arrivals { entries, missed, streams, answers } = arrivals;
+        let Arrivals { entries, missed, streams, answers, .. } = arrivals;
         // Whoever waits for the commit goes on at once.
         drop(answers);
         self.scheduler.handle(Input::Arrived(entries), now, &mut self.dice);

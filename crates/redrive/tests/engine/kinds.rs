@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use redrive::event::{DeadReason, State};
 use redrive::prelude::*;
+use redrive::triage::Filter;
 use redrive::{Delivery, Event, Failure, Query, testing};
 
 use crate::{SECOND, Seen, patient};
@@ -132,7 +133,7 @@ async fn what_a_handler_publishes_inherits_its_correlation() {
     redrive.publish(Event::new("orders", "1").correlation("cart-9")).await.unwrap();
     redrive.publish(Event::new("refunds", "2")).await.unwrap();
     tokio::time::sleep(SECOND).await;
-    let mails = Query { queue: Some("mails".to_owned()), ..Query::default() };
+    let mails = Query { filter: Filter::queue("mails"), ..Query::default() };
     let mut lineage: Vec<_> = redrive
         .events(mails)
         .await

@@ -17,9 +17,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use redrive_core::Moment;
 use redrive_core::entry::{Entry, Grant, Seq, Settle, Settled};
 use redrive_core::planted::{Flaw, has};
+use redrive_core::triage::{self, Controls, Filter, JobId};
 
 use crate::error::{PublishError, StoreError};
-use crate::found::{Count, Found, Listed, Query};
+use crate::found::{Count, Found, Listed, Matching, Query};
+use crate::lease::{self, Lease, LeaseSettle, LeaseSettled, Leased};
+use crate::operate::{Advance, AuditLine, Group, GroupQuery, Operated, Order};
 use crate::store::{
     Answer, Arrivals, By, Domain, Load, Loaded, New, Published, QueueSpec, Store, Taken, Watcher,
 };
@@ -62,7 +65,7 @@ use state::{Identity, State, Table};
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let (window, horizon) = (Duration::from_secs(60), Duration::from_secs(60));
 /// let store = Memory::new();
-/// store.declare(QueueSpec { name: "orders".to_owned(), ordered: true, window, horizon }, By::Runner).await?;
+/// store.declare(QueueSpec { name: "orders".to_owned(), ordered: true, window, horizon, ..QueueSpec::default() }, By::Runner).await?;
 ///
 /// let order = || New::at(Event::new("orders", "order-17"), Moment::default());
 /// let answers = store.publish(vec![order(), order()]).await?;
@@ -272,6 +275,46 @@ impl Store for Memory {
         })
     }
 
+    fn operate(&self, _order: Order) -> Answer<Operated> {
+        not_yet()
+    }
+
+    fn advance(&self, _step: Advance) -> Answer<Option<triage::Job>> {
+        not_yet()
+    }
+
+    fn jobs(&self, _id: Option<JobId>) -> Answer<Vec<triage::Job>> {
+        not_yet()
+    }
+
+    fn controls(&self) -> Answer<Controls> {
+        Box::pin(std::future::ready(Ok(Controls::default())))
+    }
+
+    fn groups(&self, _query: GroupQuery) -> Answer<Vec<Group>> {
+        not_yet()
+    }
+
+    fn matching(&self, _filter: Filter) -> Answer<Matching> {
+        not_yet()
+    }
+
+    fn audit(&self, _before: Option<u64>, _limit: usize) -> Answer<Vec<AuditLine>> {
+        not_yet()
+    }
+
+    fn lease(&self, _lease: Lease) -> Answer<Leased> {
+        not_yet()
+    }
+
+    fn extend(&self, _leases: Vec<lease::Held>, _at: Moment, _until: Moment) -> Answer<Vec<LeaseSettled>> {
+        not_yet()
+    }
+
+    fn settle_leased(&self, _settles: Vec<LeaseSettle>) -> Answer<Vec<LeaseSettled>> {
+        not_yet()
+    }
+
     fn watch(&self, watcher: Watcher) {
         *lock(&self.session.watcher) = Some(watcher);
     }
@@ -303,4 +346,9 @@ fn answer<T: Send + 'static>(done: Result<T, StoreError>) -> Answer<T> {
 /// committed, so there is nothing to mistrust behind a lock that somebody panicked with.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn not_yet<T: Send + 'static>() -> Answer<T> {
+    let what = "not built yet".to_owned();
+    Box::pin(std::future::ready(Err(StoreError::Broken { what, source: None })))
 }

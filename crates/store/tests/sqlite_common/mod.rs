@@ -48,7 +48,13 @@ impl Place {
 
 pub(crate) fn orders() -> QueueSpec {
     let second = Duration::from_secs(1);
-    QueueSpec { name: "orders".to_owned(), ordered: true, window: second, horizon: second }
+    QueueSpec {
+        name: "orders".to_owned(),
+        ordered: true,
+        window: second,
+        horizon: second,
+        ..QueueSpec::default()
+    }
 }
 
 pub(crate) async fn publish(store: &Sqlite, event: Event) -> Result<Published, PublishError> {

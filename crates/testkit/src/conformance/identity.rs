@@ -202,8 +202,13 @@ pub async fn a_declared_queue_survives_a_crash<S: Subject>(subject: S) {
 pub async fn a_queue_may_be_declared_again<S: Subject>(subject: S) {
     let owner = Owner::of(subject).await;
     owner.publish(mail("1"), at(0)).await;
-    let spec =
-        QueueSpec { name: MAILS.to_owned(), ordered: false, window: secs(5000), horizon: secs(HORIZON) };
+    let spec = QueueSpec {
+        name: MAILS.to_owned(),
+        ordered: false,
+        window: secs(5000),
+        horizon: secs(HORIZON),
+        ..QueueSpec::default()
+    };
     owner.store.declare(spec, By::Runner).await.unwrap();
     owner.publish(mail("2"), at(0)).await;
     let entry = owner.entry("2", at(0)).await;

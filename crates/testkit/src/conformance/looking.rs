@@ -2,6 +2,7 @@
 
 use redrive_core::entry::{Change, Park};
 use redrive_core::event::State;
+use redrive_core::triage::Filter;
 use redrive_store::{Query, StoreError};
 
 use super::Subject;
@@ -24,7 +25,7 @@ pub async fn lists_are_paged<S: Subject>(subject: S) {
     for n in 0..7 {
         published.push(owner.publish(mail(&n.to_string()), at(0)).await);
     }
-    let mut query = Query { queue: Some(MAILS.to_owned()), limit: 3, ..Query::default() };
+    let mut query = Query { filter: Filter::queue(MAILS), limit: 3, ..Query::default() };
     let mut listed = Vec::new();
     let mut pages = Vec::new();
     loop {
@@ -60,9 +61,15 @@ pub async fn lists_show_what_was_asked_for<S: Subject>(subject: S) {
     };
     let all = Query::default;
     assert_eq!(ids(all()).await, ["dead", "parked", "ready", "waiting"]);
-    assert_eq!(ids(Query { queue: Some(ORDERS.to_owned()), ..all() }).await, ["dead", "parked"]);
-    assert_eq!(ids(Query { tenant: Some("t".to_owned()), ..all() }).await, ["ready"]);
-    assert_eq!(ids(Query { tenant: Some(String::new()), ..all() }).await, ["dead", "parked", "waiting"]);
+    assert_eq!(ids(Query { filter: Filter::queue(ORDERS), ..all() }).await, ["dead", "parked"]);
+    assert_eq!(
+        ids(Query { filter: Filter { tenant: Some("t".to_owned()), ..Filter::default() }, ..all() }).await,
+        ["ready"]
+    );
+    assert_eq!(
+        ids(Query { filter: Filter { tenant: Some(String::new()), ..Filter::default() }, ..all() }).await,
+        ["dead", "parked", "waiting"]
+    );
     for (state, id) in [
         (State::Dead, "dead"),
         (State::Parked, "parked"),

@@ -52,6 +52,8 @@ pub(super) fn retry(due: Moment) -> Progress {
         strikes: 0,
         suspect: false,
         story: Some(story("refused")),
+        route: None,
+        out_of_order: false,
     }
 }
 
@@ -87,7 +89,10 @@ impl<S: Subject> Owner<S> {
         for (name, ordered) in [(ORDERS, true), (MAILS, false)] {
             let (window, horizon) = (secs(WINDOW), secs(HORIZON));
             store
-                .declare(QueueSpec { name: name.to_owned(), ordered, window, horizon }, By::Runner)
+                .declare(
+                    QueueSpec { name: name.to_owned(), ordered, window, horizon, ..QueueSpec::default() },
+                    By::Runner,
+                )
                 .await
                 .unwrap();
         }

@@ -164,7 +164,13 @@ impl QueueSetup {
     /// The queue as a store knows it.
     pub(super) fn spec(&self) -> QueueSpec {
         let horizon = self.plan().policy.settings().horizon().total();
-        QueueSpec { name: self.name.to_string(), ordered: self.ordered, window: WINDOW, horizon }
+        QueueSpec {
+            name: self.name.to_string(),
+            ordered: self.ordered,
+            window: WINDOW,
+            horizon,
+            ..QueueSpec::default()
+        }
     }
 }
 

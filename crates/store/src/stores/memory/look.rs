@@ -26,16 +26,16 @@ impl State {
 
     fn living(&self, row: &Row) -> Found {
         let progress = &row.entry.progress;
+        let state = self.place_of(row, self.seen);
         Found {
-            seq: row.entry.seq,
-            state: self.place_of(row, self.seen),
-            published: row.entry.published,
+            rev: row.entry.rev,
             due: row.death.is_none().then_some(progress.due),
             ended: row.death.as_ref().map(|death| death.at),
             attempts: progress.attempts,
             reason: row.death.as_ref().map(|death| death.reason),
             story: progress.story.clone(),
-            result: None,
+            holds: row.death.as_ref().is_some_and(|death| death.holds),
+            ..Found::new(row.entry.seq, state, row.entry.published)
         }
     }
 
@@ -57,8 +57,8 @@ impl State {
         let rows = self.rows.range((after, Bound::Unbounded)).map(|(_, row)| row);
         let event = |row: &Row| Arc::clone(&row.entry.event);
         let asked = rows.filter(|row| {
-            query.queue.as_ref().is_none_or(|queue| *queue == row.entry.event.queue)
-                && query.tenant.as_ref().is_none_or(|tenant| *tenant == row.entry.event.tenant)
+            query.filter.queue.as_ref().is_none_or(|queue| *queue == row.entry.event.queue)
+                && query.filter.tenant.as_ref().is_none_or(|tenant| *tenant == row.entry.event.tenant)
         });
         let found = asked.map(|row| (event(row), self.living(row)));
         let mut found = found.filter(|(_, found)| query.state.is_none_or(|state| state == found.state));
@@ -97,16 +97,13 @@ impl State {
 
 fn ended(seq: Seq, receipt: &Receipt) -> Found {
     let end = receipt.end.as_ref();
+    let state = end.map_or(Where::Done, |end| end.state);
     Found {
-        seq,
-        state: end.map_or(Where::Done, |end| end.state),
-        published: receipt.published,
-        due: None,
         ended: end.map(|end| end.at),
         // What left nothing behind was done at the first attempt.
         attempts: end.map_or(1, |end| end.attempts),
-        reason: None,
         story: end.and_then(|end| end.story.clone()),
         result: end.and_then(|end| end.result.clone()),
+        ..Found::new(seq, state, receipt.published)
     }
 }

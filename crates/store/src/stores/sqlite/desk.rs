@@ -223,6 +223,7 @@ impl Desk {
                         ordered: row.get(0)?,
                         window: to_duration(row.get(1)?),
                         horizon: to_duration(row.get(2)?),
+                        ..QueueSpec::default()
                     })
                 })
                 .optional()?;

@@ -50,15 +50,8 @@ pub(super) fn found(conn: &Connection, names: &mut Names, receipt: Receipt, now:
 /// An event that may run and never ran.
 pub(super) fn ready(row: &EventRow) -> Found {
     Found {
-        seq: row.seq,
-        state: State::Ready,
-        published: row.published,
         due: Some(row.event.when.moment(row.published)),
-        ended: None,
-        attempts: 0,
-        reason: None,
-        story: None,
-        result: None,
+        ..Found::new(row.seq, State::Ready, row.published)
     }
 }
 
@@ -72,15 +65,14 @@ pub(super) fn living(conn: &Connection, held: &Held, now: Moment) -> rusqlite::R
         Stand::Blocked | Stand::Waits => State::Waiting,
     };
     Ok(Found {
-        seq: held.row.seq,
-        state,
-        published: held.row.published,
+        rev: held.rev,
         due: (!held.stand.is_dead()).then_some(progress.due),
         ended: held.died,
         attempts: progress.attempts,
         reason: held.reason,
         story: progress.story.clone(),
-        result: None,
+        holds: held.stand == Stand::DeadHolding,
+        ..Found::new(held.row.seq, state, held.row.published)
     })
 }
 
@@ -96,18 +88,8 @@ fn is_parked(conn: &Connection, held: &Held) -> rusqlite::Result<bool> {
 
 fn ended(receipt: Receipt) -> Found {
     let Receipt { seq, published, end, .. } = receipt;
-    let plain = Found {
-        seq,
-        state: State::Done,
-        published,
-        due: None,
-        ended: None,
-        // What left nothing behind was done at the first attempt.
-        attempts: 1,
-        reason: None,
-        story: None,
-        result: None,
-    };
+    // What left nothing behind was done at the first attempt.
+    let plain = Found { attempts: 1, ..Found::new(seq, State::Done, published) };
     match end {
         None => plain,
         Some(end) => Found {

@@ -178,6 +178,8 @@ impl Held {
             strikes: u8::try_from(columns.strikes).map_err(|_| Damage)?,
             suspect: columns.suspect != 0,
             story: read_story(columns.story.as_deref())?,
+            route: None,
+            out_of_order: false,
         };
         Ok(Self {
             row: event,

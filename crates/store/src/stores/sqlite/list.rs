@@ -63,14 +63,15 @@ pub(super) fn list(conn: &Connection, names: &mut Names, query: &Query, now: Mom
 
 /// Where the asked-for events are.
 fn spans(conn: &Connection, query: &Query) -> Step<Vec<(i64, i64)>> {
-    if query.queue.is_none() && query.tenant.is_none() {
+    if query.filter.queue.is_none() && query.filter.tenant.is_none() {
         return Ok(vec![(0, i64::MAX)]);
     }
     let mut select = conn.prepare_cached(
         "SELECT id FROM redrive_stream WHERE (?1 IS NULL OR queue = ?1) AND (?2 IS NULL OR tenant = ?2) \
          ORDER BY id",
     )?;
-    let rows = select.query_map(params![query.queue, query.tenant], |row| Ok(span(StreamId(row.get(0)?))))?;
+    let rows = select
+        .query_map(params![query.filter.queue, query.filter.tenant], |row| Ok(span(StreamId(row.get(0)?))))?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 

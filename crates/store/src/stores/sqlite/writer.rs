@@ -315,7 +315,8 @@ impl Writer {
             self.owed.push_back((Instant::now(), owed.clone()));
             answers = Answers::new(move || owed.give());
         }
-        let arrivals = Arrivals { entries, missed, streams: streams.unwrap_or_default(), answers };
+        let streams = streams.unwrap_or_default();
+        let arrivals = Arrivals { entries, missed, recall: false, streams, answers };
         // A watcher that panics must not take the writer with it.
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| watcher(arrivals)));
         answer(now, || Fate::Committed);

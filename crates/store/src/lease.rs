@@ -1,0 +1,104 @@
+//! Leases: attempts that are made by somebody outside the engine.
+//!
+//! A lease is durable, one commit for a call. It is judged by its attempt, not by time, epoch or process:
+//!
+//! | the attempt of the lease | a settle says |
+//! |---|---|
+//! | is the last one that was handed out, also when it is late or the process was started again | applied |
+//! | is the one that did it | already |
+//! | is not the last one, or somebody else has settled it | conflict, with what is so now; final |
+//! | is of an event that nobody knows | unknown |
+//!
+//! A lease that was not settled in time is an attempt of unknown outcome.
+
+use redrive_core::Moment;
+use redrive_core::entry::{Change, Entry};
+
+use crate::found::Found;
+
+/// What becomes of a leased event: a function of how it was when it was handed out. It may be called more than
+/// once, and must not block.
+pub type Decide = Box<dyn FnMut(&Entry) -> Change + Send>;
+
+/// The hash of what only the holder of a lease knows.
+pub type TokenHash = [u8; 16];
+
+/// A call for events.
+pub struct Lease {
+    /// Of which queue. It must be one that is pulled from.
+    pub queue: String,
+    /// When.
+    pub at: Moment,
+    /// Until when the lease is good.
+    pub until: Moment,
+    /// The hashes of the tokens, one for each event that is wanted at most.
+    pub tokens: Vec<TokenHash>,
+    /// How many bytes of payload in all, roughly: the one that goes over it is the last.
+    pub bytes_max: usize,
+    /// What becomes of those whose lease was over before they were settled.
+    pub lapsed: Decide,
+}
+
+impl std::fmt::Debug for Lease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lease")
+            .field("queue", &self.queue)
+            .field("wanted", &self.tokens.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a call for events gives.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Leased {
+    /// The events, the first with the first token. Each is at its attempt `progress.attempts + 1`.
+    pub entries: Vec<Entry>,
+    /// How many leases were over before they were settled.
+    pub lapsed: usize,
+    /// When there may be something next, if that is known.
+    pub next_due: Option<Moment>,
+}
+
+/// A lease that somebody holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// Of which tenant.
+    pub tenant: String,
+    /// Of which queue.
+    pub queue: String,
+    /// Of which event.
+    pub id: String,
+    /// Which attempt.
+    pub attempt: u32,
+    /// The hash of its token.
+    pub token: TokenHash,
+}
+
+/// What is to become of a leased event.
+pub struct LeaseSettle {
+    /// Which lease.
+    pub lease: Held,
+    /// When.
+    pub at: Moment,
+    /// What becomes of it.
+    pub decide: Decide,
+}
+
+impl std::fmt::Debug for LeaseSettle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LeaseSettle").field("lease", &self.lease).finish_non_exhaustive()
+    }
+}
+
+/// What a store says of a lease.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LeaseSettled {
+    /// It is written: settled, or good for longer.
+    Applied,
+    /// The same attempt has settled it before.
+    Already,
+    /// Another attempt has it, or it was settled otherwise: this is so now, and final.
+    Conflict(Box<Found>),
+    /// There is no such event, or the token is not the one.
+    Unknown,
+}
