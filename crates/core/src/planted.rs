@@ -74,11 +74,19 @@ pub enum Flaw {
     RetriesTooEarly,
     /// A dead letter holds up one more than it may.
     ParksOneMore,
+    /// Rules are not heeded.
+    RulesForgotten,
+    /// A load that was under way when an order came brings back what the order took away.
+    RecallMissesLoads,
+    /// An answer that was under way when an order came names an event that the order took away, and that runs.
+    RecallMissesAnswers,
+    /// An event that is put back out of order runs beside a later one of its key.
+    KeyRunsTwice,
 }
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Flaw; 32] = [
+    pub const ALL: [Flaw; 36] = [
         Self::FenceOff,
         Self::EpochWithoutRev,
         Self::DueOnlyHeads,
@@ -111,6 +119,10 @@ impl Flaw {
         Self::NotesLeftOut,
         Self::RetriesTooEarly,
         Self::ParksOneMore,
+        Self::RulesForgotten,
+        Self::RecallMissesLoads,
+        Self::RecallMissesAnswers,
+        Self::KeyRunsTwice,
     ];
 }
 

@@ -23,13 +23,14 @@
 //! share goes first, and nobody's share is left idle while the other one could use it.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::dice::Dice;
 use crate::entry::{Change, Entry, Grant, Load, Loaded, Seq, Settle, Settled, StreamId, Taken};
 use crate::moment::Moment;
 use crate::planted::{Flaw, has};
+use crate::triage::Controls;
 
 mod care;
 mod dispatch;
@@ -37,6 +38,7 @@ mod ending;
 mod flow;
 mod loading;
 mod queue;
+mod ruling;
 mod settling;
 mod table;
 
@@ -105,6 +107,10 @@ pub enum Input {
         /// Whether it may have been written all the same.
         unknown: bool,
     },
+    /// An order may have changed what is in memory and has not started: the store knows better.
+    Recall,
+    /// These rules hold from now on. Recalls as well.
+    Ruled(Controls),
     /// No more attempts are to be started.
     Drain,
 }
@@ -133,7 +139,7 @@ pub enum Action {
 pub struct Ticket {
     /// In whose right.
     pub grant: Grant,
-    /// The number of its queue, in the order in which they were added.
+    /// The number of the queue whose handler runs it, in the order in which they were added.
     pub queue: usize,
     /// The event.
     pub entry: Entry,
@@ -198,6 +204,8 @@ struct Running {
 enum Timer {
     Flow(FlowKey),
     Queue,
+    /// A rule ends.
+    Rule,
     /// As of which rev, and in which time as the owner.
     Settle(Seq, u32, u64),
 }
@@ -213,6 +221,12 @@ pub struct Scheduler {
     held: SeqMap<Held>,
     /// Flows that may have more in the store.
     hungry: VecDeque<FlowKey>,
+    /// Those of them that a rule holds back.
+    asleep: BTreeSet<FlowKey>,
+    /// What operators said.
+    controls: Controls,
+    /// Events whose answers may be older than the last recall: whom they name may have been taken away since.
+    wary: SeqSet,
     loads: usize,
     timers: BinaryHeap<Reverse<(Moment, Timer)>>,
     /// Events that run alone, because one of them may have killed the process.
@@ -273,6 +287,8 @@ impl Scheduler {
             Input::Own(taken) => self.own(taken, now),
             Input::Arrived(entries) => self.arrived(entries, now),
             Input::Missed(streams) => self.missed(streams),
+            Input::Recall => self.recall(),
+            Input::Ruled(controls) => self.ruled(controls, now),
             Input::Loaded(key, loaded) => self.loaded(key, loaded, now),
             Input::LoadFailed(key) => self.load_failed(key, now),
             Input::Noted(grant) if self.has(grant) => self.noted(grant.shard, true),
@@ -296,6 +312,12 @@ impl Scheduler {
             | Input::SettleFailed { .. } => {}
             Input::Drain => self.draining = true,
         }
+    }
+
+    /// The version of the rules that were told last.
+    #[must_use]
+    pub const fn rules_version(&self) -> u64 {
+        self.controls.version
     }
 
     /// Says what to do now.
@@ -348,6 +370,12 @@ impl Scheduler {
         self.held.get(&seq).is_some_and(|held| matches!(held.place, Place::Running(_)))
     }
 
+    /// The events of the attempts under way.
+    pub fn running(&self) -> impl Iterator<Item = &Entry> {
+        let runs = |held: &&Held| matches!(held.place, Place::Running(_));
+        self.held.values().filter(runs).map(|held| &held.entry)
+    }
+
     /// The attempts under way: in whose right, of which event, as of which change.
     #[must_use]
     pub fn under_way(&self) -> Vec<(Grant, Seq, u32)> {
@@ -394,6 +422,7 @@ impl Scheduler {
             }
         }
         self.hungry.retain(|key| key.shard != shard);
+        self.asleep.retain(|key| key.shard != shard);
         let gone: Vec<Seq> =
             self.held.iter().filter(|(_, held)| held.entry.shard == shard).map(|(seq, _)| *seq).collect();
         for seq in gone {
@@ -413,6 +442,7 @@ impl Scheduler {
         self.queues[queue].let_go(loading::lane(&entry), entry.event.payload.len());
         self.lone.remove(&seq);
         self.unsure.remove(&seq);
+        self.wary.remove(&seq);
         match place {
             Place::Noting(running) | Place::Running(running) => self.end_run(queue, *running),
             Place::Striking(_) => self.running -= 1,
@@ -437,11 +467,11 @@ impl Scheduler {
     }
 
     /// The flow of an event, made if it is new; none where its queue is not ours to run.
-    fn flow_of(&mut self, shard: u32, stream: StreamId, queue: &str) -> Option<FlowKey> {
+    fn flow_of(&mut self, shard: u32, stream: StreamId, queue: &str, tenant: &str) -> Option<FlowKey> {
         let key = FlowKey { shard, epoch: self.shards.get(&shard)?.grant().epoch, stream };
         if !self.flows.contains_key(&key) {
             let queue = *self.names.get(queue)?;
-            self.flows.insert(key, Flow::new(queue));
+            self.flows.insert(key, Flow::new(queue, tenant.into()));
             self.queues[queue].flows += 1;
         }
         Some(key)

@@ -39,20 +39,25 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use redrive_core::entry::Seq;
+use redrive_core::entry::{Entry, Seq};
 use redrive_core::event::State;
-use redrive_core::triage::Filter;
+use redrive_core::triage::{Filter, Subject};
 use redrive_core::{Event, Moment};
 use redrive_store::{Found, Listed, New, PublishError, Published, Query, Store, StoreError};
 
 pub mod blocking;
 mod builder;
+mod clerk;
 mod clock;
 mod conductor;
+mod context;
 mod delivery;
+pub mod desk;
 mod error;
 mod handler;
+pub mod lease;
 mod lineage;
+mod missed;
 mod observe;
 mod open;
 mod perform;
@@ -64,6 +69,7 @@ mod transaction;
 pub use builder::QueueBuilder;
 pub use clock::Timepiece;
 pub use delivery::Delivery;
+pub use desk::Desk;
 pub use error::{QueueError, StartError, TransactError};
 pub use open::Options;
 pub use redrive_core::scheduler::AfterDead;
@@ -88,6 +94,8 @@ struct Inner {
     /// Whether it was started, or is about to be.
     starting: AtomicBool,
     conductor: OnceLock<Conductor>,
+    /// Tells the clerk that there is something new about a job.
+    clerk: Arc<tokio::sync::Notify>,
 }
 
 impl Redrive {
@@ -114,6 +122,7 @@ impl Redrive {
             queues,
             starting: AtomicBool::new(false),
             conductor: OnceLock::new(),
+            clerk: Arc::default(),
         }))
     }
 
@@ -210,12 +219,33 @@ impl Redrive {
         Ok(found)
     }
 
-    /// A page of events, by queue, tenant and state.
+    /// A page of events, by state and filter. Those that run here say so; asked for by that state, they are on the
+    /// first page, before those that were leased.
     ///
     /// # Errors
     /// Where the store cannot be read.
     pub async fn events(&self, query: Query) -> Result<Listed, StoreError> {
-        self.0.store.list(query).await
+        let running = match self.0.conductor.get() {
+            Some(conductor) => conductor.running().await,
+            None => Vec::new(),
+        };
+        let mut listed = self.0.store.list(query.clone()).await?;
+        if query.state == Some(State::Running) && query.after.is_none() {
+            let fits = |entry: &&Entry| query.filter.matches(subject(entry));
+            let found = running.iter().filter(fits).map(|entry| (entry.event.clone(), running_found(entry)));
+            listed.events.splice(0..0, found);
+            return Ok(listed);
+        }
+        for (_, found) in &mut listed.events {
+            let runs = running.iter().any(|entry| (entry.seq, entry.rev) == (found.seq, found.rev));
+            if runs && matches!(found.state, State::Ready | State::Waiting) {
+                found.state = State::Running;
+            }
+        }
+        if let Some(state) = query.state {
+            listed.events.retain(|(_, found)| found.state == state);
+        }
+        Ok(listed)
     }
 
     /// The first hundred dead letters of a queue: tenant by tenant, each one's oldest first. For the next ones ask
@@ -296,11 +326,37 @@ impl Redrive {
         &self.0.store
     }
 
+    /// Waits until what was ordered before is heeded here.
+    async fn heed(&self) {
+        if let Some(conductor) = self.0.conductor.get() {
+            conductor.heed().await;
+        }
+    }
+
     async fn is_running(&self, seq: Seq) -> bool {
         match self.0.conductor.get() {
             Some(conductor) => conductor.is_running(seq).await,
             None => false,
         }
+    }
+}
+
+fn subject(entry: &Entry) -> Subject<'_> {
+    let Entry { event, published, progress, .. } = entry;
+    let story = progress.story.as_deref();
+    Subject { event, at: *published, attempts: progress.attempts, cause: None, reason: None, story }
+}
+
+/// What is known of an event that runs here.
+fn running_found(entry: &Entry) -> Found {
+    let Entry { seq, rev, published, progress, .. } = entry;
+    Found {
+        rev: *rev,
+        due: Some(progress.due),
+        attempts: progress.attempts,
+        story: progress.story.clone(),
+        route: progress.route.as_deref().map(str::to_owned),
+        ..Found::new(*seq, State::Running, *published)
     }
 }
 

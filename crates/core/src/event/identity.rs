@@ -32,6 +32,12 @@ pub fn downstream_key(tenant: &str, queue: &str, id: &str, step: &str) -> String
     hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// What is kept of a token: who reads the store cannot settle in the name of its holder.
+#[must_use]
+pub fn token_hash(token: &str) -> [u8; 16] {
+    hash(&[b"lease", token.as_bytes()])
+}
+
 /// The shard of an event: by its key, so that one owner sees all of it; by its id where it has none.
 #[must_use]
 pub fn shard(event: &Event, shards: u32) -> u32 {

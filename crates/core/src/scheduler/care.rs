@@ -16,13 +16,13 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::flow::FlowKey;
+use super::flow::{Flow, FlowKey};
 use super::loading::lane;
 use super::queue::Lane;
 use super::{Action, Place, Running, Scheduler, Timer};
 use crate::disposition::Executed;
 use crate::entry::{Change, Entry, Grant, Progress, Seq, Settle, Taken};
-use crate::event::{Cause, DeadReason, Record};
+use crate::event::{Cause, DeadReason, Event, Record};
 use crate::moment::Moment;
 use crate::planted::{Flaw, has};
 
@@ -74,8 +74,8 @@ impl Scheduler {
         let shard =
             Shard { grant, careful, to_note: vec![], noting: vec![], is_noting: false, noted: vec![] };
         self.shards.insert(grant.shard, shard);
-        for (stream, queue, _) in streams {
-            if let Some(key) = self.flow_of(grant.shard, stream, &queue) {
+        for (stream, queue, tenant) in streams {
+            if let Some(key) = self.flow_of(grant.shard, stream, &queue, &tenant) {
                 self.flows.entry(key).and_modify(|flow| flow.is_past_care = [!unclean; 2]);
                 self.hunger(key);
             }
@@ -89,14 +89,15 @@ impl Scheduler {
         if has(Flaw::CrashCountsAsAttempt) {
             entry.progress.attempts += 1;
         }
-        let Some(key) = self.flow_of(entry.shard, entry.stream, &entry.event.queue) else { return };
+        let Event { queue, tenant, .. } = &*entry.event;
+        let Some(key) = self.flow_of(entry.shard, entry.stream, queue, tenant) else { return };
         entry.progress.suspect = true;
         // One that was put off before the process died waits for its time, and comes back as a suspect then.
         // So do those for which there is no room.
         if entry.progress.due > now {
             self.arrive(entry, now);
         } else if self.flows.get(&key).is_some_and(|flow| self.queues[flow.queue].room(lane(&entry)) > 0) {
-            self.accept(key, entry);
+            self.accept(key, entry, now);
         }
     }
 
@@ -241,8 +242,10 @@ impl Scheduler {
         }
         for (number, shard) in &mut self.shards {
             let Some(until) = shard.careful else { continue };
-            let loaded =
-                self.flows.iter().all(|(key, flow)| key.shard != *number || flow.is_past_care == [true; 2]);
+            // What a rule holds back may be held back for long, and nothing of it runs meanwhile.
+            let past =
+                |key: &FlowKey, flow: &Flow| flow.is_past_care == [true; 2] || self.asleep.contains(key);
+            let loaded = self.flows.iter().all(|(key, flow)| key.shard != *number || past(key, flow));
             let pending =
                 |held: &super::Held| held.entry.shard == *number && held.entry.progress.due <= until;
             if !loaded || shard.is_noting || self.held.values().any(pending) {

@@ -55,8 +55,13 @@ impl Scheduler {
             self.end_for_time(seq, now);
             return true;
         }
+        if self.is_met(&held.entry) && !has(Flaw::KeyRunsTwice) {
+            self.take_turn(number, lane, key);
+            self.put_off(key, seq, now);
+            return true;
+        }
         let mode = held.entry.progress.mode;
-        match admit(&self.queues[number].plan, mode, self.shared_time(now)) {
+        match admit(&self.queues[held.via].plan, mode, self.shared_time(now)) {
             Ok(passes) => {
                 self.take_turn(number, lane, key);
                 self.start(seq, lane, passes, now, actions);
@@ -95,7 +100,7 @@ impl Scheduler {
 
     /// Whether the policy's time in all is over: the process was down for longer, or others went first.
     fn is_out_of_time(&self, held: &Held, now: Moment) -> bool {
-        let policy = &self.queues[held.queue].plan.policy;
+        let policy = &self.queues[held.via].plan.policy;
         let tuned = tuned(policy, &held.entry);
         let time = tuned.as_ref().unwrap_or(policy.settings()).time;
         held.entry.progress.started.zip(time).is_some_and(|(started, time)| started + time <= now)
@@ -140,7 +145,7 @@ impl Scheduler {
             self.expire(seq, now);
             return;
         }
-        let policy = &self.queues[held.queue].plan.policy;
+        let policy = &self.queues[held.via].plan.policy;
         let tuned = tuned(policy, &held.entry);
         let settings = tuned.as_ref().unwrap_or(policy.settings());
         held.entry.progress.started.get_or_insert(now);
@@ -153,7 +158,7 @@ impl Scheduler {
         held.place = Place::Running(running);
         actions.push(Action::Attempt(Box::new(Ticket {
             grant: shard.grant(),
-            queue: held.queue,
+            queue: held.via,
             entry: held.entry.clone(),
             attempt: progress.attempts + 1,
             deadline: [patience, own].into_iter().flatten().min(),

@@ -23,6 +23,7 @@ pub struct FlowKey {
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) queue: usize,
+    pub(super) tenant: Box<str>,
     /// What is ready to run, by lane.
     pub(super) ready: [VecDeque<Seq>; 2],
     /// All that is in memory, wherever it is.
@@ -53,12 +54,15 @@ pub(super) struct Loading {
     pub(super) due: Option<Moment>,
     /// How many events it may bring, by lane.
     pub(super) coming: [usize; 2],
+    /// Whether an order came since, that its snapshot may not have seen.
+    pub(super) recalled: bool,
 }
 
 impl Flow {
-    pub(super) fn new(queue: usize) -> Self {
+    pub(super) fn new(queue: usize, tenant: Box<str>) -> Self {
         Self {
             queue,
+            tenant,
             ready: [VecDeque::new(), VecDeque::new()],
             held: SeqSet::default(),
             keys: HashMap::new(),
@@ -99,6 +103,15 @@ impl Flow {
     /// the same hash look so, too.
     pub(super) fn is_followed(&self, entry: &Entry) -> bool {
         hash_of_key(entry).is_some_and(|key| self.keys.get(&key) != Some(&entry.seq))
+    }
+
+    /// Whether there is nothing to remember of it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+            && self.loading.is_none()
+            && self.hungry == [false; 2]
+            && self.next_due.is_none()
+            && self.is_past_care == [true; 2]
     }
 
     /// An event leaves memory.

@@ -7,7 +7,7 @@ use super::flow::{FlowKey, Loading};
 use super::queue::Lane;
 use super::{Action, Held, LOADS_MAX, Place, Scheduler, Timer};
 use crate::entry::{Change, Entry, Load, Loaded, Overdue, Settle, StreamId};
-use crate::event::Mode;
+use crate::event::{Event, Mode};
 use crate::moment::Moment;
 use crate::planted::{Flaw, has};
 
@@ -24,9 +24,9 @@ impl Scheduler {
     /// Something arrived that nobody named: it may be in any flow, and in some that are new.
     pub(super) fn missed(&mut self, streams: Vec<(StreamId, String, String)>) {
         let shards: Vec<u32> = self.shards.keys().copied().collect();
-        for (stream, queue, _) in streams {
+        for (stream, queue, tenant) in streams {
             for shard in &shards {
-                self.flow_of(*shard, stream, &queue);
+                self.flow_of(*shard, stream, &queue, &tenant);
             }
         }
         let keys: Vec<FlowKey> = self.flows.keys().copied().collect();
@@ -35,7 +35,8 @@ impl Scheduler {
 
     /// Takes an event in that the store just handed out, or remembers that it is there.
     pub(super) fn arrive(&mut self, entry: Entry, now: Moment) {
-        let Some(key) = self.flow_of(entry.shard, entry.stream, &entry.event.queue) else { return };
+        let Event { queue, tenant, .. } = &*entry.event;
+        let Some(key) = self.flow_of(entry.shard, entry.stream, queue, tenant) else { return };
         let Some(flow) = self.flows.get_mut(&key) else { return };
         if entry.progress.due > now {
             let due = entry.progress.due;
@@ -57,18 +58,29 @@ impl Scheduler {
             self.hunger_in(key, &[lane]);
             return;
         }
-        self.accept(key, entry);
+        self.accept(key, entry, now);
     }
 
-    /// Puts an event into memory.
-    pub(super) fn accept(&mut self, key: FlowKey, entry: Entry) {
+    /// Puts an event into memory, unless a rule holds it back.
+    pub(super) fn accept(&mut self, key: FlowKey, entry: Entry, now: Moment) {
+        let lane = lane(&entry);
+        if !self.is_open(key, lane, now) {
+            self.hunger_in(key, &[lane]);
+            return;
+        }
+        let via = self.way_of(key, &entry, now);
         let Some(flow) = self.flows.get_mut(&key) else { return };
         let (seq, suspect) = (entry.seq, entry.progress.suspect);
         if !flow.hold(&entry) {
             return;
         }
-        let lane = lane(&entry);
         let queue = flow.queue;
+        let Some(via) = via else {
+            self.queues[queue].hold(lane, entry.event.payload.len());
+            self.held.insert(seq, Held { entry, queue, via: queue, place: Place::Ready });
+            self.end_on_the_way(seq, now);
+            return;
+        };
         let place = if suspect { Place::Suspect } else { Place::Ready };
         if suspect {
             self.suspects.push_back(seq);
@@ -76,7 +88,7 @@ impl Scheduler {
             self.queues[queue].turns[lane.index()].push_back(key);
         }
         self.queues[queue].hold(lane, entry.event.payload.len());
-        self.held.insert(seq, Held { entry, queue, via: queue, place });
+        self.held.insert(seq, Held { entry, queue, via, place });
     }
 
     /// There may be more in the store.
@@ -91,7 +103,7 @@ impl Scheduler {
         let is_loading = flow.loading.is_some();
         let hunger = flow.loading.as_mut().map_or(&mut flow.hungry, |loading| &mut loading.arrived);
         lanes.iter().for_each(|lane| hunger[lane.index()] = true);
-        if !is_loading && !was_hungry && !lanes.is_empty() {
+        if !is_loading && !lanes.is_empty() && (!was_hungry || self.asleep.remove(&key)) {
             self.hungry.push_back(key);
         }
     }
@@ -108,12 +120,16 @@ impl Scheduler {
             let Some(key) = self.hungry.pop_front() else { return };
             match self.load(key, now) {
                 Some(load) => actions.push(Action::Load(key, load)),
+                None if self.sleeps(key, now) => {
+                    self.asleep.insert(key);
+                }
                 None => self.hungry.push_back(key),
             }
         }
     }
 
     fn load(&mut self, key: FlowKey, now: Moment) -> Option<Load> {
+        let open = Lane::BOTH.map(|lane| self.is_open(key, lane, now));
         let flow = self.flows.get_mut(&key)?;
         let queue = &self.queues[flow.queue];
         if flow.load_after.is_some_and(|after| after > now) {
@@ -123,7 +139,7 @@ impl Scheduler {
         // Each lane for itself, so that neither waits for the other.
         let coming = Lane::BOTH.map(|lane| {
             let (max, ready) = (queue.flow_max(), flow.ready[lane.index()].len());
-            if !flow.hungry[lane.index()] || ready * 2 > max {
+            if !flow.hungry[lane.index()] || !open[lane.index()] || ready * 2 > max {
                 return 0;
             }
             if has(Flaw::WindowForEachLoad) { max - ready } else { (max - ready).min(queue.room(lane)) }
@@ -167,7 +183,9 @@ impl Scheduler {
 
     pub(super) fn loaded(&mut self, key: FlowKey, loaded: Loaded, now: Moment) {
         let Some(flow) = self.flows.get_mut(&key) else { return };
-        let Some(Loading { mut gone, arrived, mut due, coming }) = flow.loading.take() else { return };
+        let Some(Loading { mut gone, arrived, mut due, coming, recalled }) = flow.loading.take() else {
+            return;
+        };
         self.loads -= 1;
         self.queues[flow.queue].no_longer_expect(coming);
         if has(Flaw::StaleLoad) {
@@ -176,7 +194,7 @@ impl Scheduler {
         if has(Flaw::DueLostInLoad) {
             due = None;
         }
-        let Loaded { entries, more_live, more_retry, next_due, overdue, damaged } = loaded;
+        let Loaded { mut entries, more_live, more_retry, next_due, overdue, damaged } = loaded;
         flow.load_after = None;
         flow.next_due = [next_due, due].into_iter().flatten().min();
         let next_due = flow.next_due;
@@ -185,16 +203,21 @@ impl Scheduler {
         let more = [more_live, more_retry];
         let is_hungry = |lane: &Lane| {
             let at = lane.index();
-            left[at] || arrived[at] || (coming[at] > 0 && more[at])
+            left[at] || arrived[at] || (coming[at] > 0 && (more[at] || recalled))
         };
         let hungry: Vec<Lane> = Lane::BOTH.into_iter().filter(is_hungry).collect();
-        self.pass_care(key, &entries, [more_live, more_retry]);
+        if recalled && !has(Flaw::RecallMissesLoads) {
+            // Its snapshot may show what was taken away since.
+            entries.clear();
+        } else {
+            self.pass_care(key, &entries, [more_live, more_retry]);
+        }
         if let Some(due) = next_due {
             self.arm(key, due.max(now));
         }
         for entry in entries {
             if !gone.contains(&entry.seq) {
-                self.accept(key, entry);
+                self.accept(key, entry, now);
             }
         }
         for letter in overdue {
@@ -202,6 +225,7 @@ impl Scheduler {
         }
         self.hunger_in(key, &hungry);
         self.damaged_push(damaged);
+        self.forget_flow(key);
     }
 
     /// A dead letter has held up its key for long enough.
@@ -250,6 +274,7 @@ impl Scheduler {
                 }
                 // The next `act` looks anyway.
                 Timer::Queue => {}
+                Timer::Rule => self.wake_all(now),
                 Timer::Settle(seq, rev, epoch) => self.settle_again(seq, rev, epoch),
             }
         }

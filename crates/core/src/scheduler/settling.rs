@@ -71,6 +71,7 @@ impl Scheduler {
         let Some(key) = self.held.get(&seq).and_then(|held| self.key_of(&held.entry)) else { return };
         let Some(flow) = self.flows.get_mut(&key) else { return };
         let is_followed = self.held.get(&seq).is_some_and(|held| flow.is_followed(&held.entry));
+        let is_old = self.wary.contains(&seq) && !has(Flaw::RecallMissesAnswers);
         let queue = flow.queue;
         if let Some(due) = change.as_ref().and_then(comes_back) {
             flow.note_due(due);
@@ -82,9 +83,11 @@ impl Scheduler {
         }
         match next {
             Some(next) if is_followed && !has(Flaw::LateAnswerNamesNext) => self.look_for(&next),
+            Some(next) if is_old => self.look_for(&next),
             Some(next) => self.arrive(next, now),
             None => {}
         }
+        self.forget_flow(key);
     }
 
     /// An answer names an event that may run, and is so late that it may have run since: answers come in any
@@ -94,7 +97,7 @@ impl Scheduler {
         if self.held.contains_key(&next.seq) {
             return;
         }
-        if let Some(key) = self.flow_of(next.shard, next.stream, &next.event.queue) {
+        if let Some(key) = self.flow_of(next.shard, next.stream, &next.event.queue, &next.event.tenant) {
             self.hunger(key);
         }
     }

@@ -10,7 +10,7 @@ use redrive_core::classify::Answer;
 use redrive_core::event::{Cause, check_queue_name};
 use redrive_core::scheduler::{AfterDead, QueuePlan};
 use redrive_core::{Classify, Event, Fault, Policy, Rate};
-use redrive_store::{By, QueueSpec};
+use redrive_store::{By, Keep, QueueSpec};
 
 use super::handler::{Handled, Handler};
 use super::observe::Meters;
@@ -49,6 +49,7 @@ where
 /// | `window` | identities are remembered for a day after their event ended |
 /// | `retry_share` | retries may claim a quarter of the concurrency from first attempts |
 /// | `panics` | a panic is permanent |
+/// | `keep_dead` | dead letters are kept until somebody has dealt with them |
 #[must_use = "a queue exists once its handler is set and awaited"]
 #[derive(Debug)]
 pub struct QueueBuilder {
@@ -56,12 +57,13 @@ pub struct QueueBuilder {
     plan: QueuePlan,
     ordered: bool,
     window: Duration,
+    keep: Keep,
 }
 
 impl QueueBuilder {
     pub(super) fn new(redrive: Redrive, name: String) -> Self {
         let plan = QueuePlan::new(name, Policy::default());
-        Self { redrive, plan, ordered: false, window: WINDOW }
+        Self { redrive, plan, ordered: false, window: WINDOW, keep: Keep::default() }
     }
 
     /// What may be repeated, how often and how soon, with the budget and the breaker of what is called. While
@@ -105,6 +107,14 @@ impl QueueBuilder {
         self
     }
 
+    /// How long and how many dead letters are kept: for so long after their death, and so many of the queue, the
+    /// oldest going first. Default: all of them, until somebody has dealt with them. One that holds up its key is
+    /// kept in any case.
+    pub fn keep_dead(mut self, time: Option<Duration>, count: Option<u64>) -> Self {
+        self.keep = Keep { time, count };
+        self
+    }
+
     /// The share of the concurrency that retries may claim while there are first attempts to make; what one
     /// of the two does not use is the other's.
     pub fn retry_share(mut self, share: f64) -> Self {
@@ -125,6 +135,15 @@ impl QueueBuilder {
     /// With what is wrong with the queue.
     pub async fn declare(self) -> Result<(), QueueError> {
         self.finish(Handler::Elsewhere).await
+    }
+
+    /// Has workers outside the engine lease the events: see [`lease`](super::lease). Policy, order and dead letters
+    /// are as with a handler; concurrency, rate, budget and breaker are the workers' own affair.
+    ///
+    /// # Errors
+    /// With what is wrong with the queue.
+    pub async fn pull(self) -> Result<(), QueueError> {
+        self.finish(Handler::Pulled).await
     }
 
     /// Handles each event with an async function. An error that nobody classified is permanent.
@@ -282,7 +301,7 @@ impl QueueBuilder {
         if horizon.total() > self.window {
             return Err(QueueError::Window { queue, window: self.window, sum: horizon.to_string() });
         }
-        let Self { redrive, plan, ordered, window } = self;
+        let Self { redrive, plan, ordered, window, keep } = self;
         if redrive.0.starting.load(Ordering::Acquire) && !matches!(handler, Handler::Elsewhere) {
             return Err(QueueError::Started { queue });
         }
@@ -290,13 +309,8 @@ impl QueueBuilder {
         // Who only publishes does not know whether order matters, and order that was not kept from the start
         // cannot be had later.
         let ordered = ordered || by == By::Publisher;
-        let spec = QueueSpec {
-            name: queue.clone(),
-            ordered,
-            window,
-            horizon: horizon.total(),
-            ..QueueSpec::default()
-        };
+        let pull = matches!(handler, Handler::Pulled);
+        let spec = QueueSpec { name: queue.clone(), ordered, window, horizon: horizon.total(), pull, keep };
         let meters = Meters::of(&queue);
         let made = Arc::new(Queue {
             plan,

@@ -4,25 +4,26 @@
 //! Arrivals are handled before the store's answers, because the contract of a store is that it tells them in
 //! that order, and the scheduler relies on it.
 
-use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use redrive_core::entry::{Grant, Seq, StreamId};
+use redrive_core::entry::{Entry, Grant, Seq};
 use redrive_core::scheduler::{Ending, Input, Said, Scheduler};
-use redrive_core::{Event, Moment, Seeded};
-use redrive_store::{Arrivals, Store, StoreError};
-use tokio::sync::mpsc::error::TrySendError;
+use redrive_core::triage::Controls;
+use redrive_core::{Moment, Seeded};
+use redrive_store::{Arrivals, StoreError};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::perform::{Answered, Ended, perform};
-use super::queue::{Queue, Queues};
-use super::{Inner, Redrive, StartError, Timepiece};
+use super::context::Context;
+use super::missed::{Missed, watch_store};
+use super::perform::{AbortOnDrop, Answered, Ended, perform, read_rules};
+use super::queue::Queue;
+use super::{Inner, Redrive, StartError, clerk, lease};
 
 /// How many batches of arrivals wait at most; what is beyond is loaded from the store instead.
 const ARRIVALS_MAX: usize = 64;
@@ -35,6 +36,10 @@ const HOUSEKEEPING: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) enum Command {
     IsRunning(Seq, oneshot::Sender<bool>),
+    /// All that run now.
+    Running(oneshot::Sender<Vec<Entry>>),
+    /// An order was given: tells when it is heeded.
+    Heed(oneshot::Sender<()>),
     Idle(oneshot::Sender<()>),
     Stop(Duration, oneshot::Sender<bool>),
 }
@@ -50,6 +55,20 @@ impl Conductor {
     pub(super) async fn is_running(&self, seq: Seq) -> bool {
         let (ask, answer) = oneshot::channel();
         self.commands.send(Command::IsRunning(seq, ask)).is_ok() && answer.await.unwrap_or(false)
+    }
+
+    pub(super) async fn running(&self) -> Vec<Entry> {
+        let (ask, answer) = oneshot::channel();
+        let asked = self.commands.send(Command::Running(ask)).is_ok();
+        if asked { answer.await.unwrap_or_default() } else { Vec::new() }
+    }
+
+    /// Waits until what was ordered before is heeded: nothing starts any more that is not to.
+    pub(super) async fn heed(&self) {
+        let (ask, answer) = oneshot::channel();
+        if self.commands.send(Command::Heed(ask)).is_ok() {
+            let _ = answer.await;
+        }
     }
 
     pub(super) async fn idle(&self) {
@@ -108,6 +127,8 @@ async fn conduct(inner: &Inner) -> Result<(), StartError> {
 
     let now = inner.clock.now();
     let mut dice = Seeded::new(inner.seed.unwrap_or_else(|| RandomState::new().hash_one(now)));
+    // Before anything is taken, so that nothing starts that is not to.
+    scheduler.handle(Input::Ruled(inner.store.controls().await?), now, &mut dice);
     let mut grants = Vec::new();
     for shard in 0..inner.store.shards() {
         let taken = inner.store.take(shard, now).await?;
@@ -137,78 +158,24 @@ async fn conduct(inner: &Inner) -> Result<(), StartError> {
         grants,
         arrivals,
         missed,
+        clerk: AbortOnDrop(tokio::spawn(clerk::work(
+            inner.store.clone(),
+            inner.clock.clone(),
+            inner.clerk.clone(),
+        ))),
+        pulled: inner.queues.to_pull(),
         attempts: JoinSet::new(),
         answers: FuturesUnordered::new(),
         orders,
         idle: Vec::new(),
+        heeding: Vec::new(),
+        is_asking: false,
+        is_asked_again: false,
         stopping: None,
         fail,
     };
     tokio::spawn(conducting.run());
     Ok(())
-}
-
-fn watch_store(store: &Arc<dyn Store>, tell: mpsc::Sender<Arrivals>, missed: Arc<Missed>) {
-    store.watch(Arc::new(move |arrivals| {
-        // Where the loop cannot keep up it is told that there is more, and loads it.
-        if let Err(TrySendError::Full(arrivals)) = tell.try_send(arrivals) {
-            missed.add(arrivals);
-        }
-    }));
-}
-
-/// What the loop could not be told in time: which streams to load again.
-#[derive(Debug, Default)]
-struct Missed {
-    any: AtomicBool,
-    streams: Mutex<BTreeMap<StreamId, (String, String)>>,
-}
-
-impl Missed {
-    fn add(&self, arrivals: Arrivals) {
-        let Arrivals { entries, streams, .. } = arrivals;
-        let mut all = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        for entry in entries {
-            let Event { queue, tenant, .. } = &*entry.event;
-            all.entry(entry.stream).or_insert_with(|| (queue.clone(), tenant.clone()));
-        }
-        all.extend(streams.into_iter().map(|(stream, queue, tenant)| (stream, (queue, tenant))));
-        self.any.store(true, Ordering::Release);
-    }
-
-    fn take(&self) -> Option<Vec<(StreamId, String, String)>> {
-        if !self.any.swap(false, Ordering::Acquire) {
-            return None;
-        }
-        let all = std::mem::take(&mut *self.streams.lock().unwrap_or_else(PoisonError::into_inner));
-        Some(all.into_iter().map(|(stream, (queue, tenant))| (stream, queue, tenant)).collect())
-    }
-}
-
-/// What attempts and answers need.
-#[derive(Debug)]
-pub(super) struct Context {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) clock: Arc<Timepiece>,
-    /// Those that run here, by their numbers.
-    pub(super) queues: Vec<Arc<Queue>>,
-    pub(super) all: Arc<Queues>,
-    /// Damaged rows that were told of: a load finds them again each time.
-    pub(super) damaged: Mutex<HashSet<String>>,
-}
-
-/// How many damaged rows are remembered; of more than that, each is told once more.
-const DAMAGED_MAX: usize = 1000;
-
-impl Context {
-    /// Whether a damaged row was not told of yet.
-    pub(super) fn is_news(&self, row: &str) -> bool {
-        let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
-        if damaged.len() >= DAMAGED_MAX {
-            damaged.clear();
-        }
-        damaged.insert(row.to_owned())
-    }
 }
 
 /// The loop's state.
@@ -219,10 +186,19 @@ struct Conducting {
     grants: Vec<Grant>,
     arrivals: mpsc::Receiver<Arrivals>,
     missed: Arc<Missed>,
+    /// Works until this is dropped.
+    clerk: AbortOnDrop<()>,
+    /// Queues whose leases are looked after here.
+    pulled: Vec<Arc<Queue>>,
     attempts: JoinSet<Vec<Ended>>,
     answers: FuturesUnordered<futures_util::future::BoxFuture<'static, Answered>>,
     orders: mpsc::UnboundedReceiver<Command>,
     idle: Vec<oneshot::Sender<()>>,
+    /// Who waits until the rules are heeded that hold now.
+    heeding: Vec<oneshot::Sender<()>>,
+    /// Whether the rules are being read, and are to be read once more.
+    is_asking: bool,
+    is_asked_again: bool,
     stopping: Option<Stop>,
     fail: watch::Sender<Option<StoreError>>,
 }
@@ -319,8 +295,12 @@ impl Conducting {
         while let Ok(arrivals) = self.arrivals.try_recv() {
             self.arrived(arrivals, now);
         }
-        if let Some(streams) = self.missed.take() {
+        if let Some((streams, recall)) = self.missed.take() {
+            if recall {
+                self.scheduler.handle(Input::Recall, now, &mut self.dice);
+            }
             self.scheduler.handle(Input::Missed(streams), now, &mut self.dice);
+            self.ask_for_rules();
         }
         for (grant, seq, rev, ending) in ended {
             self.scheduler.handle(Input::Ended { grant, seq, rev, ending }, now, &mut self.dice);
@@ -332,12 +312,42 @@ impl Conducting {
     }
 
     fn arrived(&mut self, arrivals: Arrivals, now: Moment) {
-        let Arrivals { entries, missed, streams, answers, .. } = arrivals;
+        let Arrivals { entries, missed, recall, streams, answers } = arrivals;
         // Whoever waits for the commit goes on at once.
         drop(answers);
+        if recall {
+            self.scheduler.handle(Input::Recall, now, &mut self.dice);
+        }
         self.scheduler.handle(Input::Arrived(entries), now, &mut self.dice);
         if missed {
             self.scheduler.handle(Input::Missed(streams), now, &mut self.dice);
+        }
+        if recall || missed {
+            self.ask_for_rules();
+        }
+    }
+
+    /// Reads the rules: something was ordered, or may have been by another process.
+    fn ask_for_rules(&mut self) {
+        if std::mem::replace(&mut self.is_asking, true) {
+            self.is_asked_again = true;
+            return;
+        }
+        self.answers.push(read_rules(self.context.store.clone()).boxed());
+    }
+
+    /// The rules as they are. Whoever asked before they were read is told.
+    fn ruled(&mut self, controls: Controls, now: Moment) {
+        self.is_asking = false;
+        if controls.version != self.scheduler.rules_version() {
+            self.scheduler.handle(Input::Ruled(controls), now, &mut self.dice);
+        }
+        if std::mem::take(&mut self.is_asked_again) {
+            self.ask_for_rules();
+            return;
+        }
+        for waiter in self.heeding.drain(..) {
+            let _ = waiter.send(());
         }
     }
 
@@ -345,6 +355,7 @@ impl Conducting {
     fn answered(&mut self, answered: Answered, now: Moment) -> Result<(), StoreError> {
         let mut hand_in = |input| self.scheduler.handle(input, now, &mut self.dice);
         match answered {
+            Answered::Ruled(Ok(controls)) => self.ruled(controls, now),
             Answered::Loaded(key, Ok(loaded)) => hand_in(Input::Loaded(key, loaded)),
             // There may be more to forget: a busy store makes receipts faster than one slice a second.
             Answered::Kept(Ok(forgotten)) if forgotten >= FORGET_AGAIN => self.keep_house(now),
@@ -364,6 +375,7 @@ impl Conducting {
             }
             Answered::Loaded(_, Err(error))
             | Answered::Noted(_, Err(error))
+            | Answered::Ruled(Err(error))
             | Answered::Settled(_, Err(error))
             | Answered::Kept(Err(error @ (StoreError::Unknown { .. } | StoreError::Poisoned { .. }))) => {
                 return Err(error);
@@ -378,6 +390,13 @@ impl Conducting {
         match command {
             Command::IsRunning(seq, answer) => {
                 let _ = answer.send(self.scheduler.is_running(seq));
+            }
+            Command::Running(answer) => {
+                let _ = answer.send(self.scheduler.running().cloned().collect());
+            }
+            Command::Heed(answer) => {
+                self.heeding.push(answer);
+                self.ask_for_rules();
             }
             Command::Idle(answer) => self.idle.push(answer),
             Command::Stop(grace, answer) => {
@@ -397,6 +416,10 @@ impl Conducting {
         self.context.clock.follow();
         let forgetting = self.context.store.forget(now);
         self.answers.push(async move { Answered::Kept(forgetting.await) }.boxed());
+        for queue in &self.pulled {
+            let lapsing = lease::let_lapse(&self.context.store, queue, now);
+            self.answers.push(async move { Answered::Kept(lapsing.await) }.boxed());
+        }
     }
 
     /// Writes what became of the last attempts: those that ended just now, and those that were given up.
@@ -427,6 +450,7 @@ impl Conducting {
     /// after the next start. Only where nothing is left under way are the shards given back as clean.
     async fn end(mut self, error: Option<StoreError>) {
         let late = self.attempts.len();
+        self.clerk.0.abort();
         // From now on whoever waits for a commit is answered by the store itself.
         self.arrivals.close();
         while self.arrivals.try_recv().is_ok() {}

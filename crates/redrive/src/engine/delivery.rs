@@ -78,6 +78,12 @@ impl Delivery {
         self.entry.progress.mode
     }
 
+    /// Whether later events of its key may have run before it: an operator put it back all the same.
+    #[must_use]
+    pub fn is_out_of_order(&self) -> bool {
+        self.entry.progress.out_of_order
+    }
+
     /// The attempts before, the first few and the last several.
     #[must_use]
     pub fn story(&self) -> Option<&Story> {

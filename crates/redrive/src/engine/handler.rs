@@ -26,6 +26,8 @@ type Transactional = Arc<dyn Fn(&mut Transaction<'_>, &Delivery) -> Reply + Send
 pub(super) enum Handler {
     /// Nothing here: another process does.
     Elsewhere,
+    /// Nothing here: workers outside lease its events.
+    Pulled,
     /// One at a time.
     One(One),
     /// Several in one call.
@@ -45,6 +47,7 @@ impl std::fmt::Debug for Handler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Elsewhere => "Elsewhere",
+            Self::Pulled => "Pulled",
             Self::One(_) => "One",
             Self::Batch { .. } => "Batch",
             Self::Blocking(_) => "Blocking",

@@ -16,11 +16,11 @@ use redrive_core::observe::Outcome;
 use redrive_core::scheduler::{Action, Ending, FlowKey, Said, Ticket};
 use redrive_core::{Executed, Moment};
 use redrive_retry::scope::Scope;
-use redrive_store::{Claim, Job, StoreError, Transacted, Tx};
+use redrive_store::{Claim, Job, Store, StoreError, Transacted, Tx};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::conductor::Context;
+use super::context::Context;
 use super::handler::{Handled, Handler};
 use super::lineage::Lineage;
 use super::observe;
@@ -39,6 +39,7 @@ pub(super) enum Answered {
     Loaded(FlowKey, Result<Loaded, StoreError>),
     Settled(Vec<(Grant, Seq, u32)>, Result<Vec<Settled>, StoreError>),
     Noted(Grant, Result<(), StoreError>),
+    Ruled(Result<redrive_core::triage::Controls, StoreError>),
     /// Housekeeping is done.
     Kept(Result<usize, StoreError>),
 }
@@ -137,7 +138,7 @@ fn start(context: &Arc<Context>, ticket: Ticket, attempts: &mut JoinSet<Vec<Ende
                 }
             }));
         }
-        Handler::One(_) | Handler::Batch { .. } | Handler::Elsewhere => {
+        Handler::One(_) | Handler::Batch { .. } | Handler::Elsewhere | Handler::Pulled => {
             let queue_of = queue.clone();
             attempts.spawn(attempt(queue_of, ticket, end, move |delivery, scope: Scope| {
                 let lineage = Lineage::of(&delivery.entry().event);
@@ -213,8 +214,18 @@ impl Drop for Busy {
     }
 }
 
-/// A task that does not begin any more once nobody waits for it.
-struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+/// Reads the rules, again and again where the store cannot be read for now: somebody waits until they are heeded.
+pub(super) async fn read_rules(store: Arc<dyn Store>) -> Answered {
+    loop {
+        match store.controls().await {
+            Err(error) if error.is_transient() => tokio::time::sleep(NOTE_AGAIN).await,
+            controls => return Answered::Ruled(controls),
+        }
+    }
+}
+
+/// A task that ends, or does not begin any more, once nobody waits for it.
+pub(super) struct AbortOnDrop<T>(pub(super) tokio::task::JoinHandle<T>);
 
 impl<T> Future for AbortOnDrop<T> {
     type Output = Result<T, tokio::task::JoinError>;

@@ -65,8 +65,14 @@ impl Queues {
 
     /// Those that have a handler here.
     pub(super) fn to_run(&self) -> Vec<Arc<Queue>> {
-        let runs = |queue: &&Arc<Queue>| !matches!(queue.handler, Handler::Elsewhere);
+        let runs = |queue: &&Arc<Queue>| !matches!(queue.handler, Handler::Elsewhere | Handler::Pulled);
         self.all().iter().filter(runs).cloned().collect()
+    }
+
+    /// Those whose events are leased.
+    pub(super) fn to_pull(&self) -> Vec<Arc<Queue>> {
+        let pulls = |queue: &&Arc<Queue>| matches!(queue.handler, Handler::Pulled);
+        self.all().iter().filter(pulls).cloned().collect()
     }
 
     /// Makes an event ready for the store. The horizon of one with changes of its own is what its queue's policy

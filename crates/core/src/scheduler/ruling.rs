@@ -1,0 +1,163 @@
+//! What operators' rules and orders mean for what is in memory.
+//!
+//! Whatever an order changes, it changes in the store. What is in memory and has not started may be out of date
+//! then, so it is *recalled*: it leaves memory, and is loaded again as it is now. What has started goes on, and its
+//! settle is judged by the fence. A load that was under way is not believed, and an answer that was under way may
+//! name an event that was taken away since, so that one is looked for instead.
+//!
+//! What a rule holds back does not come into memory at all. There it would be in the way of others, and a suspect
+//! that may not run would hold up everybody.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::care::Shard;
+use super::flow::FlowKey;
+use super::queue::Lane;
+use super::{Held, Place, Scheduler, Timer};
+use crate::entry::{Change, Entry, Progress, Seq};
+use crate::event::{Cause, DeadReason, Record};
+use crate::moment::Moment;
+use crate::planted::{Flaw, has};
+use crate::triage::Controls;
+
+/// How many empty flows a queue may have; of more, the empty ones are forgotten. A window is shared by all flows
+/// that are remembered.
+const FLOWS_KEPT: usize = 2;
+
+/// How long an event waits that is put back out of order while a later one of its key is under way.
+const KEY_AGAIN: Duration = Duration::from_millis(50);
+
+impl Scheduler {
+    /// These rules hold from now on.
+    pub(super) fn ruled(&mut self, controls: Controls, now: Moment) {
+        if has(Flaw::RulesForgotten) {
+            return;
+        }
+        self.controls = controls;
+        self.recall();
+        self.wake_all(now);
+    }
+
+    /// What has not started is loaded again.
+    pub(super) fn recall(&mut self) {
+        for queue in &mut self.queues {
+            queue.turns.iter_mut().for_each(std::collections::VecDeque::clear);
+        }
+        for flow in self.flows.values_mut() {
+            flow.ready.iter_mut().for_each(std::collections::VecDeque::clear);
+            if let Some(loading) = &mut flow.loading {
+                loading.recalled = true;
+            }
+        }
+        let waits = |held: &Held| matches!(held.place, Place::Ready | Place::Suspect);
+        let (waiting, busy): (Vec<_>, Vec<_>) =
+            self.held.iter().map(|(seq, held)| (*seq, waits(held))).partition(|(_, waits)| *waits);
+        self.wary.extend(busy.into_iter().map(|(seq, _)| seq));
+        for (seq, _) in waiting {
+            let Some(key) = self.let_go(seq).and_then(|entry| self.key_of(&entry)) else { continue };
+            let is_careful = self.shards.get(&key.shard).is_some_and(Shard::is_careful);
+            if let Some(flow) = self.flows.get_mut(&key).filter(|_| is_careful) {
+                // Care ends when it has come back and is settled.
+                flow.is_past_care = [false; 2];
+            }
+        }
+        self.suspects.clear();
+        let keys: Vec<FlowKey> = self.flows.keys().copied().collect();
+        keys.into_iter().for_each(|key| self.hunger(key));
+    }
+
+    /// Whether anything of a lane may start.
+    pub(super) fn is_open(&self, key: FlowKey, lane: Lane, now: Moment) -> bool {
+        if self.controls.list.is_empty() {
+            return true;
+        }
+        let Some(flow) = self.flows.get(&key) else { return false };
+        let queue = &self.queues[flow.queue].plan.name;
+        let closed = self.controls.is_closed(queue, &flow.tenant, lane == Lane::Retry, now);
+        // Events that go to a queue that is not run here wait until it is.
+        let astray = self.controls.route(queue, now).is_some_and(|to| !self.names.contains_key(to));
+        !closed && !astray
+    }
+
+    /// Whether all that a flow is hungry for is held back.
+    pub(super) fn sleeps(&self, key: FlowKey, now: Moment) -> bool {
+        let Some(flow) = self.flows.get(&key) else { return false };
+        Lane::BOTH.into_iter().all(|lane| !flow.hungry[lane.index()] || !self.is_open(key, lane, now))
+    }
+
+    /// The queue whose handler runs an event; none where that one is not run here.
+    pub(super) fn way_of(&self, key: FlowKey, entry: &Entry, now: Moment) -> Option<usize> {
+        let own = self.flows.get(&key)?.queue;
+        if let Some(route) = &entry.progress.route {
+            return self.names.get(route).copied();
+        }
+        match self.controls.route(&self.queues[own].plan.name, now) {
+            Some(to) => self.names.get(to).copied(),
+            None => Some(own),
+        }
+    }
+
+    /// Rules have changed, or one has ended: what was held back may go on.
+    pub(super) fn wake_all(&mut self, now: Moment) {
+        self.hungry.extend(std::mem::take(&mut self.asleep));
+        if let Some(end) = self.controls.next_end(now) {
+            self.timers.push(Reverse((end, Timer::Rule)));
+        }
+    }
+
+    /// An operator sent it to a queue that nobody runs here.
+    pub(super) fn end_on_the_way(&mut self, seq: Seq, now: Moment) {
+        let Some(held) = self.held.get(&seq) else { return };
+        let progress = &held.entry.progress;
+        let route = progress.route.as_deref().unwrap_or_default();
+        let record = Record {
+            attempt: progress.attempts,
+            mode: progress.mode.as_str().to_owned(),
+            at_ms: now.as_nanos() / 1_000_000,
+            took_ms: 0,
+            disposition: DeadReason::Unroutable.as_str().to_owned(),
+            executed: None,
+            cause: Some(Cause::new(
+                DeadReason::Unroutable.as_str(),
+                format!("no handler of the queue {route} runs here"),
+            )),
+            delay_ms: None,
+        };
+        let story = progress.story.as_deref().cloned().unwrap_or_default().with(record);
+        let progress = Progress { story: Some(Arc::new(story)), ..progress.clone() };
+        let park = self.queues[held.queue].plan.after_dead.park(now);
+        self.settle(seq, Change::Dead { reason: DeadReason::Unroutable, progress, park }, now);
+    }
+
+    /// Whether a later one of its key is under way: it was put back out of order, and one at a time still holds.
+    pub(super) fn is_met(&self, entry: &Entry) -> bool {
+        let other = |held: &Held| {
+            let busy = !matches!(held.place, Place::Ready | Place::Suspect);
+            let same = held.entry.stream == entry.stream && held.entry.event.key == entry.event.key;
+            busy && same && held.entry.seq != entry.seq
+        };
+        entry.progress.out_of_order && entry.event.key.is_some() && self.held.values().any(other)
+    }
+
+    /// Puts an event off until the other one of its key is over.
+    pub(super) fn put_off(&mut self, key: FlowKey, seq: Seq, now: Moment) {
+        self.let_go(seq);
+        if let Some(flow) = self.flows.get_mut(&key) {
+            flow.note_due(now + KEY_AGAIN);
+        }
+        self.arm(key, now + KEY_AGAIN);
+    }
+
+    /// Forgets a flow that has nothing, where a queue has many of them.
+    pub(super) fn forget_flow(&mut self, key: FlowKey) {
+        let Some(flow) = self.flows.get(&key).filter(|flow| flow.is_empty()) else { return };
+        let queue = flow.queue;
+        if self.queues[queue].flows <= FLOWS_KEPT || self.asleep.contains(&key) {
+            return;
+        }
+        self.flows.remove(&key);
+        self.queues[queue].flows -= 1;
+    }
+}

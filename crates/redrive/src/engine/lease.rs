@@ -1,0 +1,221 @@
+//! Leases: events that workers outside the engine fetch, and settle later.
+//!
+//! For workers that are not written in Rust, or run elsewhere. A queue that is [pulled](super::QueueBuilder::pull)
+//! has no handler here; its policy still decides what becomes of a failure. A lease is durable, and is judged by its
+//! attempt: a late answer counts as long as nobody else was given the event since, also after a restart. Who does not
+//! answer in time has made an attempt of unknown outcome.
+//!
+//! ```
+//! use redrive::{Event, Redrive, Reply};
+//! use std::time::Duration;
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let redrive = Redrive::open("memory:").await?;
+//! redrive.queue("mails").pull().await?;
+//! redrive.start().await?; // looks after leases that nobody settles
+//! redrive.publish(Event::new("mails", "mail-17")).await?;
+//!
+//! for lease in redrive.lease("mails", 10, Duration::from_secs(30)).await? {
+//!     // … the work …
+//!     redrive.settle(vec![(lease.held(), Reply::ok())]).await?;
+//! }
+//! # redrive.shutdown(Duration::ZERO).await?;
+//! # Ok(())
+//! # }
+//! # tokio::runtime::Runtime::new().unwrap().block_on(run()).unwrap();
+//! ```
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use redrive_core::entry::{Change, Entry};
+use redrive_core::event::{Cause, identity};
+use redrive_core::observe::Outcome;
+use redrive_core::scheduler::{Ending, Said, judge};
+use redrive_core::{Event, Moment, Seeded};
+use redrive_store::lease::{Decide, Held as Kept, Lease as Call, LeaseSettle, LeaseSettled};
+use redrive_store::{Store, StoreError};
+
+use super::queue::Queue;
+use super::{IntoReply, Redrive, Reply};
+
+/// How many events a call gives at most.
+pub const LEASES_MAX: usize = 1_000;
+/// How many bytes of payload a call gives, roughly.
+const BYTES_MAX: usize = 16 << 20;
+
+/// An event that somebody outside has for a while.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lease {
+    /// The event.
+    pub event: Arc<Event>,
+    /// Which attempt this is, from 1.
+    pub attempt: u32,
+    /// Until when it is to be settled, or extended.
+    pub until: SystemTime,
+    /// What proves that it is the holder's.
+    pub token: String,
+}
+
+impl Lease {
+    /// What is needed to settle it.
+    #[must_use]
+    pub fn held(&self) -> Held {
+        let Event { tenant, queue, id, .. } = &*self.event;
+        Held {
+            tenant: tenant.clone(),
+            queue: queue.clone(),
+            id: id.clone(),
+            attempt: self.attempt,
+            token: self.token.clone(),
+        }
+    }
+
+    /// The key for calls downstream: the same over all attempts, whoever makes them.
+    #[must_use]
+    pub fn idempotency_key(&self) -> String {
+        let Event { tenant, queue, id, .. } = &*self.event;
+        identity::downstream_key(tenant, queue, id, "")
+    }
+}
+
+/// What somebody says who settles or extends a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// Of which tenant.
+    pub tenant: String,
+    /// Of which queue.
+    pub queue: String,
+    /// Of which event.
+    pub id: String,
+    /// Which attempt.
+    pub attempt: u32,
+    /// What proves that it is the holder's.
+    pub token: String,
+}
+
+impl Held {
+    fn kept(self) -> Kept {
+        let Self { tenant, queue, id, attempt, token } = self;
+        Kept { tenant, queue, id, attempt, token: identity::token_hash(&token) }
+    }
+}
+
+impl Redrive {
+    /// Fetches up to `max` events of a queue that is pulled from, each for `time`.
+    ///
+    /// # Errors
+    /// Where the queue is not set up here to be pulled from, or the store could not.
+    pub async fn lease(&self, queue: &str, max: usize, time: Duration) -> Result<Vec<Lease>, StoreError> {
+        let Some(queue) = self.0.queues.to_pull().into_iter().find(|known| known.name() == queue) else {
+            let what = format!("the queue `{queue}` is not one that is pulled from; set it up with `pull`");
+            return Err(StoreError::Broken { what, source: None });
+        };
+        let at = self.now();
+        let until = at + time;
+        let tokens = (0..max.min(LEASES_MAX)).map(|_| token(at)).collect::<Result<Vec<_>, _>>()?;
+        let call = Call {
+            queue: queue.name().to_owned(),
+            at,
+            until,
+            tokens: tokens.iter().map(|token| identity::token_hash(token)).collect(),
+            bytes_max: BYTES_MAX,
+            lapsed: lapsed(queue, at),
+        };
+        let leased = self.store().lease(call).await?;
+        let lease = |(entry, token): (Entry, String)| Lease {
+            attempt: entry.progress.attempts + 1,
+            event: entry.event,
+            until: until.into(),
+            token,
+        };
+        Ok(leased.entries.into_iter().zip(tokens).map(lease).collect())
+    }
+
+    /// Makes leases good for `time` from now. The answers are in their order.
+    ///
+    /// # Errors
+    /// Where the store could not.
+    pub async fn extend(&self, leases: Vec<Held>, time: Duration) -> Result<Vec<LeaseSettled>, StoreError> {
+        let at = self.now();
+        self.store().extend(leases.into_iter().map(Held::kept).collect(), at, at + time).await
+    }
+
+    /// Says what became of leased events. The answers are in their order; see [`LeaseSettled`].
+    ///
+    /// # Errors
+    /// Where the store could not. The same call may be made again: what was written says `Already`.
+    pub async fn settle(
+        &self,
+        replies: Vec<(Held, impl IntoReply)>,
+    ) -> Result<Vec<LeaseSettled>, StoreError> {
+        let at = self.now();
+        let pulled = self.0.queues.to_pull();
+        let mut settles = Vec::with_capacity(replies.len());
+        for (held, reply) in replies {
+            let Some(queue) = pulled.iter().find(|known| known.name() == held.queue) else {
+                let what = format!("the queue `{}` is not one that is pulled from", held.queue);
+                return Err(StoreError::Broken { what, source: None });
+            };
+            let began = began(&held.token).unwrap_or(at);
+            let decide = said(queue.clone(), reply.into_reply(), began, at);
+            settles.push(LeaseSettle { lease: held.kept(), at, decide });
+        }
+        self.store().settle_leased(settles).await
+    }
+}
+
+/// Deals with leases that nobody settled in time.
+pub(super) fn let_lapse(
+    store: &Arc<dyn Store>,
+    queue: &Arc<Queue>,
+    at: Moment,
+) -> impl Future<Output = Result<usize, StoreError>> + Send + use<> {
+    let leasing = store.lease(Call {
+        queue: queue.name().to_owned(),
+        at,
+        until: at,
+        tokens: Vec::new(),
+        bytes_max: 0,
+        lapsed: lapsed(queue.clone(), at),
+    });
+    async move { Ok(leasing.await?.lapsed) }
+}
+
+fn lapsed(queue: Arc<Queue>, now: Moment) -> Decide {
+    let cause = Cause::new("lease", "its lease was over before it was settled");
+    let ending = Ending { cause: Some(cause), ..Ending::new(Said::Outcome(Outcome::TimedOut)) };
+    decide(queue, ending, now, now)
+}
+
+fn said(queue: Arc<Queue>, reply: Reply, began: Moment, now: Moment) -> Decide {
+    let Reply { disposition, cause, result } = reply;
+    let took = now.since(began);
+    let ending = Ending { cause, result, took, ..Ending::new(Said::Outcome(disposition.into())) };
+    decide(queue, ending, began, now)
+}
+
+fn decide(queue: Arc<Queue>, ending: Ending, began: Moment, now: Moment) -> Decide {
+    Box::new(move |entry| {
+        // The same waits each time that it is asked: a commit may be tried twice.
+        let mut dice = Seeded::new(entry.seq.0 ^ now.as_nanos());
+        judge(&queue.plan, entry, began, &ending, now, &mut dice).unwrap_or(Change::Done)
+    })
+}
+
+/// What only its holder knows, and when it was given.
+fn token(at: Moment) -> Result<String, StoreError> {
+    let mut secret = [0; 16];
+    getrandom::fill(&mut secret).map_err(|error| StoreError::Passing {
+        what: format!("the system gives no random numbers ({error})"),
+        source: None,
+    })?;
+    let secret: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("{:x}.{secret}", at.as_nanos() / 1_000_000))
+}
+
+/// When a token was given.
+fn began(token: &str) -> Option<Moment> {
+    let millis = u64::from_str_radix(token.split('.').next()?, 16).ok()?;
+    Some(Moment::from_nanos(millis.saturating_mul(1_000_000)))
+}
