@@ -82,11 +82,27 @@ pub enum Flaw {
     RecallMissesAnswers,
     /// An event that is put back out of order runs beside a later one of its key.
     KeyRunsTwice,
+    /// What is put back loses its receipt, and whoever publishes its id again makes a second event.
+    RedriveForgetsIdentity,
+    /// What was edited goes to the end of its key.
+    EditLosesPlace,
+    /// What was discarded can be restored when its identity is forgotten.
+    RestoreAfterForgetting,
+    /// What is rerouted moves: another queue has it, and knows neither its order nor its identity.
+    RerouteAsMove,
+    /// Whoever settles a lease settles it, whichever attempt has it now.
+    LateAckWins,
+    /// A job takes letters that died after it began: those that another job put back.
+    TwoJobsOneLetter,
+    /// An order takes something out of the owner's hands, and the owner is not told.
+    RecallLost,
+    /// What is published to a key that an operator holds back runs, and so does the next of such a key.
+    WithheldLeaks,
 }
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Flaw; 36] = [
+    pub const ALL: [Flaw; 44] = [
         Self::FenceOff,
         Self::EpochWithoutRev,
         Self::DueOnlyHeads,
@@ -123,6 +139,14 @@ impl Flaw {
         Self::RecallMissesLoads,
         Self::RecallMissesAnswers,
         Self::KeyRunsTwice,
+        Self::RedriveForgetsIdentity,
+        Self::EditLosesPlace,
+        Self::RestoreAfterForgetting,
+        Self::RerouteAsMove,
+        Self::LateAckWins,
+        Self::TwoJobsOneLetter,
+        Self::RecallLost,
+        Self::WithheldLeaks,
     ];
 }
 

@@ -15,13 +15,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use redrive_core::Moment;
-use redrive_core::entry::{Entry, Grant, Seq, Settle, Settled};
+use redrive_core::entry::{Grant, Seq, Settle, Settled};
 use redrive_core::planted::{Flaw, has};
 use redrive_core::triage::{self, Controls, Filter, JobId};
 
 use crate::error::{PublishError, StoreError};
 use crate::found::{Count, Found, Listed, Matching, Query};
-use crate::lease::{self, Lease, LeaseSettle, LeaseSettled, Leased};
+use crate::lease::{Held, Lease, LeaseSettle, LeaseSettled, Leased};
 use crate::operate::{Advance, AuditLine, Group, GroupQuery, Operated, Order};
 use crate::store::{
     Answer, Arrivals, By, Domain, Load, Loaded, New, Published, QueueSpec, Store, Taken, Watcher,
@@ -46,13 +46,31 @@ mod transact;
 
 mod look;
 
+mod operate;
+
+mod death;
+
+mod edit;
+
+mod rule;
+
+mod group;
+
+mod job;
+
+mod audit;
+
+mod lease;
+
+mod forget;
+
 mod fault;
 
 pub use fault::Fault;
 pub use transact::table;
 
 use fault::World;
-use state::{Identity, State, Table};
+use state::{Identity, State, Table, Told};
 
 /// A store in memory. Clones share it.
 ///
@@ -171,14 +189,14 @@ impl Memory {
             }
             Err(error) => {
                 world.state.undo();
-                (Vec::new(), Err(error))
+                (Told::default(), Err(error))
             }
         })
     }
 
     fn change<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&mut World) -> (Vec<Entry>, Result<T, StoreError>),
+        change: impl FnOnce(&mut World) -> (Told, Result<T, StoreError>),
     ) -> Answer<T> {
         answer(self.world().and_then(|mut world| {
             let (arrived, done) = change(&mut world);
@@ -188,14 +206,15 @@ impl Memory {
         }))
     }
 
-    fn tell(&self, entries: &[Entry]) {
-        if entries.is_empty() {
+    fn tell(&self, told: &Told) {
+        let Told { entries, recall } = told;
+        if entries.is_empty() && !recall {
             return;
         }
         for session in lock(&self.data.sessions).iter().filter_map(Weak::upgrade) {
             let watcher = lock(&session.watcher).clone();
             if let Some(watcher) = watcher {
-                watcher(Arrivals { entries: entries.to_vec(), ..Arrivals::default() });
+                watcher(Arrivals { entries: entries.clone(), recall: *recall, ..Arrivals::default() });
             }
         }
     }
@@ -256,7 +275,7 @@ impl Store for Memory {
             if !has(Flaw::LookUpAfterFailedSync) {
                 world.check()?;
             }
-            Ok(world.state.identities.get(&identity).and_then(|seq| world.state.found(*seq)))
+            Ok(world.state.find(&identity))
         }))
     }
 
@@ -275,44 +294,47 @@ impl Store for Memory {
         })
     }
 
-    fn operate(&self, _order: Order) -> Answer<Operated> {
-        not_yet()
+    fn operate(&self, order: Order) -> Answer<Operated> {
+        self.commit(|state| Ok(state.operate(order)))
     }
 
-    fn advance(&self, _step: Advance) -> Answer<Option<triage::Job>> {
-        not_yet()
+    fn advance(&self, step: Advance) -> Answer<Option<triage::Job>> {
+        self.commit(|state| Ok(state.advance(step)))
     }
 
-    fn jobs(&self, _id: Option<JobId>) -> Answer<Vec<triage::Job>> {
-        not_yet()
+    fn jobs(&self, id: Option<JobId>) -> Answer<Vec<triage::Job>> {
+        self.look(|world| Ok(world.state.jobs(id)))
     }
 
     fn controls(&self) -> Answer<Controls> {
-        Box::pin(std::future::ready(Ok(Controls::default())))
+        self.look(|world| Ok(world.state.controls()))
     }
 
-    fn groups(&self, _query: GroupQuery) -> Answer<Vec<Group>> {
-        not_yet()
+    fn groups(&self, query: GroupQuery) -> Answer<Vec<Group>> {
+        self.look(|world| Ok(world.state.groups(&query)))
     }
 
-    fn matching(&self, _filter: Filter) -> Answer<Matching> {
-        not_yet()
+    fn matching(&self, filter: Filter) -> Answer<Matching> {
+        self.look(|world| Ok(world.state.matching(&filter)))
     }
 
-    fn audit(&self, _before: Option<u64>, _limit: usize) -> Answer<Vec<AuditLine>> {
-        not_yet()
+    fn audit(&self, before: Option<u64>, limit: usize) -> Answer<Vec<AuditLine>> {
+        self.look(|world| Ok(world.state.lines(before, limit)))
     }
 
-    fn lease(&self, _lease: Lease) -> Answer<Leased> {
-        not_yet()
+    fn lease(&self, lease: Lease) -> Answer<Leased> {
+        self.commit(|state| state.lease(lease))
     }
 
-    fn extend(&self, _leases: Vec<lease::Held>, _at: Moment, _until: Moment) -> Answer<Vec<LeaseSettled>> {
-        not_yet()
+    fn extend(&self, leases: Vec<Held>, at: Moment, until: Moment) -> Answer<Vec<LeaseSettled>> {
+        self.commit(|state| {
+            state.see(at);
+            Ok(leases.iter().map(|held| state.extend(held, until)).collect())
+        })
     }
 
-    fn settle_leased(&self, _settles: Vec<LeaseSettle>) -> Answer<Vec<LeaseSettled>> {
-        not_yet()
+    fn settle_leased(&self, settles: Vec<LeaseSettle>) -> Answer<Vec<LeaseSettled>> {
+        self.commit(|state| Ok(settles.into_iter().map(|settle| state.settle_leased(settle)).collect()))
     }
 
     fn watch(&self, watcher: Watcher) {
@@ -346,9 +368,4 @@ fn answer<T: Send + 'static>(done: Result<T, StoreError>) -> Answer<T> {
 /// committed, so there is nothing to mistrust behind a lock that somebody panicked with.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn not_yet<T: Send + 'static>() -> Answer<T> {
-    let what = "not built yet".to_owned();
-    Box::pin(std::future::ready(Err(StoreError::Broken { what, source: None })))
 }

@@ -2,11 +2,10 @@
 
 use std::collections::VecDeque;
 
-use redrive_core::entry::Entry;
 use redrive_core::planted::{Flaw, has};
 
 use super::load::Cursors;
-use super::state::State;
+use super::state::{State, Told};
 use crate::error::StoreError;
 
 /// What goes wrong at the next commit that changes something.
@@ -38,8 +37,8 @@ pub(super) struct World {
     limbo: Option<Option<Box<State>>>,
 }
 
-/// What became of a commit: what is runnable by it, and what its caller is told.
-pub(super) type Fate = (Vec<Entry>, Result<(), StoreError>);
+/// What became of a commit: what watchers are told, and what its caller is told.
+pub(super) type Fate = (Told, Result<(), StoreError>);
 
 impl World {
     pub(super) fn with_shards(shards: u32) -> Self {
@@ -51,7 +50,7 @@ impl World {
     /// Commits whatever was changed, or fails as it was told to.
     pub(super) fn commit(&mut self) -> Fate {
         if !self.state.is_changed() {
-            return (Vec::new(), Ok(()));
+            return (Told::default(), Ok(()));
         }
         match self.faults.pop_front() {
             None => (self.state.keep(), Ok(())),
@@ -70,7 +69,7 @@ impl World {
                 });
                 self.state.undo();
                 self.limbo = Some(landed);
-                (Vec::new(), Err(unknown()))
+                (Told::default(), Err(unknown()))
             }
         }
     }

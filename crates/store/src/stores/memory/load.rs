@@ -17,6 +17,10 @@ impl State {
     pub(super) fn load(&self, load: &Load, cursors: &mut Cursors) -> Result<Loaded, StoreError> {
         self.own(load.grant)?;
         let cursor = cursors.entry((load.grant.shard, load.grant.epoch, load.stream)).or_insert(Seq(0));
+        if self.is_pulled(load.stream) {
+            // Its events are not for an owner, but its dead letters are: whoever loads lets their keys go on.
+            return Ok(Loaded { overdue: self.overdue(load), ..Loaded::default() });
+        }
         let (live, more_live) = self.flow(load, false, load.live_max, *cursor);
         let (retry, more_retry) = self.flow(load, true, load.retry_max, *cursor);
         let entries: Vec<_> = live.into_iter().chain(retry).collect();

@@ -27,10 +27,10 @@ impl State {
         }
 
         let became = match chain {
-            Some(chain) => self.lift(&chain).filter(|head| before != Some(*head)),
+            Some(chain) => self.lift(&chain, !has(Flaw::WithheldLeaks)).filter(|head| before != Some(*head)),
             None => {
-                let ran = old.is_some_and(|row| row.death.is_none());
-                let runs = self.rows.get(&seq).is_some_and(|row| row.death.is_none());
+                let ran = old.is_some_and(|row| row.is_free());
+                let runs = self.rows.get(&seq).is_some_and(Row::is_free);
                 (runs && !ran).then_some(seq)
             }
         };
@@ -46,6 +46,7 @@ impl State {
         if let Some(hold) = row.hold() {
             self.holding.remove(&hold);
         }
+        self.count_letter(row, false);
     }
 
     fn put_in(&mut self, row: Row) {
@@ -53,18 +54,20 @@ impl State {
             Some((stream, key)) if row.blocks() => {
                 self.members.put((*stream, key.clone(), row.entry.seq), ());
             }
-            None if row.death.is_none() => self.runnable.put(row.place(), ()),
+            None if row.is_free() => self.runnable.put(row.place(), ()),
             _ => {}
         }
         if let Some(hold) = row.hold() {
             self.holding.put(hold, ());
         }
+        self.count_letter(&row, true);
         self.rows.put(row.entry.seq, row);
     }
 
-    /// Makes the head of a key runnable.
-    fn lift(&mut self, chain: &Chain) -> Option<Seq> {
-        let Some(head) = self.head(chain) else {
+    /// Makes the head of a key runnable, unless a rule withholds it.
+    fn lift(&mut self, chain: &Chain, by_rules: bool) -> Option<Seq> {
+        let head = self.head(chain).filter(|_| !by_rules || self.withholding(chain).is_none());
+        let Some(head) = head else {
             self.heads.remove(chain);
             return None;
         };
@@ -75,21 +78,32 @@ impl State {
         Some(head)
     }
 
-    /// The one of a key that may run: its smallest seq, whatever its due time. None while that one is dead.
+    /// Looks again who of a key may run, because a rule has come or gone.
+    pub(super) fn lift_anew(&mut self, chain: &Chain) {
+        let before = self.heads.get(chain).copied();
+        if let Some(place) = before.and_then(|head| self.rows.get(&head)).map(Row::place) {
+            self.runnable.remove(&place);
+        }
+        let became = self.lift(chain, true).filter(|head| before != Some(*head));
+        self.arrived.extend(became);
+    }
+
+    /// The one of a key that may run: its smallest seq, whatever its due time. None while that one is dead, or
+    /// somebody works at it who leased it.
     fn head(&self, chain: &Chain) -> Option<Seq> {
-        let dead = |row: &&Row| row.death.is_some();
+        let free = |row: &&Row| row.is_free();
         if has(Flaw::ParkLeaks) {
-            return self.members(chain).find(|row| !dead(row)).map(|row| row.entry.seq);
+            return self.members(chain).find(free).map(|row| row.entry.seq);
         }
         if has(Flaw::DueOnlyHeads) {
-            let by_due = self.members(chain).min_by_key(|row| (row.death.is_none(), row.place().3));
-            return by_due.filter(|row| !dead(row)).map(|row| row.entry.seq);
+            let by_due = self.members(chain).min_by_key(|row| (row.is_free(), row.place().3));
+            return by_due.filter(free).map(|row| row.entry.seq);
         }
-        self.members(chain).next().filter(|row| !dead(row)).map(|row| row.entry.seq)
+        self.members(chain).next().filter(free).map(|row| row.entry.seq)
     }
 
     /// Those that count in the order of a key, in that order.
-    fn members(&self, (stream, key): &Chain) -> impl Iterator<Item = &Row> {
+    pub(super) fn members(&self, (stream, key): &Chain) -> impl Iterator<Item = &Row> {
         let range = (*stream, key.clone(), Seq(0))..=(*stream, key.clone(), Seq(u64::MAX));
         self.members.range(range).filter_map(|((_, _, seq), ())| self.rows.get(seq))
     }
@@ -118,13 +132,12 @@ impl State {
 
     /// Whether an event may run, now or when it is due.
     pub(super) fn is_runnable(&self, row: &Row) -> bool {
-        row.death.is_none()
-            && row.chain.as_ref().is_none_or(|chain| self.heads.get(chain) == Some(&row.entry.seq))
+        row.is_free() && row.chain.as_ref().is_none_or(|chain| self.heads.get(chain) == Some(&row.entry.seq))
     }
 
     /// Whether an event waits behind a dead letter of its key.
     pub(super) fn is_parked(&self, row: &Row) -> bool {
-        let Some(chain) = row.chain.as_ref().filter(|_| row.death.is_none()) else { return false };
-        self.members(chain).next().is_some_and(|first| first.death.is_some())
+        let Some(chain) = row.chain.as_ref().filter(|_| row.lives()) else { return false };
+        self.members(chain).next().is_some_and(|first| !first.lives())
     }
 }

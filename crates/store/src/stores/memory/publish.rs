@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use redrive_core::entry::{Entry, Progress, Seq, StreamId};
-use redrive_core::event::identity;
+use redrive_core::event::{Fingerprint, identity};
+use redrive_core::{Event, Moment};
 
 use super::state::{Identity, NUMBER_BITS, Receipt, Row, State, Stream};
 use crate::error::{PublishError, StoreError};
@@ -19,12 +20,14 @@ impl State {
         };
         self.see(new.at);
         let identity = Identity::of(&new.event);
-        if let Some(seq) = self.remembered(&identity, new) {
-            return self.answer_again(seq, new);
+        if self.is_remembered(&identity, new.at) {
+            return self.answer_again(&identity, new);
         }
-        let row = self.row(new, &queue)?;
+        let row = self.row(&new.event, new.at, &queue)?;
         let Entry { seq, .. } = row.entry;
-        self.keep_receipt(seq, identity, new, &queue, row.entry.progress.due);
+        let horizon = new.horizon.unwrap_or_default().max(queue.horizon);
+        let until = row.entry.progress.due.max(new.at) + horizon + queue.window;
+        self.keep_receipt(seq, identity, new.fingerprint, new.at, until);
         let chain = row.chain.clone();
         self.write(seq, Some(row));
         if let Some(chain) = chain {
@@ -33,29 +36,35 @@ impl State {
         Ok(Published::Accepted(seq))
     }
 
-    /// The event that has this identity, unless its time is over.
-    fn remembered(&mut self, identity: &Identity, new: &New) -> Option<Seq> {
-        let seq = *self.identities.get(identity)?;
-        let over = self.receipts.get(&seq).is_none_or(|receipt| receipt.until < new.at);
-        if over && !self.rows.contains(&seq) {
-            self.forget_receipt(seq);
-            return None;
+    /// Whether an event has this identity. One whose time is over is forgotten, with what could be restored.
+    pub(super) fn is_remembered(&mut self, identity: &Identity, at: Moment) -> bool {
+        let Some(receipt) = self.receipts.get(identity) else { return false };
+        let kept = self.row_of(receipt).is_some_and(|row| !row.discarded);
+        if kept || receipt.until >= at {
+            return true;
         }
-        Some(seq)
+        self.forget_receipt(identity);
+        false
     }
 
-    fn answer_again(&self, seq: Seq, new: &New) -> Result<Published, PublishError> {
-        let same = self.receipts.get(&seq).is_some_and(|receipt| receipt.fingerprint == new.fingerprint);
+    fn answer_again(&self, identity: &Identity, new: &New) -> Result<Published, PublishError> {
+        let same = self.receipts.get(identity).is_some_and(|receipt| receipt.fingerprint == new.fingerprint);
         if !same {
             let (queue, id) = (new.event.queue.clone(), new.event.id.clone());
             return Err(PublishError::IdReused { queue, id });
         }
-        let found = self.found(seq).ok_or_else(|| broken("a receipt is gone while it is read"))?;
+        let found = self.find(identity).ok_or_else(|| broken("a receipt is gone while it is read"))?;
         Ok(Published::Duplicate(Box::new(found)))
     }
 
-    fn row(&mut self, new: &New, queue: &QueueSpec) -> Result<Row, PublishError> {
-        let event = Arc::clone(&new.event);
+    /// A new event at the end of its stream.
+    pub(super) fn row(
+        &mut self,
+        event: &Arc<Event>,
+        at: Moment,
+        queue: &QueueSpec,
+    ) -> Result<Row, StoreError> {
+        let event = Arc::clone(event);
         let (stream, seq) = self.next_seq(&event.queue, &event.tenant)?;
         let chain = event.key.as_deref().filter(|_| queue.ordered).map(|key| (stream, Arc::from(key)));
         let entry = Entry {
@@ -63,15 +72,24 @@ impl State {
             rev: 1,
             stream,
             shard: identity::shard(&event, self.shards_max),
-            published: new.at,
-            expires: event.expires.map(|expiry| expiry.moment(new.at)),
-            progress: Progress::fresh(event.when.moment(new.at)),
+            published: at,
+            expires: event.expires.map(|expiry| expiry.moment(at)),
+            progress: Progress::fresh(event.when.moment(at)),
             event,
         };
-        Ok(Row { entry, chain, death: None })
+        Ok(Row {
+            entry,
+            chain,
+            death: None,
+            discarded: false,
+            lease: None,
+            cause: None,
+            put_back: None,
+            redriven: 0,
+        })
     }
 
-    fn next_seq(&mut self, queue: &str, tenant: &str) -> Result<(StreamId, Seq), StoreError> {
+    pub(super) fn next_seq(&mut self, queue: &str, tenant: &str) -> Result<(StreamId, Seq), StoreError> {
         let named = (queue.to_owned(), tenant.to_owned());
         let id = match self.stream_ids.get(&named) {
             Some(id) => *id,
@@ -88,18 +106,16 @@ impl State {
         Ok((id, Seq(u64::from(id.0) << NUMBER_BITS | stream.last)))
     }
 
-    fn keep_receipt(
+    pub(super) fn keep_receipt(
         &mut self,
         seq: Seq,
         identity: Identity,
-        new: &New,
-        queue: &QueueSpec,
-        due: redrive_core::Moment,
+        fingerprint: Fingerprint,
+        published: Moment,
+        until: Moment,
     ) {
-        let until = due.max(new.at) + new.horizon.unwrap_or_default().max(queue.horizon) + queue.window;
-        self.identities.put(identity.clone(), seq);
-        let (fingerprint, published) = (new.fingerprint, new.at);
-        self.receipts.put(seq, Receipt { identity, fingerprint, published, until, end: None });
+        let receipt = Receipt { identity: identity.clone(), seq, fingerprint, published, until, end: None };
+        self.receipts.put(identity, receipt);
     }
 }
 

@@ -1,11 +1,11 @@
 //! Settling: what became of an event, under the fence.
 
 use redrive_core::Moment;
-use redrive_core::entry::{Change, Entry, Grant, Park, Seq, Settle, Settled};
+use redrive_core::entry::{Change, Entry, Grant, Seq, Settle, Settled};
 use redrive_core::event::State as Where;
 use redrive_core::planted::{Flaw, has};
 
-use super::state::{Death, End, Row, State};
+use super::state::{End, Identity, Row, State};
 
 /// Why a settle changes nothing.
 pub(super) enum Refused {
@@ -34,6 +34,9 @@ impl State {
         if row.entry.shard != grant.shard && !has(Flaw::FenceOff) {
             return Err(Refused::Fenced);
         }
+        if row.discarded {
+            return Err(Refused::Stale);
+        }
         if row.entry.rev != rev && !has(Flaw::EpochWithoutRev) {
             return Err(Refused::Stale);
         }
@@ -46,15 +49,15 @@ impl State {
         row.entry.rev += 1;
         let rev = row.entry.rev;
         let next = match change {
-            Change::Done => self.end(seq, at, None),
+            Change::Done => self.end(row, at, None),
             Change::DoneWith { result, attempts, story } => {
-                self.end(seq, at, Some(End { state: Where::Done, at, attempts, story, result }))
+                self.end(row, at, Some(End { result, ..End::of(Where::Done, at, attempts, story) }))
             }
             Change::Dropped { attempts, story } => {
-                self.end(seq, at, Some(End { state: Where::Dropped, at, attempts, story, result: None }))
+                self.end(row, at, Some(End::of(Where::Dropped, at, attempts, story)))
             }
             Change::Expired { attempts, story } => {
-                self.end(seq, at, Some(End { state: Where::Expired, at, attempts, story, result: None }))
+                self.end(row, at, Some(End::of(Where::Expired, at, attempts, story)))
             }
             Change::Again(progress) => {
                 row.entry.progress = progress;
@@ -63,16 +66,7 @@ impl State {
             }
             Change::Dead { reason, progress, park } => {
                 row.entry.progress = progress;
-                let (holds, until, count) = match park {
-                    Park::GoOn => (false, None, None),
-                    Park::Stay => (true, None, None),
-                    Park::UpTo { until, count } => (true, until, count),
-                };
-                let holds = holds && row.chain.is_some();
-                row.death = Some(Death { reason, at, holds, until, count });
-                let chain = row.chain.clone();
-                let next = self.write(seq, Some(row));
-                next.or_else(|| self.relieve(&chain?))
+                self.bury(row, reason, at, park)
             }
             Change::Strike => {
                 row.entry.progress.strikes = row.entry.progress.strikes.saturating_add(1);
@@ -92,18 +86,25 @@ impl State {
     }
 
     /// Takes an event away. Its receipt stays, and is stamped anew where the end came late.
-    fn end(&mut self, seq: Seq, at: Moment, end: Option<End>) -> Option<Seq> {
+    pub(super) fn end(&mut self, row: Row, at: Moment, end: Option<End>) -> Option<Seq> {
+        let identity = Identity::of(&row.entry.event);
         if has(Flaw::ReceiptGoesWithEvent) {
-            self.forget_receipt(seq);
+            self.forget_receipt(&identity);
         }
-        let queue = self.rows.get(&seq).and_then(|row| self.queues.get(&row.entry.event.queue));
-        let window = queue.map(|queue| queue.window).unwrap_or_default();
-        if let Some(receipt) = self.receipts.alter(&seq) {
+        self.job_saw_the_end(&row, end.as_ref().map_or(Where::Done, |end| end.state));
+        self.stamp(&identity, at, end);
+        self.write(row.entry.seq, None)
+    }
+
+    /// Writes an end on a receipt, which is remembered for a window from then on at least.
+    pub(super) fn stamp(&mut self, identity: &Identity, at: Moment, end: Option<End>) {
+        let window = self.queues.get(&identity.queue).map(|queue| queue.window).unwrap_or_default();
+        if let Some(receipt) = self.receipts.alter(identity) {
+            self.fading.remove(&(receipt.until, identity.clone()));
             receipt.until = receipt.until.max(at + window);
             receipt.end = end;
-            self.fading.put((receipt.until, seq), ());
+            self.fading.put((receipt.until, identity.clone()), ());
         }
-        self.write(seq, None)
     }
 
     fn entry(&self, seq: Seq) -> Option<Entry> {

@@ -63,14 +63,14 @@ impl State {
     }
 
     fn suspect(&mut self, seq: Seq) {
-        let Some(mut row) = self.rows.get(&seq).filter(|row| row.death.is_none()).cloned() else { return };
+        let Some(mut row) = self.rows.get(&seq).filter(|row| row.lives()).cloned() else { return };
         row.entry.progress.suspect = true;
         row.entry.rev += 1;
         self.write(seq, Some(row));
     }
 
     fn suspects(&self, shard: u32) -> Vec<Entry> {
-        let living = self.rows.iter().map(|(_, row)| row).filter(|row| row.death.is_none());
+        let living = self.rows.iter().map(|(_, row)| row).filter(|row| self.is_runnable(row));
         let suspects = living.filter(|row| row.entry.shard == shard && row.entry.progress.suspect);
         suspects.map(|row| row.entry.clone()).collect()
     }

@@ -5,9 +5,14 @@ use std::sync::Arc;
 
 use redrive_core::entry::{Entry, Seq, StreamId};
 use redrive_core::event::{DeadReason, Fingerprint, Mode, State as Where, Story};
+use redrive_core::planted::{Flaw, has};
+use redrive_core::triage::{self, CauseId, Control, JobId, Rule};
 use redrive_core::{Event, Moment};
 
+use super::group::Letters;
 use super::journal::{Journal, Map};
+use crate::lease::TokenHash;
+use crate::operate::AuditLine;
 use crate::store::QueueSpec;
 
 /// How many bits of a seq are the number within its stream.
@@ -39,18 +44,47 @@ pub(super) type Place = (StreamId, u32, bool, Moment, Seq);
 /// Where a dead letter is found that holds up others until some time.
 pub(super) type Hold = (StreamId, u32, Moment, Seq);
 
-/// An event that lives, or is dead and not dealt with.
+/// An event that lives, or is dead and not dealt with, or can be restored.
 #[derive(Debug, Clone)]
 pub(super) struct Row {
     pub(super) entry: Entry,
     /// The key that it keeps the order of, as the queue was declared when it was published.
     pub(super) chain: Option<Chain>,
+    /// Stays where it was discarded after its death, so that it is restored as it was.
     pub(super) death: Option<Death>,
+    pub(super) discarded: bool,
+    /// The last lease, as long as the event lives: a late answer is told by it.
+    pub(super) lease: Option<Hand>,
+    /// What it died of, also while it lives again: who fails again is counted there.
+    pub(super) cause: Option<CauseId>,
+    /// Who put it back, until it ends or dies again.
+    pub(super) put_back: Option<PutBack>,
+    /// How often it was put back.
+    pub(super) redriven: u32,
+}
+
+/// The last lease of an event.
+#[derive(Debug, Clone)]
+pub(super) struct Hand {
+    pub(super) attempt: u32,
+    pub(super) token: TokenHash,
+    pub(super) until: Moment,
+    /// Whether somebody works at it. Otherwise it was over before an answer came.
+    pub(super) out: bool,
+}
+
+/// Who put a dead letter back: a line of the audit, or a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PutBack {
+    Order(u64),
+    Job(JobId),
 }
 
 /// What is known of a dead letter.
 #[derive(Debug, Clone)]
 pub(super) struct Death {
+    /// Grows with every death in the store.
+    pub(super) number: u64,
     pub(super) reason: DeadReason,
     pub(super) at: Moment,
     /// Whether those of its key that follow wait.
@@ -68,13 +102,43 @@ impl Row {
         (stream, shard, retry, progress.due, seq)
     }
 
+    /// Whether it is neither dead nor discarded.
+    pub(super) fn lives(&self) -> bool {
+        self.death.is_none() && !self.discarded
+    }
+
+    /// Whether somebody works at it who leased it.
+    pub(super) fn is_out(&self) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.out)
+    }
+
+    /// Whether an attempt may begin, as far as it is up to the event alone.
+    pub(super) fn is_free(&self) -> bool {
+        self.lives() && !self.is_out()
+    }
+
     /// Whether it counts in the order of its key.
     pub(super) fn blocks(&self) -> bool {
-        self.death.as_ref().is_none_or(|death| death.holds)
+        self.lives() || self.holds()
+    }
+
+    /// Its death, while it is a dead letter.
+    pub(super) fn letter(&self) -> Option<&Death> {
+        self.death.as_ref().filter(|_| !self.discarded)
+    }
+
+    /// Whether it is a dead letter that holds up its key.
+    pub(super) fn holds(&self) -> bool {
+        self.letter().is_some_and(|death| death.holds)
+    }
+
+    /// Whether it is a dead letter whose key went on without it.
+    pub(super) fn is_passed(&self) -> bool {
+        self.letter().is_some_and(|death| !death.holds) && self.chain.is_some()
     }
 
     pub(super) fn hold(&self) -> Option<Hold> {
-        let death = self.death.as_ref().filter(|death| death.holds)?;
+        let death = self.letter().filter(|death| death.holds)?;
         Some((self.entry.stream, self.entry.shard, death.until?, self.entry.seq))
     }
 }
@@ -83,6 +147,8 @@ impl Row {
 #[derive(Debug, Clone)]
 pub(super) struct Receipt {
     pub(super) identity: Identity,
+    /// Where its event is, or was: after an edit another one is there.
+    pub(super) seq: Seq,
     pub(super) fingerprint: Fingerprint,
     pub(super) published: Moment,
     /// How long it is remembered at least; longer while its event lives.
@@ -99,6 +165,15 @@ pub(super) struct End {
     pub(super) attempts: u32,
     pub(super) story: Option<Arc<Story>>,
     pub(super) result: Option<Vec<u8>>,
+    /// The id under which it goes on, where it was edited.
+    pub(super) into: Option<String>,
+}
+
+impl End {
+    /// An end that left nothing behind but the attempts.
+    pub(super) const fn of(state: Where, at: Moment, attempts: u32, story: Option<Arc<Story>>) -> Self {
+        Self { state, at, attempts, story, result: None, into: None }
+    }
 }
 
 /// One tenant's part of one queue.
@@ -119,6 +194,29 @@ pub(super) struct Shard {
     pub(super) noted: Vec<Seq>,
 }
 
+/// What is counted for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Counter {
+    /// Deaths in this store.
+    Deaths,
+    /// Orders that took something out of an owner's hands.
+    Recalls,
+}
+
+/// What is told after a commit.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    pub(super) entries: Vec<Entry>,
+    pub(super) recall: bool,
+}
+
+impl Told {
+    pub(super) fn add(&mut self, other: Self) {
+        self.entries.extend(other.entries);
+        self.recall |= other.recall;
+    }
+}
+
 /// Everything.
 #[derive(Debug, Clone, Default)]
 pub(super) struct State {
@@ -127,10 +225,9 @@ pub(super) struct State {
     pub(super) stream_ids: Map<(String, String), StreamId>,
     pub(super) streams: Map<StreamId, Stream>,
     pub(super) rows: Map<Seq, Row>,
-    pub(super) identities: Map<Identity, Seq>,
-    pub(super) receipts: Map<Seq, Receipt>,
-    /// Receipts without an event, by when they may be forgotten.
-    pub(super) fading: Map<(Moment, Seq), ()>,
+    pub(super) receipts: Map<Identity, Receipt>,
+    /// Receipts without an event that is to be dealt with, by when they may be forgotten.
+    pub(super) fading: Map<(Moment, Identity), ()>,
     /// Who counts in the order of a key.
     pub(super) members: Map<(StreamId, Arc<str>, Seq), ()>,
     /// Who of a key may run.
@@ -139,22 +236,30 @@ pub(super) struct State {
     pub(super) holding: Map<Hold, ()>,
     pub(super) shards: Map<u32, Shard>,
     pub(super) markers: Map<(String, String), Moment>,
+    pub(super) rules: Map<Rule, Control>,
+    pub(super) jobs: Map<JobId, triage::Job>,
+    pub(super) groups: Map<(StreamId, CauseId), Letters>,
+    pub(super) audit: Map<u64, AuditLine>,
+    pub(super) counters: Map<Counter, u64>,
+    /// The stream of a queue that was served last.
+    pub(super) served: Map<String, StreamId>,
     pub(super) table: Arc<Table>,
     table_before: Option<Arc<Table>>,
     /// What became runnable since the last commit.
     pub(super) arrived: Vec<Seq>,
+    /// Whether something was taken out of an owner's hands since the last commit.
+    recalled: bool,
     /// The latest moment that somebody told: what is due by then may run.
     pub(super) seen: Moment,
 }
 
 impl State {
-    fn maps(&mut self) -> [&mut dyn Journal; 13] {
+    fn maps(&mut self) -> [&mut dyn Journal; 18] {
         [
             &mut self.queues,
             &mut self.stream_ids,
             &mut self.streams,
             &mut self.rows,
-            &mut self.identities,
             &mut self.receipts,
             &mut self.fading,
             &mut self.members,
@@ -163,6 +268,12 @@ impl State {
             &mut self.holding,
             &mut self.shards,
             &mut self.markers,
+            &mut self.rules,
+            &mut self.jobs,
+            &mut self.groups,
+            &mut self.audit,
+            &mut self.counters,
+            &mut self.served,
         ]
     }
 
@@ -176,14 +287,16 @@ impl State {
         self.table_before.is_some() || self.maps().iter().any(|map| map.is_changed())
     }
 
-    /// Commits; gives what became runnable.
-    pub(super) fn keep(&mut self) -> Vec<Entry> {
+    /// Commits; gives what is to be told.
+    pub(super) fn keep(&mut self) -> Told {
         self.keep_table();
         self.maps().into_iter().for_each(Journal::keep);
         let arrived = std::mem::take(&mut self.arrived);
-        let runnable =
-            arrived.iter().filter_map(|seq| self.rows.get(seq)).filter(|row| self.is_runnable(row));
-        runnable.map(|row| row.entry.clone()).collect()
+        let rows = arrived.iter().filter_map(|seq| self.rows.get(seq));
+        let runnable = rows.filter(|row| self.is_runnable(row) && !self.is_pulled(row.entry.stream));
+        let entries = runnable.map(|row| row.entry.clone()).collect();
+        let recall = std::mem::take(&mut self.recalled) && !has(Flaw::RecallLost);
+        Told { entries, recall }
     }
 
     /// Commits what the user wrote, and nothing else: no store that is right has a use for it.
@@ -198,6 +311,31 @@ impl State {
         }
         self.maps().into_iter().for_each(Journal::undo);
         self.arrived.clear();
+        self.recalled = false;
+    }
+
+    /// Raises a counter and gives what it is then.
+    pub(super) fn count_up(&mut self, counter: Counter) -> u64 {
+        let number = self.counters.get(&counter).copied().unwrap_or_default() + 1;
+        self.counters.put(counter, number);
+        number
+    }
+
+    /// Notes that an owner may have something in its hands that it must not start any more.
+    pub(super) fn recall(&mut self) {
+        self.recalled = true;
+        self.count_up(Counter::Recalls);
+    }
+
+    /// The event of a receipt, where it is still there: after an edit another one is in its place.
+    pub(super) fn row_of(&self, receipt: &Receipt) -> Option<&Row> {
+        self.rows.get(&receipt.seq).filter(|row| row.entry.event.id == receipt.identity.id)
+    }
+
+    /// Whether the events of a stream are leased, and run by no owner.
+    pub(super) fn is_pulled(&self, stream: StreamId) -> bool {
+        let queue = self.streams.get(&stream).and_then(|stream| self.queues.get(&stream.queue));
+        queue.is_some_and(|queue| queue.pull)
     }
 
     /// Takes note of a moment that somebody told.

@@ -9,7 +9,7 @@ use redrive_core::{Entry, Moment};
 
 use super::fault::{Fate, World, unknown};
 use super::settle::Refused;
-use super::state::{Row, State, Table};
+use super::state::{Row, State, Table, Told};
 use crate::error::{PublishError, StoreError};
 use crate::store::{New, Published};
 use crate::transaction::{Claim, Job, Transacted, Tx};
@@ -49,23 +49,23 @@ impl Tx for Transaction<'_> {
 
 impl World {
     /// Runs a job. There are no statements to interrupt here, so its time is not looked at.
-    pub(super) fn transact(&mut self, mut job: Job) -> (Vec<Entry>, Result<Transacted, StoreError>) {
+    pub(super) fn transact(&mut self, mut job: Job) -> (Told, Result<Transacted, StoreError>) {
         let claimed = match job.claim.take().map(|claim| self.claim(claim)).transpose() {
             Ok(claimed) => claimed,
-            Err(refused) => return (Vec::new(), Ok(refused)),
+            Err(refused) => return (Told::default(), Ok(refused)),
         };
         if has(Flaw::SettleBeforeEffect) {
             return self.settle_before_effect(job, claimed);
         }
         let result = match self.work(&mut job) {
             Ok(result) => result,
-            Err(failed) => return (Vec::new(), Ok(failed)),
+            Err(failed) => return (Told::default(), Ok(failed)),
         };
         if has(Flaw::MarkerInSecondCommit) {
             self.state.keep_table();
             if self.dies_between() {
                 self.state.undo();
-                return (Vec::new(), Err(unknown()));
+                return (Told::default(), Err(unknown()));
             }
         }
         let next = claimed.and_then(|claimed| self.done(claimed, result));
@@ -76,7 +76,7 @@ impl World {
         &mut self,
         mut job: Job,
         claimed: Option<Claimed>,
-    ) -> (Vec<Entry>, Result<Transacted, StoreError>) {
+    ) -> (Told, Result<Transacted, StoreError>) {
         let next = claimed.and_then(|claimed| self.done(claimed, None));
         let mut arrived = self.state.keep();
         if self.dies_between() {
@@ -86,7 +86,7 @@ impl World {
             return (arrived, Ok(failed));
         }
         let (more, answer) = committed(self.commit(), next);
-        arrived.extend(more);
+        arrived.add(more);
         (arrived, answer)
     }
 
@@ -124,7 +124,7 @@ impl World {
 
 type Claimed = (Row, Claim);
 
-fn committed((arrived, told): Fate, next: Option<Entry>) -> (Vec<Entry>, Result<Transacted, StoreError>) {
+fn committed((arrived, told): Fate, next: Option<Entry>) -> (Told, Result<Transacted, StoreError>) {
     (arrived, told.map(|()| Transacted::Committed { next }))
 }
 

@@ -1,0 +1,94 @@
+//! Events that come from operators: a dead letter with another payload, and letters from elsewhere.
+
+use std::sync::Arc;
+
+use redrive_core::Moment;
+use redrive_core::entry::{Park, Progress};
+use redrive_core::event::{Mode, State as Where};
+use redrive_core::planted::{Flaw, has};
+use redrive_core::triage::Redrive;
+
+use super::state::{End, Identity, PutBack, State};
+use crate::operate::{Edited, Letter, Operated, Refusal, Target};
+
+/// How many letters are kept in one commit at most.
+const LETTERS_MAX: usize = 10_000;
+
+impl State {
+    /// Puts a dead letter back as another event at the same place.
+    pub(super) fn edit(&mut self, target: &Target, edited: &Edited, at: Moment) -> Result<Operated, Refusal> {
+        let mut row = self.known(target)?;
+        if row.letter().is_none() {
+            return Err(Refusal::State { is: self.place_of(&row, at) });
+        }
+        let original = Arc::clone(&row.entry.event);
+        let mut event = (*edited.event).clone();
+        event.tenant.clone_from(&original.tenant);
+        event.queue.clone_from(&original.queue);
+        event.key.clone_from(&original.key);
+        event.check().map_err(|error| Refusal::Senseless(error.to_string()))?;
+        let identity = Identity::of(&event);
+        if self.is_remembered(&identity, at) {
+            return Err(Refusal::IdTaken { id: event.id });
+        }
+        let redrive = Redrive { out_of_order: edited.out_of_order, ..Redrive::default() };
+        self.check_redrive(&row, &redrive)?;
+
+        let Progress { attempts, story, .. } = row.entry.progress.clone();
+        let unsure = story.as_ref().is_some_and(|story| story.is_unsure());
+        let end = End { into: Some(event.id.clone()), ..End::of(Where::Discarded, at, attempts, story) };
+        self.stamp(&Identity::of(&original), at, Some(end));
+        if has(Flaw::EditLosesPlace) {
+            self.write(row.entry.seq, None);
+            if let Ok((_, seq)) = self.next_seq(&event.queue, &event.tenant) {
+                row.entry.seq = seq;
+            }
+        }
+        let queue = self.queues.get(&event.queue).cloned().unwrap_or_default();
+        let until = at + queue.horizon + queue.window;
+        self.keep_receipt(row.entry.seq, identity, edited.fingerprint, at, until);
+        row.entry.progress =
+            Progress { mode: Mode::Redrive, out_of_order: row.is_passed(), ..Progress::fresh(at) };
+        row.entry.published = at;
+        row.entry.expires = event.expires.map(|expiry| expiry.moment(at));
+        row.entry.event = Arc::new(event);
+        self.put_back(row, PutBack::Order(self.next_line()), at);
+        Ok(Operated { changed: 1, unsure: if unsure { vec![0] } else { Vec::new() }, ..Operated::default() })
+    }
+
+    /// Keeps dead letters from elsewhere. They hold up nobody.
+    pub(super) fn import(&mut self, letters: &[Letter], at: Moment) -> Operated {
+        let mut done = Operated::default();
+        if letters.len() > LETTERS_MAX {
+            let what = format!("at most {LETTERS_MAX} letters are kept at once; send them in parts");
+            done.refused.push((0, Refusal::Senseless(what)));
+            return done;
+        }
+        for (place, letter) in letters.iter().enumerate() {
+            match self.import_one(letter, at) {
+                Ok(()) => done.changed += 1,
+                Err(refusal) => done.refused.push((place, refusal)),
+            }
+        }
+        done
+    }
+
+    fn import_one(&mut self, letter: &Letter, at: Moment) -> Result<(), Refusal> {
+        let senseless = |error: &dyn std::error::Error| Refusal::Senseless(error.to_string());
+        letter.event.check().map_err(|error| senseless(&error))?;
+        self.declared(&letter.event.queue)?;
+        let identity = Identity::of(&letter.event);
+        if self.is_remembered(&identity, at) {
+            return Err(Refusal::IdTaken { id: identity.id });
+        }
+        let queue = self.queues.get(&letter.event.queue).cloned().unwrap_or_default();
+        let mut row = self.row(&letter.event, letter.published, &queue).map_err(|error| senseless(&error))?;
+        let until = at + queue.horizon + queue.window;
+        self.keep_receipt(row.entry.seq, identity, letter.fingerprint, letter.published, until);
+        row.entry.progress.attempts = letter.attempts;
+        row.entry.progress.mode = if letter.attempts > 0 { Mode::Retry } else { Mode::Live };
+        row.entry.progress.story.clone_from(&letter.story);
+        self.bury(row, letter.reason, letter.died, Park::GoOn);
+        Ok(())
+    }
+}

@@ -1,0 +1,119 @@
+//! Rules: what operators hold back. Those over a key are kept here, because a head that may not run is not to be
+//! handed out; the others are for whoever starts attempts.
+//!
+//! A rule holds until it is lifted. One with an end is lifted by [`State::forget`], and not by the clock of
+//! whoever looks, so that its end is a commit that can be told of.
+
+use std::sync::Arc;
+
+use redrive_core::Moment;
+use redrive_core::triage::{Control, Controls, Operator, Rule};
+
+use super::state::{Chain, Counter, State};
+use crate::operate::Refusal;
+
+impl State {
+    pub(super) fn controls(&self) -> Controls {
+        let version = self.counters.get(&Counter::Recalls).copied().unwrap_or_default();
+        Controls { version, list: self.rules.iter().map(|(_, control)| control.clone()).collect() }
+    }
+
+    /// The rule by which nothing of a key is handed out.
+    pub(super) fn withholding(&self, (stream, key): &Chain) -> Option<&Rule> {
+        let stream = self.streams.get(stream)?;
+        let named = (stream.queue.as_str(), stream.tenant.as_str(), &**key);
+        self.rules.iter().map(|(rule, _)| rule).find(|rule| rule.key() == Some(named))
+    }
+
+    pub(super) fn set_rule(
+        &mut self,
+        rule: &Rule,
+        until: Option<Moment>,
+        why: &str,
+        by: &Operator,
+        at: Moment,
+    ) -> Result<(), Refusal> {
+        self.check_rule(rule)?;
+        if until.is_some_and(|until| until <= at) {
+            return Err(Refusal::Senseless("its end is over already".to_owned()));
+        }
+        let replaced = self.rules.iter().map(|(other, _)| other).filter(|other| rule.replaces(other));
+        let replaced: Vec<_> = replaced.cloned().collect();
+        replaced.iter().for_each(|other| self.rules.remove(other));
+        let control =
+            Control { rule: rule.clone(), since: at, until, who: by.who.clone(), why: why.to_owned() };
+        self.rules.put(rule.clone(), control);
+        self.rule_changed(rule);
+        Ok(())
+    }
+
+    pub(super) fn lift_rule(&mut self, rule: &Rule) -> Result<(), Refusal> {
+        if !self.rules.contains(rule) {
+            return Err(Refusal::NoRule);
+        }
+        self.rules.remove(rule);
+        self.rule_changed(rule);
+        Ok(())
+    }
+
+    fn rule_changed(&mut self, rule: &Rule) {
+        if let Some(chain) = rule.key().and_then(|(queue, tenant, key)| self.chain(queue, tenant, key)) {
+            self.lift_anew(&chain);
+        }
+        self.recall();
+    }
+
+    fn check_rule(&self, rule: &Rule) -> Result<(), Refusal> {
+        match rule {
+            Rule::Pause { queue } | Rule::PauseRetries { queue } => self.declared(queue),
+            Rule::QuarantineTenant { queue: None, .. } => Ok(()),
+            Rule::QuarantineTenant { queue: Some(queue), .. } => self.declared(queue),
+            Rule::QuarantineKey { queue, .. } | Rule::ParkKey { queue, .. } => {
+                self.declared(queue)?;
+                if self.queues.get(queue).is_some_and(|queue| queue.ordered) {
+                    return Ok(());
+                }
+                let what =
+                    format!("the queue {queue} keeps no order of keys, so a key of it cannot be held back");
+                Err(Refusal::Senseless(what))
+            }
+            Rule::Reroute { queue, to } => self.declared(queue).and_then(|()| self.declared(to)),
+        }
+    }
+
+    /// Fails where nobody declared a queue.
+    pub(super) fn declared(&self, queue: &str) -> Result<(), Refusal> {
+        match self.queues.get(&queue.to_owned()) {
+            Some(_) => Ok(()),
+            None => Err(Refusal::NoQueue { queue: queue.to_owned() }),
+        }
+    }
+
+    fn chain(&self, queue: &str, tenant: &str, key: &str) -> Option<Chain> {
+        let stream = self.stream_ids.get(&(queue.to_owned(), tenant.to_owned()))?;
+        Some((*stream, Arc::from(key)))
+    }
+
+    /// Lets a key go on without the dead letter at its head.
+    pub(super) fn skip_head(&mut self, queue: &str, tenant: &str, key: &str) -> Result<(), Refusal> {
+        let chain = self.chain(queue, tenant, key);
+        let head = chain.and_then(|chain| self.members(&chain).next().cloned()).filter(|row| row.holds());
+        self.let_go(head.ok_or(Refusal::NotParked)?);
+        Ok(())
+    }
+
+    /// Lets a key go on without any of its dead letters, and without the rule that parks it.
+    pub(super) fn unpark(&mut self, queue: &str, tenant: &str, key: &str) -> Result<u64, Refusal> {
+        let (of_queue, of_tenant, of_key) = (queue.to_owned(), tenant.to_owned(), key.to_owned());
+        let rule = Rule::ParkKey { queue: of_queue, tenant: of_tenant, key: of_key };
+        let lifted = u64::from(self.lift_rule(&rule).is_ok());
+        let chain = self.chain(queue, tenant, key);
+        let members = chain.iter().flat_map(|chain| self.members(chain));
+        let holding: Vec<_> = members.filter(|row| row.holds()).cloned().collect();
+        let changed = lifted + holding.len() as u64;
+        for row in holding {
+            self.let_go(row);
+        }
+        if changed == 0 { Err(Refusal::NotParked) } else { Ok(changed) }
+    }
+}
