@@ -1,0 +1,109 @@
+//! Leases for workers outside: judged by their attempt.
+
+use redrive::engine::lease::Held;
+use redrive::event::State;
+use redrive::store::lease::LeaseSettled;
+use redrive::{Event, Failure, Redrive, Reply, testing};
+
+use crate::{SECOND, patient};
+
+async fn pulled() -> Redrive {
+    let redrive = testing::memory();
+    redrive.queue("work").policy(patient()).ordered().pull().await.unwrap();
+    redrive.start().await.unwrap();
+    redrive
+}
+
+async fn lease_one(redrive: &Redrive) -> Option<Held> {
+    redrive.lease("work", 1, 10 * SECOND).await.unwrap().first().map(|lease| lease.held())
+}
+
+async fn settle(redrive: &Redrive, held: &Held, reply: Reply) -> LeaseSettled {
+    redrive.settle(vec![(held.clone(), reply)]).await.unwrap().remove(0)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_settled_once_and_says_so_the_second_time() {
+    let redrive = pulled().await;
+    for id in ["1", "2"] {
+        redrive.publish(Event::new("work", id).key("k")).await.unwrap();
+    }
+    let first = lease_one(&redrive).await.unwrap();
+    assert_eq!(testing::fate(&redrive, "work", "1").await.state, State::Running);
+    assert!(lease_one(&redrive).await.is_none(), "the key has one at a time");
+    assert_eq!(settle(&redrive, &first, Reply::ok()).await, LeaseSettled::Applied);
+    assert_eq!(settle(&redrive, &first, Reply::ok()).await, LeaseSettled::Already);
+    assert_eq!(lease_one(&redrive).await.unwrap().id, "2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_answer_counts_until_somebody_else_has_the_event() {
+    let redrive = pulled().await;
+    redrive.publish(Event::new("work", "1")).await.unwrap();
+    let first = lease_one(&redrive).await.unwrap();
+    tokio::time::sleep(20 * SECOND).await;
+    let found = testing::fate(&redrive, "work", "1").await;
+    assert_eq!(
+        (found.attempts, found.story.unwrap().is_unsure()),
+        (1, true),
+        "an attempt of unknown outcome"
+    );
+    let second = lease_one(&redrive).await.unwrap();
+    assert_eq!(second.attempt, 2);
+    let late = settle(&redrive, &first, Reply::ok()).await;
+    assert!(matches!(late, LeaseSettled::Conflict(_)), "{late:?}");
+    tokio::time::sleep(20 * SECOND).await;
+    assert_eq!(
+        settle(&redrive, &second, Reply::ok()).await,
+        LeaseSettled::Applied,
+        "late, and nobody else has it"
+    );
+    let found = testing::fate(&redrive, "work", "1").await;
+    assert_eq!((found.state, found.attempts), (State::Done, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_policy_decides_what_a_failure_means() {
+    let redrive = pulled().await;
+    redrive.publish(Event::new("work", "1")).await.unwrap();
+    for _ in 0..3 {
+        let held = loop {
+            match lease_one(&redrive).await {
+                Some(held) => break held,
+                None => tokio::time::sleep(SECOND).await,
+            }
+        };
+        assert_eq!(
+            settle(&redrive, &held, Failure::transient_text("busy").into()).await,
+            LeaseSettled::Applied
+        );
+    }
+    let dead = testing::expect_dead(&redrive, "work", "1").await;
+    assert_eq!((dead.attempts, dead.reason.unwrap().as_str()), (3, "attempts_spent"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_extended_by_its_holder_alone() {
+    let redrive = pulled().await;
+    redrive.publish(Event::new("work", "1")).await.unwrap();
+    let held = lease_one(&redrive).await.unwrap();
+    let forged = Held { token: "0.00".to_owned(), ..held.clone() };
+    for _ in 0..5 {
+        tokio::time::sleep(8 * SECOND).await;
+        let extended = redrive.extend(vec![held.clone(), forged.clone()], 10 * SECOND).await.unwrap();
+        assert_eq!(extended[0], LeaseSettled::Applied);
+        assert_ne!(extended[1], LeaseSettled::Applied);
+    }
+    assert_ne!(settle(&redrive, &forged, Reply::ok()).await, LeaseSettled::Applied);
+    assert_eq!(settle(&redrive, &held, Reply::ok()).await, LeaseSettled::Applied);
+    let nobody = Held { id: "nobody".to_owned(), ..held };
+    assert_eq!(settle(&redrive, &nobody, Reply::ok()).await, LeaseSettled::Unknown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_queue_that_is_pulled_from_gives_leases() {
+    let redrive = testing::memory();
+    redrive.queue("mails").handle(|_| std::future::ready(())).await.unwrap();
+    let refused = redrive.lease("mails", 1, SECOND).await.unwrap_err();
+    assert!(refused.to_string().contains("is not one that is pulled from"), "{refused}");
+}

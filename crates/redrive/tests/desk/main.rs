@@ -1,0 +1,106 @@
+//! The operators' desk over a running engine: a store in memory, and the same in a file.
+#![cfg(feature = "sqlite")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod controls;
+mod exchange;
+mod jobs;
+mod leases;
+mod letters;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use redrive::engine::Desk;
+use redrive::prelude::*;
+use redrive::store::operate::Target;
+use redrive::{AfterDead, Delivery, Event, Failure, Policy, Redrive, testing};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A service that fails for the ids that it is told to.
+#[derive(Clone, Default)]
+struct Service {
+    broken: Arc<Mutex<BTreeSet<String>>>,
+    calls: Arc<Mutex<Vec<String>>>,
+}
+
+impl Service {
+    fn breaks(&self, ids: &[&str]) {
+        self.broken.lock().unwrap().extend(ids.iter().map(|id| (*id).to_owned()));
+    }
+
+    fn mend(&self) {
+        self.broken.lock().unwrap().clear();
+    }
+
+    /// The ids that it was called with, and forgets them.
+    fn calls(&self) -> Vec<String> {
+        std::mem::take(&mut self.calls.lock().unwrap())
+    }
+
+    fn call(&self, delivery: &Delivery) -> Result<(), Failure> {
+        let id = delivery.id().to_owned();
+        let broken = self.broken.lock().unwrap().contains(&id);
+        self.calls.lock().unwrap().push(id.clone());
+        if broken {
+            Err(Failure::permanent_text(format!("no customer for {id}")).code("404"))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// An ordered queue that parks behind its dead letters.
+async fn orders(redrive: &Redrive, service: &Service) {
+    let service = service.clone();
+    redrive
+        .queue("orders")
+        .policy(patient())
+        .after_dead(AfterDead::Park)
+        .handle(move |it| std::future::ready(service.call(&it)))
+        .await
+        .unwrap();
+}
+
+/// A queue without order.
+async fn mails(redrive: &Redrive, service: &Service) {
+    let service = service.clone();
+    let handler = move |it: Delivery| std::future::ready(service.call(&it));
+    redrive.queue("mails").policy(patient()).handle(handler).await.unwrap();
+}
+
+async fn publish(redrive: &Redrive, queue: &str, key: Option<&str>, ids: &[&str]) {
+    for id in ids {
+        let event = Event::new(queue, *id).payload(id.as_bytes());
+        let event = key.map_or(event.clone(), |key| event.key(key));
+        redrive.publish(event).await.unwrap();
+    }
+}
+
+fn order(id: &str) -> Vec<Target> {
+    vec![Target::new("", "orders", id)]
+}
+
+fn mail(id: &str) -> Vec<Target> {
+    vec![Target::new("", "mails", id)]
+}
+
+fn desk(redrive: &Redrive) -> Desk {
+    redrive.desk("ada", "test")
+}
+
+/// Three attempts, a second apart, no budget.
+fn patient() -> Policy {
+    Policy::builder().attempts(3).backoff(Backoff::constant(SECOND)).no_budget().build().unwrap()
+}
+
+/// An engine over memory with both queues, started.
+async fn started(service: &Service) -> Redrive {
+    let redrive = testing::memory();
+    orders(&redrive, service).await;
+    mails(&redrive, service).await;
+    redrive.start().await.unwrap();
+    redrive
+}
