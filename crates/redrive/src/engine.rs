@@ -225,10 +225,7 @@ impl Redrive {
     /// # Errors
     /// Where the store cannot be read.
     pub async fn events(&self, query: Query) -> Result<Listed, StoreError> {
-        let running = match self.0.conductor.get() {
-            Some(conductor) => conductor.running().await,
-            None => Vec::new(),
-        };
+        let running = self.running().await;
         let mut listed = self.0.store.list(query.clone()).await?;
         if query.state == Some(State::Running) && query.after.is_none() {
             let fits = |entry: &&Entry| query.filter.matches(subject(entry));
@@ -324,6 +321,14 @@ impl Redrive {
 
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
         &self.0.store
+    }
+
+    /// The events that run here.
+    async fn running(&self) -> Vec<Entry> {
+        match self.0.conductor.get() {
+            Some(conductor) => conductor.running().await,
+            None => Vec::new(),
+        }
     }
 
     /// Waits until what was ordered before is heeded here.

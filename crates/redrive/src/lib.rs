@@ -118,6 +118,11 @@ pub struct Guide;
 #[doc = include_str!("../../../docs/engine.md")]
 pub struct EngineGuide;
 
+/// The examples of the page on the operators' desk, run.
+#[cfg(all(doctest, feature = "engine"))]
+#[doc = include_str!("../../../docs/desk.md")]
+pub struct DeskGuide;
+
 /// The examples of the page on errors, run.
 #[cfg(all(doctest, feature = "engine"))]
 #[doc = include_str!("../../../docs/errors.md")]

@@ -148,12 +148,12 @@ impl Desk {
         self.order(What::Events(letters, Act::Redrive(how))).await
     }
 
-    /// Takes events away. They can be restored while their receipts are kept.
+    /// Takes events away. They can be restored while their receipts are kept. What runs here just now is refused.
     ///
     /// # Errors
     /// Where the store could not. What was refused is in the answer.
     pub async fn discard(&self, events: Vec<Target>) -> Result<Operated, StoreError> {
-        self.order(What::Events(events, Act::Discard)).await
+        self.take_from(events, Act::Discard).await
     }
 
     /// Makes dead letters again of what was discarded.
@@ -164,12 +164,12 @@ impl Desk {
         self.order(What::Events(events, Act::Restore)).await
     }
 
-    /// Makes dead letters of events that wait.
+    /// Makes dead letters of events that wait. What runs here just now is refused.
     ///
     /// # Errors
     /// Where the store could not. What was refused is in the answer.
     pub async fn kill(&self, events: Vec<Target>) -> Result<Operated, StoreError> {
-        self.order(What::Events(events, Act::Kill)).await
+        self.take_from(events, Act::Kill).await
     }
 
     /// Makes events due now that wait for their time.
@@ -289,6 +289,27 @@ impl Desk {
         self.redrive.store().audit(before, limit).await
     }
 
+    /// An order that takes events away, but for those that run here: what they say would not be written.
+    async fn take_from(&self, events: Vec<Target>, act: Act) -> Result<Operated, StoreError> {
+        let running = self.redrive.running().await;
+        let runs = |target: &Target| {
+            running.iter().any(|entry| {
+                let Event { tenant, queue, id, .. } = &*entry.event;
+                (tenant, queue, id) == (&target.tenant, &target.queue, &target.id)
+            })
+        };
+        let (busy, free): (Vec<_>, Vec<_>) =
+            events.into_iter().enumerate().partition(|(_, target)| runs(target));
+        let (places, free): (Vec<_>, Vec<_>) = free.into_iter().unzip();
+        let mut done = self.order(What::Events(free, act)).await?;
+        done.refused.iter_mut().for_each(|(at, _)| *at = places.get(*at).copied().unwrap_or(*at));
+        done.unsure.iter_mut().for_each(|at| *at = places.get(*at).copied().unwrap_or(*at));
+        let is = State::Running;
+        done.refused.extend(busy.into_iter().map(|(at, _)| (at, Refusal::State { is })));
+        done.refused.sort_by_key(|(at, _)| *at);
+        Ok(done)
+    }
+
     /// An order that is done or refused as a whole.
     async fn one(&self, what: What) -> Result<Operated, DeskError> {
         let done = self.order(what).await?;
@@ -299,8 +320,10 @@ impl Desk {
     }
 
     async fn order(&self, what: What) -> Result<Operated, StoreError> {
+        let verb = what.word();
         let order = Order { by: self.by.clone(), at: self.now(), what };
         let done = self.redrive.store().operate(order).await?;
+        super::observe::ordered(verb, &self.by, &done);
         self.redrive.heed().await;
         Ok(done)
     }

@@ -25,19 +25,20 @@
 //! # tokio::runtime::Runtime::new().unwrap().block_on(run()).unwrap();
 //! ```
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use redrive_core::entry::{Change, Entry};
+use redrive_core::entry::{Change, Entry, Seq};
 use redrive_core::event::{Cause, identity};
 use redrive_core::observe::Outcome;
-use redrive_core::scheduler::{Ending, Said, judge};
+use redrive_core::scheduler::{Ending, Said, Told, judge};
 use redrive_core::{Event, Moment, Seeded};
 use redrive_store::lease::{Decide, Held as Kept, Lease as Call, LeaseSettle, LeaseSettled};
 use redrive_store::{Store, StoreError};
 
 use super::queue::Queue;
-use super::{IntoReply, Redrive, Reply};
+use super::{IntoReply, Redrive, Reply, observe};
 
 /// How many events a call gives at most.
 pub const LEASES_MAX: usize = 1_000;
@@ -114,15 +115,17 @@ impl Redrive {
         let at = self.now();
         let until = at + time;
         let tokens = (0..max.min(LEASES_MAX)).map(|_| token(at)).collect::<Result<Vec<_>, _>>()?;
+        let seen = Decided::default();
         let call = Call {
             queue: queue.name().to_owned(),
             at,
             until,
             tokens: tokens.iter().map(|token| identity::token_hash(token)).collect(),
             bytes_max: BYTES_MAX,
-            lapsed: lapsed(queue, at),
+            lapsed: lapsed(queue.clone(), at, &seen),
         };
         let leased = self.store().lease(call).await?;
+        seen.tell(&queue);
         let lease = |(entry, token): (Entry, String)| Lease {
             attempt: entry.progress.attempts + 1,
             event: entry.event,
@@ -152,16 +155,26 @@ impl Redrive {
         let at = self.now();
         let pulled = self.0.queues.to_pull();
         let mut settles = Vec::with_capacity(replies.len());
+        let mut decided = Vec::with_capacity(replies.len());
         for (held, reply) in replies {
             let Some(queue) = pulled.iter().find(|known| known.name() == held.queue) else {
                 let what = format!("the queue `{}` is not one that is pulled from", held.queue);
                 return Err(StoreError::Broken { what, source: None });
             };
             let began = began(&held.token).unwrap_or(at);
-            let decide = said(queue.clone(), reply.into_reply(), began, at);
+            let (ending, seen) = (said(reply.into_reply(), began, at), Decided::default());
+            let decide = decide(queue.clone(), ending.clone(), (began, at), &seen);
             settles.push(LeaseSettle { lease: held.kept(), at, decide });
+            decided.push((queue.clone(), ending, seen));
         }
-        self.store().settle_leased(settles).await
+        let answers = self.store().settle_leased(settles).await?;
+        for ((queue, ending, seen), answer) in decided.into_iter().zip(&answers) {
+            if *answer == LeaseSettled::Applied {
+                queue.meters.ended(&ending);
+                seen.tell(&queue);
+            }
+        }
+        Ok(answers)
     }
 }
 
@@ -171,35 +184,59 @@ pub(super) fn let_lapse(
     queue: &Arc<Queue>,
     at: Moment,
 ) -> impl Future<Output = Result<usize, StoreError>> + Send + use<> {
+    let (seen, queue) = (Decided::default(), queue.clone());
     let leasing = store.lease(Call {
         queue: queue.name().to_owned(),
         at,
         until: at,
         tokens: Vec::new(),
         bytes_max: 0,
-        lapsed: lapsed(queue.clone(), at),
+        lapsed: lapsed(queue.clone(), at, &seen),
     });
-    async move { Ok(leasing.await?.lapsed) }
+    async move {
+        let lapsed = leasing.await?.lapsed;
+        seen.tell(&queue);
+        Ok(lapsed)
+    }
 }
 
-fn lapsed(queue: Arc<Queue>, now: Moment) -> Decide {
+/// What was decided, to be told once it is written. The store may ask for a decision more than once.
+#[derive(Debug, Clone, Default)]
+struct Decided(Arc<Mutex<BTreeMap<Seq, Told>>>);
+
+impl Decided {
+    fn tell(&self, queue: &Queue) {
+        for told in std::mem::take(&mut *self.all()).values() {
+            observe::told(queue, told);
+        }
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<Seq, Told>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn lapsed(queue: Arc<Queue>, now: Moment, seen: &Decided) -> Decide {
     let cause = Cause::new("lease", "its lease was over before it was settled");
     let ending = Ending { cause: Some(cause), ..Ending::new(Said::Outcome(Outcome::TimedOut)) };
-    decide(queue, ending, now, now)
+    decide(queue, ending, (now, now), seen)
 }
 
-fn said(queue: Arc<Queue>, reply: Reply, began: Moment, now: Moment) -> Decide {
+fn said(reply: Reply, began: Moment, now: Moment) -> Ending {
     let Reply { disposition, cause, result } = reply;
     let took = now.since(began);
-    let ending = Ending { cause, result, took, ..Ending::new(Said::Outcome(disposition.into())) };
-    decide(queue, ending, began, now)
+    Ending { cause, result, took, ..Ending::new(Said::Outcome(disposition.into())) }
 }
 
-fn decide(queue: Arc<Queue>, ending: Ending, began: Moment, now: Moment) -> Decide {
+fn decide(queue: Arc<Queue>, ending: Ending, (began, now): (Moment, Moment), seen: &Decided) -> Decide {
+    let seen = seen.clone();
     Box::new(move |entry| {
         // The same waits each time that it is asked: a commit may be tried twice.
         let mut dice = Seeded::new(entry.seq.0 ^ now.as_nanos());
-        judge(&queue.plan, entry, began, &ending, now, &mut dice).unwrap_or(Change::Done)
+        let change = judge(&queue.plan, entry, began, &ending, now, &mut dice).unwrap_or(Change::Done);
+        let told = Told { queue: 0, entry: entry.clone(), change: change.clone() };
+        seen.all().insert(entry.seq, told);
+        change
     })
 }
 

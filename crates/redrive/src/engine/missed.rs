@@ -19,6 +19,9 @@ pub(super) fn watch_store(store: &Arc<dyn Store>, tell: mpsc::Sender<Arrivals>, 
     }));
 }
 
+/// Streams with their queues' names and tenants.
+type Streams = Vec<(StreamId, String, String)>;
+
 /// What the loop could not be told in time: which streams to load again.
 #[derive(Debug, Default)]
 pub(super) struct Missed {
@@ -41,7 +44,7 @@ impl Missed {
     }
 
     /// The streams, and whether something was recalled.
-    pub(super) fn take(&self) -> Option<(Vec<(StreamId, String, String)>, bool)> {
+    pub(super) fn take(&self) -> Option<(Streams, bool)> {
         if !self.any.swap(false, Ordering::Acquire) {
             return None;
         }

@@ -158,3 +158,30 @@ async fn everything_that_was_changed_is_in_the_audit() {
     let older = desk(&redrive).audit(Some(lines[1].number), 0).await.unwrap();
     assert_eq!(older.len(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_runs_is_neither_discarded_nor_killed() {
+    let gate = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
+    let redrive = testing::memory();
+    let waits = gate.clone();
+    let handler = move |_| {
+        let gate = waits.clone();
+        async move { gate.acquire().await.unwrap().forget() }
+    };
+    redrive.queue("mails").handle(handler).await.unwrap();
+    redrive.start().await.unwrap();
+    publish(&redrive, "mails", None, &["1"]).await;
+    let running = redrive::Query { state: Some(State::Running), ..redrive::Query::default() };
+    while desk(&redrive).list(running.clone()).await.unwrap().events.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let is = State::Running;
+    let mut targets = mail("nobody");
+    targets.extend(mail("1"));
+    let refused = desk(&redrive).discard(targets).await.unwrap().refused;
+    assert_eq!(refused, [(0, Refusal::Unknown), (1, Refusal::State { is })]);
+    assert_eq!(desk(&redrive).kill(mail("1")).await.unwrap().refused, [(0, Refusal::State { is })]);
+    gate.add_permits(1);
+    testing::drain(&redrive).await;
+    assert_eq!(testing::fate(&redrive, "mails", "1").await.state, State::Done);
+}

@@ -2,8 +2,10 @@
 
 use redrive_core::entry::{Change, Progress};
 use redrive_core::scheduler::{Ticket, Told};
+use redrive_core::triage::Operator;
 use redrive_core::{Event, Executed};
 use redrive_store::StoreError;
+use redrive_store::operate::Operated;
 use tracing::{Instrument, error, info, info_span, warn};
 
 pub(super) fn told(told: &Told) {
@@ -95,6 +97,12 @@ impl Span {
     pub(in crate::engine) fn around<F: Future>(self, attempt: F) -> impl Future<Output = F::Output> {
         attempt.instrument(self.0)
     }
+}
+
+/// An operator changed something, or tried to.
+pub(in crate::engine) fn ordered(verb: &str, by: &Operator, done: &Operated) {
+    let (who, from, changed, refused) = (&*by.who, &*by.from, done.changed, done.refused.len());
+    info!(verb, who, from, changed, refused, "ordered");
 }
 
 /// There are events of a queue that nobody here runs: its name may have changed.

@@ -1,7 +1,9 @@
 //! Nothing is logged.
 
 use redrive_core::scheduler::{Ticket, Told};
+use redrive_core::triage::Operator;
 use redrive_store::StoreError;
+use redrive_store::operate::Operated;
 
 /// A span around an attempt.
 pub(in crate::engine) struct Span;
@@ -18,6 +20,8 @@ impl Span {
 }
 
 pub(super) const fn told(_: &Told) {}
+
+pub(in crate::engine) const fn ordered(_: &str, _: &Operator, _: &Operated) {}
 
 pub(in crate::engine) const fn unhandled(_: &str) {}
 
