@@ -21,6 +21,8 @@ use redrive_store::{Store, Tx};
 
 mod owner;
 
+mod desk;
+
 mod identity;
 
 mod endings;
@@ -39,13 +41,19 @@ mod work;
 
 mod looking;
 
+mod orders;
+
+mod editing;
+
 pub use deaths::*;
+pub use editing::*;
 pub use endings::*;
 pub use fence::*;
 pub use identity::*;
 pub use loads::*;
 pub use looking::*;
 pub use order::*;
+pub use orders::*;
 pub use parking::*;
 pub use work::*;
 
@@ -154,6 +162,34 @@ macro_rules! promises {
             lists_show_what_was_asked_for,
             events_are_counted,
             a_closed_store_says_so,
+            a_redrive_keeps_identity_and_place,
+            a_redrive_may_keep_its_attempts,
+            only_a_dead_letter_is_redriven,
+            an_order_for_an_older_rev_is_refused,
+            a_refusal_leaves_the_others_done,
+            too_many_targets_are_refused_as_one,
+            a_redriven_head_goes_before_those_that_wait,
+            what_was_passed_is_redriven_out_of_order_alone,
+            redriven_letters_keep_the_order_of_their_key,
+            what_has_no_order_is_never_out_of_it,
+            a_reroute_keeps_queue_order_and_identity,
+            what_is_discarded_lets_its_key_go_on,
+            whatever_has_not_ended_can_be_discarded,
+            a_discarded_identity_is_remembered,
+            what_was_discarded_can_be_restored,
+            what_never_died_is_restored_as_killed,
+            nothing_restorable_outlives_its_receipt,
+            what_is_killed_is_a_dead_letter,
+            what_waits_can_be_due_now,
+            what_is_due_now_still_waits_for_its_turn,
+            a_parked_key_goes_on_without_its_head,
+            an_edit_takes_the_place_of_the_original,
+            an_edit_cannot_be_undone,
+            an_edit_that_cannot_be_is_refused,
+            an_edit_of_what_was_passed_is_out_of_order,
+            an_edited_identity_is_remembered,
+            a_settle_of_the_original_is_stale_after_an_edit,
+            letters_from_elsewhere_are_kept,
         }
     };
 }
