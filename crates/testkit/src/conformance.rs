@@ -45,16 +45,34 @@ mod orders;
 
 mod editing;
 
+mod rules;
+
+mod jobs;
+
+mod groups;
+
+mod keeping;
+
+mod audits;
+
+mod leases;
+
+pub use audits::*;
 pub use deaths::*;
 pub use editing::*;
 pub use endings::*;
 pub use fence::*;
+pub use groups::*;
 pub use identity::*;
+pub use jobs::*;
+pub use keeping::*;
+pub use leases::*;
 pub use loads::*;
 pub use looking::*;
 pub use order::*;
 pub use orders::*;
 pub use parking::*;
+pub use rules::*;
 pub use work::*;
 
 /// A store on trial.
@@ -190,6 +208,59 @@ macro_rules! promises {
             an_edited_identity_is_remembered,
             a_settle_of_the_original_is_stale_after_an_edit,
             letters_from_elsewhere_are_kept,
+            rules_hold_until_they_are_lifted,
+            a_rule_replaces_the_one_before,
+            a_senseless_rule_is_refused,
+            a_change_of_rules_is_recalled,
+            nothing_of_a_withheld_key_is_handed_out,
+            a_lifted_key_goes_on_with_its_head,
+            what_runs_is_settled_though_its_key_is_withheld,
+            a_redrive_to_a_withheld_key_waits,
+            a_withheld_suspect_is_not_handed_out,
+            one_order_frees_a_key,
+            a_rule_ends_at_its_time,
+            what_is_held_back_is_listed_as_such,
+            a_job_is_known_from_its_start,
+            a_senseless_plan_is_refused,
+            a_job_goes_on_where_it_was,
+            a_step_is_taken_once,
+            a_job_takes_what_its_filter_means,
+            two_jobs_put_a_letter_back_once,
+            a_job_passes_over_what_would_run_out_of_order,
+            a_job_hears_what_became_of_its_letters,
+            a_job_can_be_paused_and_ended,
+            what_a_job_puts_back_is_told,
+            letters_of_one_cause_are_a_group,
+            letters_are_put_together_as_asked,
+            groups_count_what_is_dead_now,
+            a_group_tells_what_became_of_its_last_redrive,
+            a_job_is_one_redrive_of_a_group,
+            what_a_filter_means_can_be_asked,
+            a_filter_means_what_it_says,
+            old_letters_are_given_up,
+            the_oldest_letters_are_given_up_first,
+            a_letter_that_parks_is_never_given_up,
+            what_can_be_restored_is_listed,
+            every_order_leaves_a_line,
+            the_audit_is_paged,
+            only_a_pulled_queue_is_leased,
+            what_is_pulled_is_not_for_an_owner,
+            a_lease_is_one_attempt,
+            a_lease_is_settled_by_its_attempt,
+            a_failed_lease_is_leased_again_when_it_is_due,
+            a_lapsed_lease_is_an_attempt,
+            a_late_answer_counts_until_it_is_leased_again,
+            an_answer_after_it_was_leased_again_is_a_conflict,
+            an_answer_to_what_is_settled_otherwise_is_a_conflict,
+            a_made_up_token_settles_nothing,
+            a_lease_can_be_made_longer,
+            leases_keep_the_order_of_keys,
+            parking_ends_at_its_time_where_it_is_pulled,
+            rules_hold_back_leases,
+            leases_are_fair_to_tenants,
+            a_lease_has_a_bound_in_bytes,
+            an_expired_event_is_not_leased,
+            what_is_leased_runs,
         }
     };
 }

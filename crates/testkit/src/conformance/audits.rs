@@ -1,0 +1,51 @@
+//! The audit: who did what, to how many.
+
+use redrive_core::entry::Park;
+use redrive_core::triage::{JobState, Rule};
+use redrive_store::operate::{Act, What};
+
+use super::Subject;
+use super::desk::{ann, redrive, set, target};
+use super::owner::{MAILS, Owner, at, mail};
+
+/// Every order leaves a line, also one that was refused, and lines survive a crash.
+pub async fn every_order_leaves_a_line<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    for id in ["1", "2"] {
+        owner.die(&mail(id), at(0), Park::GoOn).await;
+    }
+    assert_eq!(owner.store.audit(None, 0).await.unwrap(), []);
+    let both = ["1", "2", "3"].map(|id| target(&mail(id))).to_vec();
+    owner.operate(What::Events(both, redrive()), at(1)).await;
+    owner.act_refused(&mail("1"), Act::Restore, at(2)).await;
+    owner.done(set(Rule::Pause { queue: MAILS.to_owned() }), at(3)).await;
+    owner.refused(What::Turn(redrive_core::triage::JobId(9), JobState::Paused, String::new()), at(4)).await;
+    let owner = owner.crash().await;
+    let lines = owner.store.audit(None, 0).await.unwrap();
+    let brief: Vec<_> = lines.iter().map(|line| (line.at, line.verb.as_str(), line.count)).collect();
+    assert_eq!(
+        brief,
+        [(at(4), "pause-job", 0), (at(3), "pause", 1), (at(2), "restore", 0), (at(1), "redrive", 2)]
+    );
+    assert!(lines.iter().all(|line| line.by == ann() && !line.target.is_empty()), "{lines:?}");
+    assert!(lines.iter().rev().map(|line| line.number).is_sorted_by(|a, b| a < b), "{lines:?}");
+    assert!(!lines[3].note.is_empty(), "what was refused is told");
+    assert!(lines[1].note.contains("it is tried out"), "{lines:?}");
+}
+
+/// The audit is given in pages, the latest first.
+pub async fn the_audit_is_paged<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    for secs in 0..7 {
+        owner.done(set(Rule::Pause { queue: MAILS.to_owned() }), at(secs)).await;
+    }
+    let (mut before, mut told) = (None, Vec::new());
+    loop {
+        let page = owner.store.audit(before, 3).await.unwrap();
+        let Some(last) = page.last() else { break };
+        assert!(page.len() <= 3);
+        before = Some(last.number);
+        told.extend(page.iter().map(|line| line.at));
+    }
+    assert_eq!(told, (0..7).rev().map(at).collect::<Vec<_>>());
+}

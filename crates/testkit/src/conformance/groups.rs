@@ -1,0 +1,254 @@
+//! Dead letters, put together and counted.
+
+use std::sync::Arc;
+
+use redrive_core::entry::{Change, Park, Progress};
+use redrive_core::event::{Cause, DeadReason, Story};
+use redrive_core::triage::job::JobAct;
+use redrive_core::triage::{CauseId, Filter, JobPlan, Redrive, Strategy, cause};
+use redrive_store::operate::{Act, Advance, Group, GroupBy, GroupQuery, Redriven, What};
+use redrive_store::{Matching, Query};
+
+use super::Subject;
+use super::desk::{REASON, out_of_order, redrive, skip_head, target};
+use super::owner::{MAILS, ORDERS, Owner, at, dead, mail, order, retry, story};
+
+/// A death of what this text says.
+fn of(text: &str, park: Park) -> Change {
+    let mut story = (*story(text)).clone();
+    story.first[0].cause = Some(Cause::new("Http", text).code("500"));
+    let progress = Progress { story: Some(Arc::new(story)), ..retry(at(0)) };
+    Change::Dead { reason: REASON, progress, park }
+}
+
+fn cause_of(change: &Change) -> CauseId {
+    let Change::Dead { reason, progress, .. } = change else { panic!("{change:?}") };
+    cause::of(*reason, progress.story.as_deref()).0
+}
+
+impl<S: Subject> Owner<S> {
+    async fn groups(&self, query: GroupQuery) -> Vec<Group> {
+        self.store.groups(query).await.unwrap()
+    }
+
+    async fn the_group(&self) -> Group {
+        let mut groups = self.groups(GroupQuery::default()).await;
+        assert_eq!(groups.len(), 1, "{groups:?}");
+        groups.remove(0)
+    }
+
+    async fn matching(&self, filter: Filter) -> Matching {
+        self.store.matching(filter).await.unwrap()
+    }
+
+    /// Publishes an event, which dies of this.
+    async fn dies_of(&self, event: redrive_core::Event, secs: u64, change: Change) {
+        self.publish(event.clone(), at(secs)).await;
+        self.dies(&event, at(secs), change).await;
+    }
+}
+
+/// What died of the same is one group over all queues, those with most letters first.
+pub async fn letters_of_one_cause_are_a_group<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    let rare = of("no such customer", Park::GoOn);
+    owner.dies_of(mail("0"), 1, rare.clone()).await;
+    let common = of("order 17 not found", Park::GoOn);
+    owner.dies_of(mail("1"), 2, common.clone()).await;
+    owner.dies_of(mail("2").tenant("t"), 3, of("order 18 not found", Park::GoOn)).await;
+    owner.dies_of(order("3", "k"), 4, of("order 19 not found", Park::Stay)).await;
+    let owner = owner.crash().await;
+    let groups = owner.groups(GroupQuery::default()).await;
+    let expected = Group {
+        cause: Some(cause_of(&common)),
+        title: "Http 500: order # not found".to_owned(),
+        queues: vec![MAILS.to_owned(), ORDERS.to_owned()],
+        letters: 3,
+        first: at(2),
+        last: at(4),
+        keys_blocked: 1,
+        redriven: None,
+    };
+    assert_eq!(groups[0], expected);
+    assert_eq!((groups.len(), groups[1].cause, groups[1].letters), (2, Some(cause_of(&rare)), 1));
+    assert_eq!(owner.found(&mail("1")).await.cause, Some(cause_of(&common)));
+    let first = owner.groups(GroupQuery { limit: 1, ..GroupQuery::default() }).await;
+    assert_eq!(first, [expected]);
+}
+
+/// Letters can be put together by queue and by tenant, and looked at for one of either.
+pub async fn letters_are_put_together_as_asked<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    owner.dies_of(mail("1"), 1, of("a", Park::GoOn)).await;
+    owner.dies_of(mail("2").tenant("t"), 2, of("b", Park::GoOn)).await;
+    owner.dies_of(mail("3").tenant("t"), 3, of("a", Park::GoOn)).await;
+    owner.dies_of(order("4", "k").tenant("t"), 4, of("a", Park::Stay)).await;
+    let brief = async |by, queue: Option<&str>, tenant: Option<&str>| {
+        let (queue, tenant) = (queue.map(str::to_owned), tenant.map(str::to_owned));
+        let groups = owner.groups(GroupQuery { by, queue, tenant, limit: 0 }).await;
+        groups.into_iter().map(|group| (group.title, group.letters, group.queues.len())).collect::<Vec<_>>()
+    };
+    let of = |title: &str, letters, queues| (title.to_owned(), letters, queues);
+    assert_eq!(brief(GroupBy::Queue, None, None).await, [of(MAILS, 3, 1), of(ORDERS, 1, 1)]);
+    assert_eq!(brief(GroupBy::Tenant, None, None).await, [of("t", 3, 2), of("", 1, 1)]);
+    assert_eq!(brief(GroupBy::Queue, None, Some("t")).await, [of(MAILS, 2, 1), of(ORDERS, 1, 1)]);
+    assert_eq!(
+        brief(GroupBy::Cause, Some(MAILS), None).await,
+        [of("Http 500: a", 2, 1), of("Http 500: b", 1, 1)]
+    );
+}
+
+/// A letter is in its group as long as it is a dead letter, whatever takes it out and brings it back.
+pub async fn groups_count_what_is_dead_now<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    let letter = order("1", "k");
+    let counts = async || {
+        let groups = owner.groups(GroupQuery::default()).await;
+        groups.iter().map(|group| (group.letters, group.keys_blocked)).collect::<Vec<_>>()
+    };
+    owner.dies_of(letter.clone(), 0, of("a", Park::Stay)).await;
+    assert_eq!(counts().await, [(1, 1)]);
+    owner.done(skip_head("k"), at(1)).await;
+    assert_eq!(counts().await, [(1, 0)]);
+    owner.act(&letter, Act::Discard, at(2)).await;
+    assert_eq!(counts().await, []);
+    owner.act(&letter, Act::Restore, at(3)).await;
+    assert_eq!(counts().await, [(1, 0)]);
+    owner.act(&letter, out_of_order(), at(4)).await;
+    assert_eq!(counts().await, []);
+    owner.dies(&letter, at(5), of("a", Park::Stay)).await;
+    assert_eq!(counts().await, [(1, 1)]);
+    let fixed = super::desk::edited(order("2", "k"));
+    owner.done(What::Edit(target(&letter), Box::new(fixed)), at(6)).await;
+    assert_eq!(counts().await, []);
+    owner.act(&order("2", "k"), Act::Kill, at(7)).await;
+    assert_eq!(counts().await, [(1, 0)]);
+    owner.act(&order("2", "k"), Act::Discard, at(8)).await;
+    assert_eq!(counts().await, []);
+}
+
+/// A group says how many of its last redrive failed again, of whatever they died then.
+pub async fn a_group_tells_what_became_of_its_last_redrive<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    for id in ["1", "2", "3", "4", "rest"] {
+        owner.dies_of(mail(id), 0, of("a", Park::GoOn)).await;
+    }
+    let redriven = async || owner.groups(GroupQuery::default()).await.remove(0).redriven;
+    assert_eq!(redriven().await, None);
+    let targets = ["1", "2", "3"].map(|id| target(&mail(id))).to_vec();
+    owner.done(What::Events(targets, redrive()), at(1)).await;
+    assert_eq!(redriven().await, Some(Redriven { at: at(1), letters: 3, failed: 0 }));
+    owner.dies(&mail("1"), at(2), of("a", Park::GoOn)).await;
+    owner.dies(&mail("2"), at(2), of("something else", Park::GoOn)).await;
+    assert_eq!(redriven().await, Some(Redriven { at: at(1), letters: 3, failed: 2 }));
+    owner.act(&mail("4"), redrive(), at(3)).await;
+    assert_eq!(redriven().await, Some(Redriven { at: at(3), letters: 1, failed: 0 }));
+    owner.dies(&mail("3"), at(4), of("a", Park::GoOn)).await;
+    assert_eq!(redriven().await, Some(Redriven { at: at(3), letters: 1, failed: 0 }), "3 was of another one");
+    owner.dies(&mail("4"), at(4), of("a", Park::GoOn)).await;
+    assert_eq!(redriven().await, Some(Redriven { at: at(3), letters: 1, failed: 1 }));
+}
+
+/// All steps of a job are one redrive.
+pub async fn a_job_is_one_redrive_of_a_group<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    for id in ["1", "2", "3", "4"] {
+        owner.die(&mail(id), at(0), Park::GoOn).await;
+    }
+    let act = JobAct::Redrive(Redrive::default());
+    let plan = JobPlan { filter: Filter::default(), act, strategy: Strategy::default() };
+    let job = owner.operate(What::Start(Box::new(plan)), at(1)).await.job.unwrap();
+    let mut from = None;
+    for secs in [100, 200, 300] {
+        let step = Advance { job, from, most: 1, at: at(secs) };
+        from = owner.store.advance(step).await.unwrap().unwrap().cursor;
+    }
+    owner.dies(&mail("2"), at(300), dead(Park::GoOn)).await;
+    let group = owner.the_group().await;
+    let redriven = group.redriven.map(|redriven| (redriven.letters, redriven.failed));
+    assert_eq!((group.letters, redriven), (2, Some((3, 1))));
+}
+
+/// Before letters are changed one can ask how many are meant, and what there is to know of them.
+pub async fn what_a_filter_means_can_be_asked<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    assert_eq!(owner.matching(Filter::default()).await, Matching::default());
+    owner.die(&order("1", "held"), at(0), Park::Stay).await;
+    owner.die(&order("2", "passed"), at(0), Park::GoOn).await;
+    owner.publish(order("3", "held"), at(0)).await;
+    owner
+        .dies_of(
+            mail("4"),
+            10,
+            Change::Dead {
+                reason: DeadReason::Permanent,
+                progress: Progress { attempts: 5, ..Progress::fresh(at(0)) },
+                park: Park::GoOn,
+            },
+        )
+        .await;
+    owner.act(&mail("4"), redrive(), at(11)).await;
+    let no_story =
+        Progress { attempts: 5, story: Some(Arc::new(Story::default())), ..Progress::fresh(at(0)) };
+    let permanent = Change::Dead { reason: DeadReason::Permanent, progress: no_story, park: Park::GoOn };
+    owner.dies(&mail("4"), at(12), permanent).await;
+    let all = owner.matching(Filter::default()).await;
+    let mut keys = all.keys.clone();
+    keys.sort();
+    assert_eq!(keys, ["held", "passed"]);
+    let expected = Matching {
+        letters: 3,
+        keys_blocked: 1,
+        out_of_order: 1,
+        redriven_before: 1,
+        unsure: 2,
+        queues: vec![(MAILS.to_owned(), 1), (ORDERS.to_owned(), 2)],
+        keys: all.keys.clone(),
+    };
+    assert_eq!(all, expected);
+}
+
+/// A filter means the same whoever asks: who counts, who lists.
+pub async fn a_filter_means_what_it_says<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    owner.dies_of(order("a1", "k"), 10, of("order 17 not found", Park::GoOn)).await;
+    owner.dies_of(mail("a2").tenant("t"), 20, of("Timeout", Park::GoOn)).await;
+    owner
+        .dies_of(
+            mail("b3"),
+            30,
+            Change::Dead {
+                reason: DeadReason::Undecodable,
+                progress: Progress { attempts: 7, ..Progress::fresh(at(0)) },
+                park: Park::GoOn,
+            },
+        )
+        .await;
+    let none = Filter::default;
+    let nanos = |secs| Some(at(secs).as_nanos());
+    let text = |text: &str| Filter { text: Some(text.to_owned()), ..none() };
+    let found = cause_of(&of("order 99 not found", Park::GoOn));
+    let cases: [(Filter, &[&str]); 13] = [
+        (none(), &["a1", "a2", "b3"]),
+        (Filter::queue(MAILS), &["a2", "b3"]),
+        (Filter { tenant: Some("t".to_owned()), ..none() }, &["a2"]),
+        (Filter { key: Some("k".to_owned()), ..none() }, &["a1"]),
+        (Filter { id: Some("b3".to_owned()), ..none() }, &["b3"]),
+        (Filter { cause: Some(found), ..none() }, &["a1"]),
+        (Filter { reason: Some("undecodable".to_owned()), ..none() }, &["b3"]),
+        (Filter { attempts_min: Some(2), ..none() }, &["b3"]),
+        (Filter { attempts_max: Some(2), ..none() }, &["a1", "a2"]),
+        (Filter { since_ns: nanos(20), before_ns: nanos(30), ..none() }, &["a2"]),
+        (text("TIME"), &["a2"]),
+        (text("a"), &["a1", "a2"]),
+        (Filter { text: Some("not found".to_owned()), ..Filter::queue(MAILS) }, &[]),
+    ];
+    for (filter, meant) in cases {
+        let listed = owner.store.list(Query { filter: filter.clone(), ..Query::default() }).await.unwrap();
+        let mut ids: Vec<_> = listed.events.iter().map(|(event, _)| event.id.as_str()).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, meant, "{filter:?}");
+        let matching = owner.matching(filter.clone()).await;
+        assert_eq!(matching.letters, u64::try_from(meant.len()).unwrap(), "{filter:?}");
+    }
+}

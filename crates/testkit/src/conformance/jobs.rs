@@ -1,0 +1,233 @@
+//! Jobs: changes to many dead letters, a step at a time.
+
+use redrive_core::entry::{Change, Park, Seq};
+use redrive_core::event::State;
+use redrive_core::triage::job::JobAct;
+use redrive_core::triage::{Filter, Job, JobId, JobPlan, JobState, Redrive, Strategy};
+use redrive_store::operate::{Act, Advance, Refusal, What};
+
+use super::Subject;
+use super::desk::redrive;
+use super::owner::{MAILS, Owner, at, dead, mail, order};
+
+fn plan(filter: Filter, act: JobAct) -> JobPlan {
+    JobPlan { filter, act, strategy: Strategy::default() }
+}
+
+fn all() -> JobPlan {
+    plan(Filter::default(), JobAct::Redrive(Redrive::default()))
+}
+
+impl<S: Subject> Owner<S> {
+    async fn start(&self, plan: JobPlan, secs: u64) -> JobId {
+        let done = self.operate(What::Start(Box::new(plan)), at(secs)).await;
+        assert_eq!((done.changed, &done.refused[..]), (1, &[][..]));
+        done.job.unwrap()
+    }
+
+    async fn job(&self, id: JobId) -> Job {
+        self.store.jobs(Some(id)).await.unwrap().remove(0)
+    }
+
+    async fn step(&self, job: JobId, from: Option<Seq>, most: u32, secs: u64) -> Job {
+        let step = Advance { job, from, most, at: at(secs) };
+        self.store.advance(step).await.unwrap().unwrap()
+    }
+
+    /// Takes steps until the job has looked at everything.
+    async fn run(&self, id: JobId, most: u32, secs: u64) -> Job {
+        let mut job = self.job(id).await;
+        while !job.exhausted {
+            let taken = job.taken;
+            job = self.step(id, job.cursor, most, secs).await;
+            assert!(job.taken - taken <= u64::from(most), "{job:?}");
+        }
+        job
+    }
+
+    async fn letters(&self, ids: &[&str]) {
+        for id in ids {
+            self.die(&mail(id), at(0), Park::GoOn).await;
+        }
+    }
+}
+
+/// A job is known from its start, with what it is about.
+pub async fn a_job_is_known_from_its_start<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    owner.letters(&["1", "2", "3"]).await;
+    owner.die(&order("4", "k"), at(0), Park::Stay).await;
+    let plan = plan(Filter::queue(MAILS), JobAct::Discard);
+    let first = owner.start(plan.clone(), 5).await;
+    let second = owner.start(all(), 6).await;
+    let owner = owner.crash().await;
+    let job = owner.job(first).await;
+    assert_eq!((job.id, &job.plan, job.state, job.who.as_str()), (first, &plan, JobState::Running, "ann"));
+    assert_eq!((job.planned, job.taken, job.cursor, job.exhausted), (3, 0, None, false));
+    assert_eq!((job.started, job.running_since, job.ended), (at(5), at(5), None));
+    let listed = owner.store.jobs(None).await.unwrap();
+    assert_eq!(listed.iter().map(|job| job.id).collect::<Vec<_>>(), [second, first]);
+    assert_eq!(listed[0].planned, 4);
+    assert_eq!(owner.store.jobs(Some(JobId(99))).await.unwrap(), []);
+}
+
+/// A plan that cannot be meant begins nothing.
+pub async fn a_senseless_plan_is_refused<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    let canary = Strategy { canary: Some(0), ..Strategy::default() };
+    let start = |plan| What::Start(Box::new(plan));
+    let refusal = owner.refused(start(JobPlan { strategy: canary, ..all() }), at(1)).await;
+    assert!(matches!(refusal, Refusal::Senseless(_)), "{refusal:?}");
+    let to = Redrive { to: Some("nowhere".to_owned()), ..Redrive::default() };
+    let refusal = owner.refused(start(plan(Filter::default(), JobAct::Redrive(to))), at(1)).await;
+    assert_eq!(refusal, Refusal::NoQueue { queue: "nowhere".to_owned() });
+    assert_eq!(owner.store.jobs(None).await.unwrap(), []);
+}
+
+/// A job takes as many as a step says, and goes on where it was, also after a crash.
+pub async fn a_job_goes_on_where_it_was<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    owner.letters(&["1", "2", "3", "4", "5"]).await;
+    let id = owner.start(all(), 1).await;
+    let job = owner.step(id, None, 2, 2).await;
+    assert_eq!((job.taken, job.exhausted), (2, false));
+    assert_eq!(owner.due_ids(at(2)).await, ["1", "2"]);
+    let owner = owner.crash().await;
+    assert_eq!(owner.job(id).await, job);
+    let job = owner.run(id, 2, 3).await;
+    assert_eq!((job.taken, job.skipped, job.under_way()), (5, 0, 5));
+    assert_eq!(owner.due_ids(at(3)).await, ["1", "2", "3", "4", "5"]);
+    assert_eq!(owner.entry("5", at(3)).await.progress.due, at(3));
+}
+
+/// Whoever takes a step twice has taken it once.
+pub async fn a_step_is_taken_once<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    owner.letters(&["1", "2", "3"]).await;
+    let id = owner.start(all(), 1).await;
+    let first = owner.step(id, None, 1, 2).await;
+    assert_eq!(owner.step(id, None, 1, 3).await, first);
+    assert_eq!(owner.step(id, Some(Seq(u64::MAX)), 1, 3).await, first);
+    assert_eq!(owner.due_ids(at(3)).await, ["1"]);
+    let unknown = Advance { job: JobId(99), from: None, most: 1, at: at(3) };
+    assert_eq!(owner.store.advance(unknown).await.unwrap(), None);
+}
+
+/// A job changes those that its filter means, and no others.
+pub async fn a_job_takes_what_its_filter_means<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    owner.letters(&["1", "2"]).await;
+    owner.die(&order("3", "k"), at(0), Park::Stay).await;
+    owner.publish(mail("living"), at(0)).await;
+    let filter = Filter { text: Some("2".to_owned()), ..Filter::queue(MAILS) };
+    let id = owner.start(plan(filter, JobAct::Discard), 1).await;
+    let job = owner.run(id, 100, 2).await;
+    assert_eq!((job.planned, job.taken), (1, 1));
+    assert_eq!(owner.state(&mail("2")).await, State::Discarded);
+    assert_eq!(owner.state(&mail("1")).await, State::Dead);
+    assert_eq!(owner.state(&order("3", "k")).await, State::Dead);
+    owner.act(&mail("2"), Act::Restore, at(3)).await;
+}
+
+/// A letter that died after a job began is not that job's: two jobs put a letter back once.
+pub async fn two_jobs_put_a_letter_back_once<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    owner.letters(&["1"]).await;
+    let first = owner.start(all(), 1).await;
+    let second = owner.start(all(), 1).await;
+    owner.run(first, 100, 2).await;
+    // The same moment: it is told by the number of the death, not by the clock.
+    owner.dies(&mail("1"), at(2), dead(Park::GoOn)).await;
+    owner.die(&mail("2"), at(1), Park::GoOn).await;
+    let job = owner.run(second, 100, 2).await;
+    assert_eq!((job.taken, job.skipped), (0, 0));
+    assert_eq!(owner.due_ids(at(9)).await, [""; 0]);
+    assert_eq!(owner.job(first).await.failed, 1);
+    let third = owner.start(all(), 3).await;
+    assert_eq!(owner.run(third, 100, 4).await.taken, 2);
+}
+
+/// What may not run out of order is passed over, and counted.
+pub async fn a_job_passes_over_what_would_run_out_of_order<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    for id in ["1", "2"] {
+        owner.die(&order(id, "k"), at(0), Park::GoOn).await;
+    }
+    owner.die(&order("3", "k"), at(0), Park::Stay).await;
+    let id = owner.start(all(), 1).await;
+    let job = owner.run(id, 1, 2).await;
+    assert_eq!((job.taken, job.skipped), (1, 2));
+    assert_eq!(owner.due_ids(at(2)).await, ["3"]);
+    let any = Redrive { out_of_order: true, ..Redrive::default() };
+    let id = owner.start(plan(Filter::default(), JobAct::Redrive(any)), 3).await;
+    let job = owner.run(id, 100, 4).await;
+    assert_eq!((job.taken, job.skipped), (2, 0));
+    assert_eq!(owner.due_ids(at(4)).await, ["1"], "in the order of the key");
+}
+
+/// A job hears what became of the letters that it put back, each once.
+pub async fn a_job_hears_what_became_of_its_letters<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    owner.letters(&["done", "with", "dead", "dropped", "expired", "discarded", "again", "killed"]).await;
+    let id = owner.start(all(), 1).await;
+    owner.run(id, 100, 2).await;
+    let (attempts, story) = (1, None);
+    let changes = [
+        ("done", Change::Done),
+        ("with", Change::DoneWith { result: None, attempts, story: None }),
+        ("dead", dead(Park::GoOn)),
+        ("dropped", Change::Dropped { attempts, story: None }),
+        ("expired", Change::Expired { attempts, story }),
+        ("again", Change::Again(super::owner::retry(at(3)))),
+    ];
+    for (id, change) in changes {
+        let entry = owner.entry(id, at(2)).await;
+        owner.settle_next(&entry, at(3), change).await;
+    }
+    owner.act(&mail("discarded"), Act::Discard, at(3)).await;
+    owner.act(&mail("killed"), Act::Kill, at(3)).await;
+    let owner = owner.crash().await;
+    let job = owner.job(id).await;
+    assert_eq!((job.taken, job.done, job.failed, job.other, job.under_way()), (8, 2, 2, 3, 1));
+    owner.act(&mail("dead"), redrive(), at(4)).await;
+    owner.dies(&mail("dead"), at(4), dead(Park::GoOn)).await;
+    assert_eq!(owner.job(id).await.failed, 2, "that was another redrive");
+    let entry = owner.entry("again", at(4)).await;
+    owner.settle_next(&entry, at(5), Change::Done).await;
+    assert_eq!(owner.job(id).await.under_way(), 0);
+}
+
+/// A job that does not run does nothing; one that runs again counts its rate from then on.
+pub async fn a_job_can_be_paused_and_ended<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    owner.letters(&["1", "2", "3"]).await;
+    let id = owner.start(all(), 1).await;
+    let before = owner.step(id, None, 1, 2).await;
+    let turn = |to| What::Turn(id, to, "because".to_owned());
+    owner.done(turn(JobState::Paused), at(3)).await;
+    let paused = owner.step(id, before.cursor, 1, 4).await;
+    assert_eq!((paused.state, paused.taken, paused.why.as_str()), (JobState::Paused, 1, "because"));
+    owner.done(turn(JobState::Running), at(5)).await;
+    let running = owner.job(id).await;
+    assert_eq!((running.running_since, running.taken_before, running.started), (at(5), 1, at(1)));
+    assert_eq!(owner.step(id, running.cursor, 1, 6).await.taken, 2);
+    owner.done(turn(JobState::Cancelled), at(7)).await;
+    let over = owner.job(id).await;
+    assert_eq!((over.state, over.ended), (JobState::Cancelled, Some(at(7))));
+    assert_eq!(owner.step(id, over.cursor, 1, 8).await, over);
+    let refusal = owner.refused(turn(JobState::Running), at(8)).await;
+    assert_eq!(refusal, Refusal::JobOver { is: "cancelled" });
+    let unknown = What::Turn(JobId(99), JobState::Paused, String::new());
+    assert_eq!(owner.refused(unknown, at(8)).await, Refusal::NoJob);
+    assert_eq!(owner.due_ids(at(8)).await, ["1", "2"]);
+}
+
+/// A job tells of what it put back as an order does.
+pub async fn what_a_job_puts_back_is_told<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    owner.letters(&["1"]).await;
+    let id = owner.start(all(), 1).await;
+    let arrivals = owner.watch();
+    owner.run(id, 1, 2).await;
+    assert!(super::desk::told(&arrivals, "1"));
+}
