@@ -44,7 +44,7 @@ use tokio::sync::{oneshot, watch};
 use crate::error::{PublishError, StoreError};
 use crate::found::{Count, Found, Listed, Matching, Query};
 use crate::lease::{self, Lease, LeaseSettle, LeaseSettled, Leased};
-use crate::operate::{Advance, AuditLine, Group, GroupQuery, Operated, Order};
+use crate::operate::{Advance, AuditLine, Group, GroupQuery, Operated, Order, What};
 use crate::store::{Answer, By, Domain, Load, Loaded, New, Published, QueueSpec, Store, Taken, Watcher};
 use crate::transaction::{Job, Transacted};
 
@@ -78,15 +78,43 @@ mod transact;
 
 mod guard;
 
+mod operate;
+
+mod act;
+
+mod edit;
+
+mod rules;
+
+mod jobs;
+
+mod advance;
+
+mod letters;
+
+mod group;
+
+mod ledger;
+
+mod audit;
+
+mod leases;
+
 mod find;
 
 mod list;
 
+mod count;
+
 mod forget;
+
+mod keep;
 
 mod rows;
 
 mod held;
+
+mod columns;
 
 mod receipt;
 
@@ -110,6 +138,7 @@ use names::Seen;
 use notes::Notes;
 use queue::Queue;
 use reader::{Eye, Look, Readers};
+use rules::View;
 use writer::{Call, Calls, Member, Writer};
 
 /// How a file is opened.
@@ -348,60 +377,75 @@ impl Store for Sqlite {
     fn find(&self, tenant: &str, queue: &str, id: &str) -> Answer<Option<Found>> {
         let (tenant, queue, id) = (tenant.to_owned(), queue.to_owned(), id.to_owned());
         let seen = Arc::clone(&self.seen);
-        self.look(move |eye| find::find(&eye.conn, &mut eye.names, (&tenant, &queue, &id), seen.now()))
+        self.look(move |eye| {
+            let view = View::of(&eye.conn, seen.now())?;
+            find::find(&eye.conn, &mut eye.names, (&tenant, &queue, &id), &view)
+        })
     }
 
     fn list(&self, query: Query) -> Answer<Listed> {
         let seen = Arc::clone(&self.seen);
-        self.look(move |eye| list::list(&eye.conn, &mut eye.names, &query, seen.now()))
+        self.look(move |eye| {
+            let view = View::of(&eye.conn, seen.now())?;
+            list::list(&eye.conn, &mut eye.names, &query, &view)
+        })
     }
 
     fn count(&self, now: Moment) -> Answer<Vec<Count>> {
-        self.look(move |eye| list::count(&eye.conn, &mut eye.names, now))
+        self.look(move |eye| count::count(&eye.conn, &mut eye.names, &View::of(&eye.conn, now)?))
     }
 
     fn forget(&self, now: Moment) -> Answer<usize> {
         self.write(0, 0, move |desk| desk.forget(now))
     }
 
-    fn operate(&self, _order: Order) -> Answer<Operated> {
-        not_yet()
+    fn operate(&self, order: Order) -> Answer<Operated> {
+        let (bytes, events) = match &order.what {
+            What::Events(targets, _) => (targets.len() * 256, targets.len()),
+            What::Edit(_, edited) => (edited.event.payload.len(), 1),
+            What::Import(letters) => {
+                (letters.iter().map(|letter| letter.event.payload.len() + 512).sum(), letters.len())
+            }
+            _ => (0, 1),
+        };
+        self.write(bytes, events, move |desk| desk.operate(&order))
     }
 
-    fn advance(&self, _step: Advance) -> Answer<Option<triage::Job>> {
-        not_yet()
+    fn advance(&self, step: Advance) -> Answer<Option<triage::Job>> {
+        self.write(step.most as usize * 256, step.most as usize, move |desk| desk.advance(&step))
     }
 
-    fn jobs(&self, _id: Option<JobId>) -> Answer<Vec<triage::Job>> {
-        not_yet()
+    fn jobs(&self, id: Option<JobId>) -> Answer<Vec<triage::Job>> {
+        self.look(move |eye| jobs::jobs(&eye.conn, id))
     }
 
     fn controls(&self) -> Answer<Controls> {
-        Box::pin(std::future::ready(Ok(Controls::default())))
+        self.look(|eye| rules::controls(&eye.conn))
     }
 
-    fn groups(&self, _query: GroupQuery) -> Answer<Vec<Group>> {
-        not_yet()
+    fn groups(&self, query: GroupQuery) -> Answer<Vec<Group>> {
+        self.look(move |eye| group::groups(&eye.conn, &mut eye.names, &query))
     }
 
-    fn matching(&self, _filter: Filter) -> Answer<Matching> {
-        not_yet()
+    fn matching(&self, filter: Filter) -> Answer<Matching> {
+        self.look(move |eye| letters::matching(&eye.conn, &mut eye.names, &filter))
     }
 
-    fn audit(&self, _before: Option<u64>, _limit: usize) -> Answer<Vec<AuditLine>> {
-        not_yet()
+    fn audit(&self, before: Option<u64>, limit: usize) -> Answer<Vec<AuditLine>> {
+        self.look(move |eye| audit::lines(&eye.conn, before, limit))
     }
 
-    fn lease(&self, _lease: Lease) -> Answer<Leased> {
-        not_yet()
+    fn lease(&self, mut lease: Lease) -> Answer<Leased> {
+        let events = lease.tokens.len();
+        self.write(events * 64, events, move |desk| desk.lease(&mut lease))
     }
 
-    fn extend(&self, _leases: Vec<lease::Held>, _at: Moment, _until: Moment) -> Answer<Vec<LeaseSettled>> {
-        not_yet()
+    fn extend(&self, leases: Vec<lease::Held>, at: Moment, until: Moment) -> Answer<Vec<LeaseSettled>> {
+        self.write(leases.len() * 64, leases.len(), move |desk| desk.extend(&leases, at, until))
     }
 
-    fn settle_leased(&self, _settles: Vec<LeaseSettle>) -> Answer<Vec<LeaseSettled>> {
-        not_yet()
+    fn settle_leased(&self, mut settles: Vec<LeaseSettle>) -> Answer<Vec<LeaseSettled>> {
+        self.write(settles.len() * 64, settles.len(), move |desk| desk.settle_leased(&mut settles))
     }
 
     fn watch(&self, watcher: Watcher) {
@@ -459,9 +503,4 @@ impl Sqlite {
 #[must_use]
 pub const fn crash_points() -> &'static [&'static str] {
     crash::POINTS
-}
-
-fn not_yet<T: Send + 'static>() -> Answer<T> {
-    let what = "not built yet".to_owned();
-    Box::pin(std::future::ready(Err(StoreError::Broken { what, source: None })))
 }

@@ -2,7 +2,8 @@
 //!
 //! Queues and the next number of each stream are kept in memory between transactions. They hold as long as
 //! nobody else writes to the file, which SQLite tells at the beginning of a transaction (`data_version`), and
-//! as long as nothing is rolled back. The numbers are written back once a transaction.
+//! as long as nothing is rolled back. The numbers are written back once a transaction. The same goes for the
+//! [ledger](super::ledger) and the [rules](super::rules).
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -17,12 +18,14 @@ use super::disk::Disk;
 use super::faults::{Step, broken};
 use super::forget::Cursor;
 use super::guard::Guard;
+use super::ledger::Ledger;
 use super::lock::Ownership;
 use super::names::{Names, Seen};
 use super::notes::Notes;
 use super::numbers::{COUNT_MAX, STREAMS_MAX, bits, column, nanos, to_duration};
 use super::rows::Stream;
-use crate::store::{By, QueueSpec};
+use super::rules::Rules;
+use crate::store::{By, Keep, QueueSpec};
 
 /// How many streams are kept in memory; with more, all are read again.
 const STREAMS_KEPT_MAX: usize = 10_000;
@@ -42,6 +45,14 @@ pub(super) struct Desk {
     pub(super) arrived: Vec<Entry>,
     /// Whether somebody else wrote to the file and nobody was told yet.
     pub(super) foreign: bool,
+    /// Whether an order took something out of the owner's hands, and nobody was told yet.
+    pub(super) recall: bool,
+    /// Deaths, groups and jobs, as far as they were needed.
+    pub(super) ledger: Ledger,
+    /// The rules that hold, as they were read last.
+    pub(super) rules: Option<Arc<Rules>>,
+    /// The stream of a queue that was leased from last.
+    pub(super) served: HashMap<String, StreamId>,
     /// Whether there is a strike in this transaction.
     pub(super) struck: bool,
     /// Whether the log is to be written back before anybody is answered.
@@ -102,6 +113,10 @@ impl Desk {
             cursor: Cursor::default(),
             arrived: Vec::new(),
             foreign: false,
+            recall: false,
+            ledger: Ledger::default(),
+            rules: None,
+            served: HashMap::new(),
             struck: false,
             to_recover: false,
             version: None,
@@ -117,6 +132,8 @@ impl Desk {
         self.conn.execute_batch("BEGIN IMMEDIATE")?;
         self.fence = None;
         self.struck = false;
+        self.recall = false;
+        self.ledger.keep_small();
         self.look_around()?;
         if self.streams.len() > STREAMS_KEPT_MAX {
             self.forget_streams();
@@ -146,6 +163,7 @@ impl Desk {
         self.names.forget();
         self.arrived.clear();
         self.fence = None;
+        self.recall = false;
         if self.conn.is_autocommit() { Ok(()) } else { self.conn.execute_batch("ROLLBACK") }
     }
 
@@ -154,6 +172,8 @@ impl Desk {
         self.queues.clear();
         self.streams.clear();
         self.changed.clear();
+        self.ledger = Ledger::default();
+        self.rules = None;
     }
 
     /// Writes the numbers back that were given in this transaction.
@@ -165,7 +185,7 @@ impl Desk {
                 .prepare_cached("UPDATE redrive_stream SET next = ?2 WHERE id = ?1")?
                 .execute(params![stream.id.0, column(*next)])?;
         }
-        Ok(())
+        self.ledger.write(&self.conn)
     }
 
     /// Whether this is the grant of the present owner.
@@ -212,22 +232,14 @@ impl Desk {
         Ok(self.queue(queue)?.map(|queue| queue.spec.window).unwrap_or_default())
     }
 
+    /// A queue as it was declared.
+    pub(super) fn spec(&mut self, queue: &str) -> rusqlite::Result<Option<Arc<QueueSpec>>> {
+        Ok(self.queue(queue)?.map(|queue| Arc::clone(&queue.spec)))
+    }
+
     fn queue(&mut self, name: &str) -> rusqlite::Result<Option<&Queue>> {
         if !self.queues.contains_key(name) {
-            let found = self
-                .conn
-                .prepare_cached("SELECT ordered, window, horizon FROM redrive_queue WHERE name = ?1")?
-                .query_row([name], |row| {
-                    Ok(QueueSpec {
-                        name: name.to_owned(),
-                        ordered: row.get(0)?,
-                        window: to_duration(row.get(1)?),
-                        horizon: to_duration(row.get(2)?),
-                        ..QueueSpec::default()
-                    })
-                })
-                .optional()?;
-            let Some(spec) = found else { return Ok(None) };
+            let Some(spec) = read_spec(&self.conn, name)? else { return Ok(None) };
             self.queues.insert(name.to_owned(), Queue { spec: Arc::new(spec), tenants: HashMap::new() });
         }
         Ok(self.queues.get(name))
@@ -263,16 +275,22 @@ impl Desk {
 
     /// Makes a queue known.
     pub(super) fn declare(&mut self, spec: &QueueSpec, by: By) -> Step<()> {
+        let (window, horizon) = (column(nanos(spec.window)), column(nanos(spec.horizon)));
+        let Keep { time, count } = spec.keep;
         self.conn
             .prepare_cached(
-                "INSERT INTO redrive_queue (name, ordered, window, horizon) VALUES (?1, ?2, ?3, ?4) \
-                 ON CONFLICT (name) DO UPDATE SET ordered = ?2, window = ?3, horizon = ?4 WHERE ?5",
+                "INSERT INTO redrive_queue (name, ordered, window, horizon, pull, keep_time, keep_count) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (name) DO UPDATE SET ordered = ?2, window = ?3, \
+                 horizon = ?4, pull = ?5, keep_time = ?6, keep_count = ?7 WHERE ?8",
             )?
             .execute(params![
                 spec.name,
                 spec.ordered,
-                column(nanos(spec.window)),
-                column(nanos(spec.horizon)),
+                window,
+                horizon,
+                spec.pull,
+                time.map(|time| column(nanos(time))),
+                count.map(column),
                 by == By::Runner
             ])?;
         self.write_numbers()?;
@@ -301,4 +319,26 @@ fn read_fence(conn: &Connection) -> rusqlite::Result<Fence> {
     conn.prepare_cached("SELECT epoch, incarnation, clean FROM redrive_meta")?.query_row([], |row| {
         Ok(Fence { epoch: bits(row.get(0)?), incarnation: bits(row.get(1)?), owned: !row.get::<_, bool>(2)? })
     })
+}
+
+/// A queue as it was declared.
+fn read_spec(conn: &Connection, name: &str) -> rusqlite::Result<Option<QueueSpec>> {
+    conn.prepare_cached(
+        "SELECT ordered, window, horizon, pull, keep_time, keep_count FROM redrive_queue WHERE name = ?1",
+    )?
+    .query_row([name], |row| {
+        let keep = Keep {
+            time: row.get::<_, Option<i64>>(4)?.map(to_duration),
+            count: row.get::<_, Option<i64>>(5)?.map(bits),
+        };
+        Ok(QueueSpec {
+            name: name.to_owned(),
+            ordered: row.get(0)?,
+            window: to_duration(row.get(1)?),
+            horizon: to_duration(row.get(2)?),
+            pull: row.get(3)?,
+            keep,
+        })
+    })
+    .optional()
 }

@@ -1,7 +1,7 @@
 //! Finding: what is known of an identity.
 
-use redrive_core::Moment;
 use redrive_core::event::State;
+use redrive_core::triage::Rule;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::faults::{Step, damaged};
@@ -9,7 +9,8 @@ use super::held::{Held, Stand};
 use super::names::{Names, find_stream};
 use super::numbers::{column, span, stream_of};
 use super::receipt::Receipt;
-use super::rows::{Damage, EventRow, event_columns};
+use super::rows::{Damage, EventRow, Stream, event_columns};
+use super::rules::View;
 use crate::found::Found;
 
 /// What is known of an identity, in the transaction that is open.
@@ -17,17 +18,17 @@ pub(super) fn find(
     conn: &Connection,
     names: &mut Names,
     (tenant, queue, id): (&str, &str, &str),
-    now: Moment,
+    view: &View,
 ) -> Step<Option<Found>> {
     let Some(stream) = find_stream(conn, queue, tenant)? else { return Ok(None) };
     match Receipt::find(conn, stream, id)? {
-        Some(receipt) => found(conn, names, receipt, now).map(Some),
+        Some(receipt) => found(conn, names, receipt, view).map(Some),
         None => Ok(None),
     }
 }
 
 /// What became of the event that has this receipt.
-pub(super) fn found(conn: &Connection, names: &mut Names, receipt: Receipt, now: Moment) -> Step<Found> {
+pub(super) fn found(conn: &Connection, names: &mut Names, receipt: Receipt, view: &View) -> Step<Found> {
     let seq = receipt.seq;
     let Some(stream) = names.of(conn, stream_of(seq))? else {
         return Err(damaged("redrive_stream", seq.0).into());
@@ -38,42 +39,77 @@ pub(super) fn found(conn: &Connection, names: &mut Names, receipt: Receipt, now:
         .optional()?;
     if let Some(live) = live {
         let row = live.map_err(|Damage| damaged("redrive_live", seq.0))?;
-        return Ok(ready(&row));
+        // After an edit, another event is in the place of the first.
+        return Ok(if row.event.id == receipt.id { ready(&row, &stream, view) } else { ended(receipt) });
     }
     if let Some(held) = Held::find(conn, seq, &stream)? {
         let held = held.map_err(|Damage| damaged("redrive_held", seq.0))?;
-        return Ok(living(conn, &held, now)?);
+        if held.row.event.id == receipt.id {
+            let known = kept(conn, &held, &stream, view)?;
+            return Ok(if held.stand == Stand::Discarded { discarded(known, &receipt) } else { known });
+        }
     }
     Ok(ended(receipt))
 }
 
 /// An event that may run and never ran.
-pub(super) fn ready(row: &EventRow) -> Found {
-    Found {
-        due: Some(row.event.when.moment(row.published)),
-        ..Found::new(row.seq, State::Ready, row.published)
-    }
+pub(super) fn ready(row: &EventRow, stream: &Stream, view: &View) -> Found {
+    let state = if view.is_quarantined(stream) { State::Quarantined } else { State::Ready };
+    Found { due: Some(row.event.when.moment(row.published)), ..Found::new(row.seq, state, row.published) }
 }
 
-/// An event that is held.
-pub(super) fn living(conn: &Connection, held: &Held, now: Moment) -> rusqlite::Result<Found> {
+/// An event that is held. When it was discarded, and until when it can be restored, its receipt knows.
+pub(super) fn kept(conn: &Connection, held: &Held, stream: &Stream, view: &View) -> rusqlite::Result<Found> {
     let progress = &held.progress;
-    let state = match held.stand {
-        Stand::DeadHolding | Stand::DeadPassed => State::Dead,
-        Stand::Blocked if is_parked(conn, held)? => State::Parked,
-        Stand::Waits if progress.due <= now => State::Ready,
-        Stand::Blocked | Stand::Waits => State::Waiting,
-    };
+    let is_dead = held.stand.is_dead();
+    let lease = held.lease.filter(|_| held.stand == Stand::Leased);
     Ok(Found {
         rev: held.rev,
-        due: (!held.stand.is_dead()).then_some(progress.due),
-        ended: held.died,
+        due: held.stand.is_alive().then_some(progress.due),
+        ended: held.died.filter(|_| is_dead),
         attempts: progress.attempts,
-        reason: held.reason,
+        reason: held.reason.filter(|_| is_dead),
         story: progress.story.clone(),
+        cause: held.cause,
+        route: progress.route.as_deref().map(str::to_owned),
+        until: lease.map(|lease| lease.until),
         holds: held.stand == Stand::DeadHolding,
-        ..Found::new(held.row.seq, state, held.row.published)
+        ..Found::new(held.row.seq, place(conn, held, stream, view)?, held.row.published)
     })
+}
+
+/// The same with what a receipt tells of an event that was taken away.
+pub(super) fn discarded(known: Found, receipt: &Receipt) -> Found {
+    let ended = receipt.end.as_ref().map(|end| end.at);
+    Found { ended, until: Some(receipt.until), ..known }
+}
+
+/// Where an event is that is held.
+pub(super) fn place(conn: &Connection, held: &Held, stream: &Stream, view: &View) -> rusqlite::Result<State> {
+    Ok(match held.stand {
+        Stand::Discarded => State::Discarded,
+        Stand::DeadHolding | Stand::DeadPassed => State::Dead,
+        Stand::Leased => State::Running,
+        Stand::Waits | Stand::Blocked | Stand::Withheld => {
+            let rule = held.row.key().and_then(|key| view.rules.withholding(stream, key));
+            if view.is_quarantined(stream) {
+                State::Quarantined
+            } else if held.stand == Stand::Blocked && is_parked(conn, held)? {
+                State::Parked
+            } else if let Some(rule) = rule {
+                held_by(rule)
+            } else if held.stand == Stand::Waits && held.progress.due <= view.now {
+                State::Ready
+            } else {
+                State::Waiting
+            }
+        }
+    })
+}
+
+/// What the events of a key say that a rule withholds.
+pub(super) const fn held_by(rule: &Rule) -> State {
+    if matches!(rule, Rule::ParkKey { .. }) { State::Parked } else { State::Quarantined }
 }
 
 /// Whether the head of its key is dead.
@@ -98,6 +134,7 @@ fn ended(receipt: Receipt) -> Found {
             attempts: end.attempts,
             story: end.story,
             result: end.result,
+            edited_into: end.became,
             ..plain
         },
     }

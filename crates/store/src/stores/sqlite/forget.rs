@@ -9,25 +9,34 @@ use rusqlite::params;
 
 use super::desk::Desk;
 use super::faults::Step;
+use super::held::delete_held;
 use super::numbers::{bits, from_moment};
 use super::receipt::Receipt;
 
 /// How many rows are looked at in a call: some milliseconds.
-const LOOKED_AT_MAX: u32 = 4096;
+pub(super) const LOOKED_AT_MAX: u32 = 4096;
 /// How many are forgotten in a call: each is a page to write.
-const FORGOTTEN_MAX: usize = 1000;
+pub(super) const FORGOTTEN_MAX: usize = 1000;
 
 /// Where the walks are.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Cursor {
     receipt: (u32, String),
     marker: (String, String),
+    pub(super) group: (u32, i64),
+}
+
+impl Default for Cursor {
+    fn default() -> Self {
+        Self { receipt: Default::default(), marker: Default::default(), group: (0, i64::MIN) }
+    }
 }
 
 impl Desk {
     pub(super) fn forget(&mut self, now: Moment) -> Step<usize> {
         self.see(now);
-        Ok(self.forget_receipts(now)? + self.forget_markers(now)?)
+        let ended = self.lift_ended(now)? + self.purge(now)?;
+        Ok(ended + self.forget_receipts(now)? + self.forget_markers(now)? + self.forget_groups(now)?)
     }
 
     fn forget_receipts(&mut self, now: Moment) -> rusqlite::Result<usize> {
@@ -44,16 +53,25 @@ impl Desk {
             while let Some(row) = rows.next()? {
                 looked_at += 1;
                 (stream, id) = (row.get(0)?, row.get(1)?);
-                if row.get::<_, i64>(3)? < from_moment(now) && !self.lives(Seq(bits(row.get(2)?)))? {
-                    over.push((StreamId(stream), id.clone()));
+                if row.get::<_, i64>(3)? >= from_moment(now) {
+                    continue;
+                }
+                let seq = Seq(bits(row.get(2)?));
+                let remains = self.remains(seq, &id)?;
+                if remains != Some(false) {
+                    // What can be restored goes with its receipt: it would be a second event beside a new one.
+                    over.push((StreamId(stream), id.clone(), remains.map(|_| seq)));
                     if over.len() == FORGOTTEN_MAX {
                         break;
                     }
                 }
             }
         }
-        for (stream, id) in &over {
+        for (stream, id, discarded) in &over {
             Receipt::delete(&self.conn, *stream, id)?;
+            if let Some(seq) = discarded {
+                delete_held(&self.conn, *seq)?;
+            }
         }
         let at_end = looked_at < LOOKED_AT_MAX && over.len() < FORGOTTEN_MAX;
         self.cursor.receipt = if at_end { Default::default() } else { (stream, id) };

@@ -1,26 +1,25 @@
-//! Events that wait, are blocked or are dead: rows that change.
+//! Events that wait, are blocked, held back, leased, dead or discarded: rows that change.
 //!
-//! What changes has a checksum of its own, written anew with every change; the checksum of what never changes
-//! stays as it was at publish.
+//! What changes has a [checksum of its own](super::columns); the checksum of what never changes stays as it was at
+//! publish.
 
 use std::sync::Arc;
 
 use redrive_core::Moment;
 use redrive_core::entry::{Entry, Progress, Seq};
-use redrive_core::event::{DeadReason, Mode, Story};
+use redrive_core::event::{DeadReason, Story};
+use redrive_core::triage::{CauseId, JobId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::numbers::{column, from_moment, nanos, stream_of, to_duration, to_moment};
-use super::rows::{Damage, EVENT_COLUMNS, EventRow, Stream, Sum, event_columns};
+use super::columns::{Columns, change_columns};
+use super::numbers::{bits, column, from_moment, nanos, signed, stream_of, to_duration, to_moment};
+use super::rows::{Damage, EVENT_COLUMNS, EventRow, Stream, event_columns};
+use crate::lease::TokenHash;
 
 /// All columns of the table that are read.
 macro_rules! held_columns {
     () => {
-        concat!(
-            event_columns!(),
-            ", rev, state, due, attempts, mode, started, previous, strikes, suspect, story, reason, died, \
-             park_until, park_count, progress_crc"
-        )
+        concat!(event_columns!(), ", ", change_columns!())
     };
 }
 pub(super) use held_columns;
@@ -36,11 +35,22 @@ pub(super) enum Stand {
     DeadHolding = 2,
     /// It is dead, and those that follow go on.
     DeadPassed = 3,
+    /// It is the head of a key that a rule withholds.
+    Withheld = 4,
+    /// An operator took it away, and may restore it.
+    Discarded = 5,
+    /// Somebody outside has it.
+    Leased = 6,
 }
 
 impl Stand {
     pub(super) const fn is_dead(self) -> bool {
         matches!(self, Self::DeadHolding | Self::DeadPassed)
+    }
+
+    /// Whether it may run some time.
+    pub(super) const fn is_alive(self) -> bool {
+        matches!(self, Self::Waits | Self::Blocked | Self::Withheld | Self::Leased)
     }
 
     const fn from_column(column: i64) -> Result<Self, Damage> {
@@ -49,9 +59,42 @@ impl Stand {
             1 => Ok(Self::Blocked),
             2 => Ok(Self::DeadHolding),
             3 => Ok(Self::DeadPassed),
+            4 => Ok(Self::Withheld),
+            5 => Ok(Self::Discarded),
+            6 => Ok(Self::Leased),
             _ => Err(Damage),
         }
     }
+}
+
+/// What put a dead letter back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PutBack {
+    /// An order, with the number of its line in the audit.
+    Order(u64),
+    /// A job.
+    Job(JobId),
+}
+
+impl PutBack {
+    pub(super) fn to_column(self) -> i64 {
+        match self {
+            Self::Order(line) => column(line),
+            Self::Job(JobId(id)) => -column(id),
+        }
+    }
+
+    pub(super) const fn from_column(column: i64) -> Self {
+        if column < 0 { Self::Job(JobId(column.unsigned_abs())) } else { Self::Order(column.unsigned_abs()) }
+    }
+}
+
+/// The last lease of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub(super) attempt: u32,
+    pub(super) token: TokenHash,
+    pub(super) until: Moment,
 }
 
 /// A held event.
@@ -65,13 +108,35 @@ pub(super) struct Held {
     pub(super) died: Option<Moment>,
     pub(super) park_until: Option<Moment>,
     pub(super) park_count: Option<u32>,
+    /// What it died of, also after it was put back.
+    pub(super) cause: Option<CauseId>,
+    /// The number of its death.
+    pub(super) death: Option<u64>,
+    pub(super) put_back: Option<PutBack>,
+    /// How often it was put back.
+    pub(super) redriven: u32,
+    pub(super) lease: Option<Mark>,
 }
 
 impl Held {
     /// An event that has not run yet.
     pub(super) fn fresh(row: EventRow, stand: Stand) -> Self {
         let progress = Progress::fresh(row.event.when.moment(row.published));
-        Self { row, rev: 0, stand, progress, reason: None, died: None, park_until: None, park_count: None }
+        Self {
+            row,
+            rev: 0,
+            stand,
+            progress,
+            reason: None,
+            died: None,
+            park_until: None,
+            park_count: None,
+            cause: None,
+            death: None,
+            put_back: None,
+            redriven: 0,
+            lease: None,
+        }
     }
 
     /// What the owner gets of it.
@@ -84,112 +149,92 @@ impl Held {
         let mut insert = conn.prepare_cached(concat!(
             "INSERT INTO redrive_held (",
             event_columns!(),
-            ", stream, flow, rev, state, due, attempts, mode, started, previous, strikes, suspect, story, reason, \
-             died, park_until, park_count, progress_crc) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?1 >> 40, ?10, ?11, \
-             ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25)"
+            ", stream, flow, ",
+            change_columns!(),
+            ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?1 >> 40, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, \
+             ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34)"
         ))?;
         self.row.bind(&mut insert)?;
-        self.bind(&mut insert)?;
+        self.columns().bind(&mut insert, self.row.seq)?;
         insert.raw_execute().map(drop)
     }
 
     /// Writes what changes.
     pub(super) fn update(&self, conn: &Connection) -> rusqlite::Result<()> {
-        let mut update = conn.prepare_cached(
-            "UPDATE redrive_held SET flow = ?10, rev = ?11, state = ?12, due = ?13, attempts = ?14, mode = ?15, \
-             started = ?16, previous = ?17, strikes = ?18, suspect = ?19, story = ?20, reason = ?21, \
-             died = ?22, park_until = ?23, park_count = ?24, progress_crc = ?25 WHERE seq = ?1",
-        )?;
-        update.raw_bind_parameter(1, column(self.row.seq.0))?;
-        self.bind(&mut update)?;
-        update.raw_execute().map(drop)
+        self.columns().update(conn, self.row.seq)
     }
 
-    fn bind(&self, to: &mut rusqlite::CachedStatement<'_>) -> rusqlite::Result<()> {
+    fn columns(&self) -> Columns {
         let progress = &self.progress;
-        let columns = Columns {
+        Columns {
             rev: i64::from(self.rev),
             state: self.stand as i64,
             due: from_moment(progress.due),
             attempts: i64::from(progress.attempts),
-            mode: progress.mode.as_str(),
+            mode: progress.mode,
             started: progress.started.map(from_moment),
             previous: column(nanos(progress.previous)),
             strikes: i64::from(progress.strikes),
             suspect: i64::from(progress.suspect),
             story: write_story(progress.story.as_deref()),
-            reason: self.reason.map(DeadReason::as_str),
+            reason: self.reason,
             died: self.died.map(from_moment),
             park_until: self.park_until.map(from_moment),
             park_count: self.park_count.map(i64::from),
-        };
-        to.raw_bind_parameter(10, i64::from(progress.attempts > 0 || progress.mode != Mode::Live))?;
-        to.raw_bind_parameter(11, columns.rev)?;
-        to.raw_bind_parameter(12, columns.state)?;
-        to.raw_bind_parameter(13, columns.due)?;
-        to.raw_bind_parameter(14, columns.attempts)?;
-        to.raw_bind_parameter(15, columns.mode)?;
-        to.raw_bind_parameter(16, columns.started)?;
-        to.raw_bind_parameter(17, columns.previous)?;
-        to.raw_bind_parameter(18, columns.strikes)?;
-        to.raw_bind_parameter(19, columns.suspect)?;
-        to.raw_bind_parameter(20, columns.story.as_deref())?;
-        to.raw_bind_parameter(21, columns.reason)?;
-        to.raw_bind_parameter(22, columns.died)?;
-        to.raw_bind_parameter(23, columns.park_until)?;
-        to.raw_bind_parameter(24, columns.park_count)?;
-        to.raw_bind_parameter(25, columns.sum(column(self.row.seq.0)))
+            route: progress.route.as_deref().map(str::to_owned),
+            out_of_order: i64::from(progress.out_of_order),
+            cause: self.cause.map(|CauseId(cause)| signed(cause)),
+            death: self.death.map(column),
+            redrive: self.put_back.map(PutBack::to_column),
+            redriven: i64::from(self.redriven),
+            lease_attempt: self.lease.map(|lease| i64::from(lease.attempt)),
+            lease_token: self.lease.map(|lease| lease.token),
+            lease_until: self.lease.map(|lease| from_moment(lease.until)),
+        }
     }
 
     /// Reads a row of [`held_columns`].
     pub(super) fn read(row: &Row<'_>, stream: &Stream) -> Result<Self, Damage> {
         let event = EventRow::read(row, stream)?;
-        let at = |n: usize| EVENT_COLUMNS + n;
-        let number = |n: usize| row.get::<_, i64>(at(n)).map_err(|_| Damage);
-        let maybe = |n: usize| row.get::<_, Option<i64>>(at(n)).map_err(|_| Damage);
-        let text = |n: usize| row.get::<_, Option<String>>(at(n)).map_err(|_| Damage);
-        let (mode, reason) = (text(4)?.ok_or(Damage)?, text(10)?);
-        let columns = Columns {
-            rev: number(0)?,
-            state: number(1)?,
-            due: number(2)?,
-            attempts: number(3)?,
-            mode: &mode,
-            started: maybe(5)?,
-            previous: number(6)?,
-            strikes: number(7)?,
-            suspect: number(8)?,
-            story: text(9)?,
-            reason: reason.as_deref(),
-            died: maybe(11)?,
-            park_until: maybe(12)?,
-            park_count: maybe(13)?,
-        };
-        if columns.sum(column(event.seq.0)) != number(14)? {
-            return Err(Damage);
-        }
+        let columns = Columns::read(row, EVENT_COLUMNS, event.seq)?;
+        Self::of(event, columns)
+    }
+
+    /// The event that has these columns.
+    fn of(row: EventRow, columns: Columns) -> Result<Self, Damage> {
         let small = |number: i64| u32::try_from(number).map_err(|_| Damage);
         let progress = Progress {
             due: to_moment(columns.due),
             attempts: small(columns.attempts)?,
-            mode: Mode::from_word(&mode).ok_or(Damage)?,
+            mode: columns.mode,
             started: columns.started.map(to_moment),
             previous: to_duration(columns.previous),
             strikes: u8::try_from(columns.strikes).map_err(|_| Damage)?,
             suspect: columns.suspect != 0,
             story: read_story(columns.story.as_deref())?,
-            route: None,
-            out_of_order: false,
+            route: columns.route.map(Arc::from),
+            out_of_order: columns.out_of_order != 0,
+        };
+        let lease = match (columns.lease_attempt, columns.lease_token, columns.lease_until) {
+            (Some(attempt), Some(token), Some(until)) => {
+                Some(Mark { attempt: small(attempt)?, token, until: to_moment(until) })
+            }
+            _ => None,
         };
         Ok(Self {
-            row: event,
+            row,
             rev: small(columns.rev)?,
             stand: Stand::from_column(columns.state)?,
             progress,
-            reason: reason.as_deref().map(|word| DeadReason::from_word(word).ok_or(Damage)).transpose()?,
+            reason: columns.reason,
             died: columns.died.map(to_moment),
             park_until: columns.park_until.map(to_moment),
             park_count: columns.park_count.map(small).transpose()?,
+            cause: columns.cause.map(|cause| CauseId(bits(cause))),
+            death: columns.death.map(bits),
+            put_back: columns.redrive.map(PutBack::from_column),
+            redriven: small(columns.redriven)?,
+            lease,
         })
     }
 
@@ -219,43 +264,4 @@ pub(super) fn write_story(story: Option<&Story>) -> Option<String> {
 /// A story as it was stored.
 pub(super) fn read_story(text: Option<&str>) -> Result<Option<Arc<Story>>, Damage> {
     text.map(|text| serde_json::from_str(text).map(Arc::new).map_err(|_| Damage)).transpose()
-}
-
-struct Columns<'a> {
-    rev: i64,
-    state: i64,
-    due: i64,
-    attempts: i64,
-    mode: &'a str,
-    started: Option<i64>,
-    previous: i64,
-    strikes: i64,
-    suspect: i64,
-    story: Option<String>,
-    reason: Option<&'a str>,
-    died: Option<i64>,
-    park_until: Option<i64>,
-    park_count: Option<i64>,
-}
-
-impl Columns<'_> {
-    fn sum(&self, seq: i64) -> i64 {
-        Sum::new()
-            .number(seq)
-            .number(self.rev)
-            .number(self.state)
-            .number(self.due)
-            .number(self.attempts)
-            .text(self.mode)
-            .maybe_number(self.started)
-            .number(self.previous)
-            .number(self.strikes)
-            .number(self.suspect)
-            .maybe(self.story.as_deref().map(str::as_bytes))
-            .maybe(self.reason.map(str::as_bytes))
-            .maybe_number(self.died)
-            .maybe_number(self.park_until)
-            .maybe_number(self.park_count)
-            .end()
-    }
 }

@@ -3,11 +3,13 @@
 //! The head of a key is its smallest living seq, whatever its due time; a dead letter counts while it holds up
 //! those that follow. Only the head is in `redrive_live` or waits for its time in `redrive_held`; everybody
 //! else of the key is blocked, by the commit that published it, until the commit that ends the head puts the
-//! next one there. So no load has to look for heads: what it finds are heads.
+//! next one there. So no load has to look for heads: what it finds are heads. A head that a rule withholds, or that
+//! somebody outside has, is a head all the same.
 
 use redrive_core::entry::{Entry, Seq, StreamId};
 use rusqlite::{OptionalExtension, params};
 
+use super::columns::change_columns;
 use super::desk::Desk;
 use super::faults::Step;
 use super::held::{Held, Stand, delete_held, held_columns};
@@ -21,7 +23,7 @@ impl Desk {
         self.conn
             .prepare_cached(
                 "SELECT EXISTS (SELECT 1 FROM redrive_live WHERE key = ?1 AND seq BETWEEN ?2 AND ?3) \
-                 OR EXISTS (SELECT 1 FROM redrive_held WHERE key = ?1 AND state IN (0, 1, 2) \
+                 OR EXISTS (SELECT 1 FROM redrive_held WHERE key = ?1 AND state IN (0, 1, 2, 4, 6) \
                  AND seq BETWEEN ?2 AND ?3)",
             )?
             .query_row(params![key, first, last], |row| row.get(0))
@@ -34,7 +36,7 @@ impl Desk {
             .conn
             .prepare_cached(
                 "SELECT EXISTS (SELECT 1 FROM redrive_live WHERE key = ?1 AND seq BETWEEN ?2 AND ?3) \
-                 OR EXISTS (SELECT 1 FROM redrive_held WHERE key = ?1 AND state IN (0, 2) \
+                 OR EXISTS (SELECT 1 FROM redrive_held WHERE key = ?1 AND state IN (0, 2, 4, 6) \
                  AND seq BETWEEN ?2 AND ?3)",
             )?
             .query_row(params![key, first, last], |row| row.get(0))?;
@@ -53,10 +55,13 @@ impl Desk {
         match next {
             None => Ok(None),
             Some((_, Ok(mut held))) => {
-                held.stand = Stand::Waits;
+                held.stand = self.head_stand(stream, key)?;
                 held.update(&self.conn)?;
+                if held.stand == Stand::Withheld {
+                    return Ok(None);
+                }
                 let entry = held.entry();
-                self.arrived.push(entry.clone());
+                self.arrive(entry.clone(), stream)?;
                 Ok(Some(entry))
             }
             // It keeps its wrong checksum, so that the next load names it; its key stands still until then.
@@ -95,6 +100,9 @@ impl Desk {
 
     /// Ends the hold of a dead letter over those that follow.
     pub(super) fn let_go(&mut self, stream: &Stream, mut dead: Held) -> Step<Option<Entry>> {
+        if dead.stand == Stand::DeadHolding {
+            self.uncount_hold(stream.id, dead.cause)?;
+        }
         dead.stand = Stand::DeadPassed;
         dead.rev += 1;
         dead.update(&self.conn)?;
@@ -104,9 +112,16 @@ impl Desk {
         }
     }
 
-    /// Blocks the head of a key, because an earlier one came back to life. It keeps its rev: it may be under
-    /// way, and then its settle still counts.
-    pub(super) fn block_head(&mut self, stream: &Stream, key: &str, back: Seq) -> Step<()> {
+    /// Takes the head of a key out of those that may run: an earlier one came back to life, or a rule withholds
+    /// the key. It keeps its rev: it may be under way, and then its settle still counts. Whether one that might have run was there.
+    pub(super) fn push_back(
+        &mut self,
+        stream: &Stream,
+        key: &str,
+        except: Option<Seq>,
+        to: Stand,
+    ) -> Step<bool> {
+        let mut is_pushed = false;
         let (first, last) = span(stream.id);
         let live = self
             .conn
@@ -119,22 +134,96 @@ impl Desk {
             .optional()?;
         if let Some(Ok(row)) = live {
             delete_live(&self.conn, row.seq)?;
-            Held::fresh(row, Stand::Blocked).insert(&self.conn)?;
+            Held::fresh(row, to).insert(&self.conn)?;
+            is_pushed = true;
         }
+        let except = except.map_or(-1, |seq| column(seq.0));
         let waits = self
             .conn
             .prepare_cached(concat!(
                 "SELECT ",
                 held_columns!(),
-                " FROM redrive_held WHERE key = ?1 AND state = 0 AND seq BETWEEN ?2 AND ?3 AND seq <> ?4"
+                " FROM redrive_held WHERE key = ?1 AND state IN (0, 4) AND seq BETWEEN ?2 AND ?3 AND seq <> ?4 LIMIT 1"
             ))?
-            .query_row(params![key, first, last, column(back.0)], |row| Ok(Held::read(row, stream)))
+            .query_row(params![key, first, last, except], |row| Ok(Held::read(row, stream)))
             .optional()?;
         if let Some(Ok(mut held)) = waits {
-            held.stand = Stand::Blocked;
+            is_pushed |= held.stand == Stand::Waits;
+            held.stand = to;
             held.update(&self.conn)?;
         }
+        Ok(is_pushed)
+    }
+
+    /// Lets the head of a key run that a rule withheld, if no other rule does.
+    pub(super) fn hand_out(&mut self, stream: &Stream, key: &str) -> Step<()> {
+        if self.head_stand(stream, key)? == Stand::Withheld {
+            return Ok(());
+        }
+        let (first, last) = span(stream.id);
+        let withheld = self
+            .conn
+            .prepare_cached(concat!(
+                "SELECT ",
+                held_columns!(),
+                " FROM redrive_held WHERE key = ?1 AND state = 4 AND seq BETWEEN ?2 AND ?3 LIMIT 1"
+            ))?
+            .query_row(params![key, first, last], |row| Ok((row.get(0)?, Held::read(row, stream))))
+            .optional()?;
+        match withheld {
+            None => {}
+            Some((_, Ok(mut held))) => {
+                held.stand = Stand::Waits;
+                held.update(&self.conn)?;
+                self.arrive(held.entry(), stream)?;
+            }
+            // The next load names it.
+            Some((seq, Err(_))) => {
+                self.set_state(seq, Stand::Waits)?;
+                self.foreign = true;
+            }
+        }
         Ok(())
+    }
+
+    /// An event lives again, or goes on living: it is the head of its key, unless an earlier one is. Told as an
+    /// arrival where it may run.
+    pub(super) fn revive(&mut self, mut held: Held, was_live: bool, stream: &Stream) -> Step<()> {
+        held.stand = Stand::Waits;
+        if let Some(key) = held.row.key() {
+            if self.has_earlier(stream, key, held.row.seq)? {
+                held.stand = Stand::Blocked;
+            } else {
+                // The head until now waits behind it, and the owner may have it in its hands.
+                self.recall |= self.push_back(stream, key, Some(held.row.seq), Stand::Blocked)?;
+                held.stand = self.head_stand(stream, key)?;
+            }
+        }
+        self.keep(&held, was_live)?;
+        if held.stand == Stand::Waits {
+            self.arrive(held.entry(), stream)?;
+        }
+        Ok(())
+    }
+
+    /// An event may run, now or when it is due. Those that are pulled are not for the owner.
+    pub(super) fn arrive(&mut self, entry: Entry, stream: &Stream) -> rusqlite::Result<()> {
+        if !self.spec(&stream.queue)?.is_some_and(|queue| queue.pull) {
+            self.arrived.push(entry);
+        }
+        Ok(())
+    }
+
+    /// Whether an earlier one of a key lives, or holds it up.
+    pub(super) fn has_earlier(&self, stream: &Stream, key: &str, seq: Seq) -> rusqlite::Result<bool> {
+        let (first, _) = span(stream.id);
+        self.conn
+            .prepare_cached(
+                "SELECT EXISTS (SELECT 1 FROM redrive_live WHERE key = ?1 AND seq >= ?2 AND seq < ?3) \
+                 OR EXISTS (SELECT 1 FROM redrive_held WHERE key = ?1 AND state IN (0, 1, 2, 4, 6) \
+                 AND seq >= ?2 AND seq < ?3)",
+            )?
+            .query_row(params![key, first, column(seq.0)], |row| row.get(0))
     }
 
     fn set_state(&self, seq: i64, stand: Stand) -> rusqlite::Result<()> {

@@ -1,24 +1,28 @@
-//! Listing and counting what lives.
+//! Listing what there is, a page at a time.
 //!
-//! Both walk the tables themselves, in the order of seqs, because an index for them would cost every event. A
-//! page begins where the one before ended, so paging through a million events reads each once; a count reads
-//! them all.
+//! A page begins where the one before ended, in the order of seqs. Dead letters, what was discarded and what is
+//! leased have indexes; everything else is a walk through the tables themselves, because an index for it would cost
+//! every event. So a page ends where enough was looked at, whatever was found by then.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use redrive_core::entry::{Seq, StreamId};
+use redrive_core::Event;
+use redrive_core::entry::Seq;
 use redrive_core::event::State;
-use redrive_core::{Event, Moment};
+use redrive_core::triage::{CauseId, Subject};
 use rusqlite::{Connection, params};
 
+use super::columns::change_columns;
 use super::faults::{Step, damaged, damaged_row};
-use super::find::{living, ready};
-use super::held::{Held, held_columns};
+use super::find::{discarded, kept, ready};
+use super::held::{Held, Stand, held_columns};
+use super::letters::{LOOKED_MAX, died, is_letter, is_meant, spans};
 use super::names::Names;
-use super::numbers::{bits, column, from_moment, span, stream_of};
-use super::rows::{Damage, EventRow, Stream, event_columns};
-use crate::found::{Count, Found, Listed, Query};
+use super::numbers::{bits, column, signed, stream_of};
+use super::receipt::Receipt;
+use super::rows::{Damage, EVENT_COLUMNS, EventRow, Stream, event_columns};
+use super::rules::View;
+use crate::found::{Found, Listed, Query};
 
 /// How many events are on a page where nobody says.
 const PAGE: usize = 100;
@@ -27,162 +31,211 @@ const PAGE_MAX: usize = 10_000;
 
 type Listing = (Arc<Event>, Found);
 
+/// What was found in one table between two places.
+#[derive(Default)]
+struct Part {
+    found: Vec<Listing>,
+    looked: usize,
+    /// The last place that was looked at, where that was not the end.
+    stop: Option<i64>,
+}
+
+impl Part {
+    /// Another one was looked at. Whether that is enough.
+    fn is_enough(&mut self, seq: i64, room: usize, looks: usize) -> bool {
+        self.looked += 1;
+        if self.found.len() >= room || self.looked >= looks {
+            self.stop = Some(seq);
+        }
+        self.stop.is_some()
+    }
+}
+
+/// Who looks, and for what.
+struct Looking<'a> {
+    conn: &'a Connection,
+    names: &'a mut Names,
+    query: &'a Query,
+    view: &'a View,
+    damaged: Vec<String>,
+}
+
 /// A page of events, in the transaction that is open.
-pub(super) fn list(conn: &Connection, names: &mut Names, query: &Query, now: Moment) -> Step<Listed> {
+pub(super) fn list(conn: &Connection, names: &mut Names, query: &Query, view: &View) -> Step<Listed> {
+    let mut listed = Listed::default();
+    if query.state.is_some_and(|state| state.is_ended() && state != State::Discarded) {
+        return Ok(listed);
+    }
     let limit = if query.limit == 0 { PAGE } else { query.limit.min(PAGE_MAX) };
     let after = query.after.map_or(-1, |seq| column(seq.0));
-    let mut events: Vec<Listing> = Vec::new();
-    let mut damage = Vec::new();
-    if query.state.is_some_and(State::is_ended) {
-        return Ok(Listed::default());
-    }
-    // One more than asked for, to see whether there is a next page.
-    for (first, last) in spans(conn, query)? {
-        if last <= after {
-            continue;
-        }
-        let room = limit + 1 - events.len();
-        if room == 0 {
+    let mut looking = Looking { conn, names, query, view, damaged: Vec::new() };
+    let mut looks = LOOKED_MAX;
+    let spans = spans(conn, &query.filter)?;
+    for (first, last) in spans.into_iter().filter(|(_, last)| *last > after) {
+        if looks == 0 {
+            listed.next = Some(Seq(bits(first - 1)));
             break;
         }
         let range = (first.max(after + 1), last);
-        let mut part = Vec::new();
-        if query.state.is_none_or(|state| state == State::Ready) {
-            list_live(conn, names, range, room, &mut part, &mut damage)?;
-        }
-        list_held(conn, names, range, room, query.state, now, (&mut part, &mut damage))?;
+        // One more than asked for, to see whether there is a next page.
+        let room = limit + 1 - listed.events.len();
+        let live = looking.live(range, room, looks)?;
+        let held = looking.held(range, room, looks)?;
+        looks = looks.saturating_sub(live.looked + held.looked);
+        let stop = [live.stop, held.stop].into_iter().flatten().min();
+        let is_sure = |(_, found): &Listing| stop.is_none_or(|stop| column(found.seq.0) <= stop);
+        let mut part: Vec<Listing> = live.found.into_iter().chain(held.found).filter(is_sure).collect();
         part.sort_by_key(|(_, found)| found.seq);
-        part.truncate(room);
-        events.extend(part);
-    }
-    let is_more = events.len() > limit;
-    events.truncate(limit);
-    let next = events.last().map(|(_, found)| found.seq).filter(|_| is_more);
-    Ok(Listed { events, next, damaged: damage })
-}
-
-/// Where the asked-for events are.
-fn spans(conn: &Connection, query: &Query) -> Step<Vec<(i64, i64)>> {
-    if query.filter.queue.is_none() && query.filter.tenant.is_none() {
-        return Ok(vec![(0, i64::MAX)]);
-    }
-    let mut select = conn.prepare_cached(
-        "SELECT id FROM redrive_stream WHERE (?1 IS NULL OR queue = ?1) AND (?2 IS NULL OR tenant = ?2) \
-         ORDER BY id",
-    )?;
-    let rows = select
-        .query_map(params![query.filter.queue, query.filter.tenant], |row| Ok(span(StreamId(row.get(0)?))))?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
-}
-
-fn list_live(
-    conn: &Connection,
-    names: &mut Names,
-    (first, last): (i64, i64),
-    room: usize,
-    into: &mut Vec<Listing>,
-    damage: &mut Vec<String>,
-) -> Step<()> {
-    let mut select = conn.prepare_cached(concat!(
-        "SELECT ",
-        event_columns!(),
-        " FROM redrive_live WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq"
-    ))?;
-    let mut rows = select.query([first, last])?;
-    for _ in 0..room {
-        let Some(row) = rows.next()? else { break };
-        let seq = bits(row.get(0)?);
-        let stream = stream(conn, names, seq)?;
-        match EventRow::read(row, &stream) {
-            Ok(read) => into.push((Arc::clone(&read.event), ready(&read))),
-            Err(Damage) => damage.push(damaged_row("redrive_live", seq)),
+        listed.events.extend(part);
+        if listed.events.len() > limit {
+            listed.events.truncate(limit);
+            listed.next = listed.events.last().map(|(_, found)| found.seq);
+            break;
         }
-    }
-    Ok(())
-}
-
-fn list_held(
-    conn: &Connection,
-    names: &mut Names,
-    (first, last): (i64, i64),
-    room: usize,
-    state: Option<State>,
-    now: Moment,
-    (into, damage): (&mut Vec<Listing>, &mut Vec<String>),
-) -> Step<()> {
-    // Dead letters are looked for most, and are few among many that wait: they have an index.
-    let mut select = if state == Some(State::Dead) {
-        conn.prepare_cached(concat!(
-            "SELECT ",
-            held_columns!(),
-            " FROM redrive_held INDEXED BY redrive_held_dead \
-             WHERE state >= 2 AND seq BETWEEN ?1 AND ?2 ORDER BY seq"
-        ))?
-    } else {
-        conn.prepare_cached(concat!(
-            "SELECT ",
-            held_columns!(),
-            " FROM redrive_held WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq"
-        ))?
-    };
-    let mut rows = select.query([first, last])?;
-    let mut found = 0;
-    while let Some(row) = rows.next()? {
-        let seq = bits(row.get(0)?);
-        let stream = stream(conn, names, seq)?;
-        let Ok(held) = Held::read(row, &stream) else {
-            damage.push(damaged_row("redrive_held", seq));
-            continue;
-        };
-        let known = living(conn, &held, now)?;
-        if state.is_none_or(|state| state == known.state) {
-            into.push((held.row.event, known));
-            found += 1;
-        }
-        if found == room {
+        if let Some(stop) = stop {
+            listed.next = Some(Seq(bits(stop)));
             break;
         }
     }
-    Ok(())
+    listed.damaged = looking.damaged;
+    Ok(listed)
 }
 
-fn stream(conn: &Connection, names: &mut Names, seq: u64) -> Step<Arc<Stream>> {
-    let stream = names.of(conn, stream_of(Seq(seq)))?;
-    Ok(stream.ok_or_else(|| damaged("redrive_stream", stream_of(Seq(seq)).0))?)
-}
-
-/// How many events there are, in the transaction that is open.
-pub(super) fn count(conn: &Connection, names: &mut Names, now: Moment) -> Step<Vec<Count>> {
-    let mut counts: BTreeMap<(String, State), u64> = BTreeMap::new();
-    let mut add = |stream: u32, state: State, events: i64| -> Step<()> {
-        if let Some(stream) = names.of(conn, StreamId(stream))? {
-            *counts.entry((stream.queue.clone(), state)).or_default() += bits(events);
-        }
-        Ok(())
-    };
-    let mut select =
-        conn.prepare_cached("SELECT seq >> 40, count(*) FROM redrive_live GROUP BY seq >> 40")?;
-    let mut rows = select.query([])?;
-    while let Some(row) = rows.next()? {
-        add(row.get(0)?, State::Ready, row.get(1)?)?;
-    }
-    let mut select = conn.prepare_cached(
-        "SELECT stream, CASE WHEN state >= 2 THEN 3 \
-         WHEN state = 1 AND EXISTS (SELECT 1 FROM redrive_held head WHERE head.key = held.key \
-         AND head.state = 2 AND head.stream = held.stream AND head.seq < held.seq) THEN 2 \
-         WHEN state = 0 AND due <= ?1 THEN 0 ELSE 1 END AS place, count(*) \
-         FROM redrive_held held GROUP BY stream, place",
-    )?;
-    let mut rows = select.query([from_moment(now)])?;
-    while let Some(row) = rows.next()? {
-        let state = match row.get::<_, i64>(1)? {
-            0 => State::Ready,
-            1 => State::Waiting,
-            2 => State::Parked,
-            _ => State::Dead,
+impl Looking<'_> {
+    /// Events that may run and never ran.
+    fn live(&mut self, (first, last): (i64, i64), room: usize, looks: usize) -> Step<Part> {
+        let mut part = Part::default();
+        let is_meant = match self.query.state {
+            None | Some(State::Ready) => true,
+            Some(State::Quarantined) => !self.view.rules.controls.list.is_empty(),
+            Some(_) => false,
         };
-        add(row.get(0)?, state, row.get(2)?)?;
+        if !is_meant {
+            return Ok(part);
+        }
+        let conn = self.conn;
+        let mut select = conn.prepare_cached(concat!(
+            "SELECT ",
+            event_columns!(),
+            " FROM redrive_live WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq"
+        ))?;
+        let mut rows = select.query([first, last])?;
+        while let Some(row) = rows.next()? {
+            let seq = row.get(0)?;
+            let stream = self.stream(seq)?;
+            match EventRow::read(row, &stream) {
+                Ok(read) => {
+                    let known = ready(&read, &stream, self.view);
+                    let subject = Subject {
+                        event: &read.event,
+                        at: read.published,
+                        attempts: 0,
+                        cause: None,
+                        reason: None,
+                        story: None,
+                    };
+                    if self.query.state.is_none_or(|state| state == known.state)
+                        && self.query.filter.matches(subject)
+                    {
+                        part.found.push((read.event, known));
+                    }
+                }
+                Err(Damage) => self.damaged.push(damaged_row("redrive_live", seq)),
+            }
+            if part.is_enough(seq, room, looks) {
+                break;
+            }
+        }
+        Ok(part)
     }
-    let counts = counts.into_iter();
-    Ok(counts.map(|((queue, state), events)| Count { queue, state, events }).collect())
+
+    /// All others.
+    fn held(&mut self, (first, last): (i64, i64), room: usize, looks: usize) -> Step<Part> {
+        let mut part = Part::default();
+        let conn = self.conn;
+        let mut select = conn.prepare_cached(select(self.query))?;
+        let cause = self.query.filter.cause.filter(|_| self.query.state == Some(State::Dead));
+        let mut rows = match cause {
+            Some(CauseId(cause)) => select.query(params![first, last, signed(cause)])?,
+            None => select.query([first, last])?,
+        };
+        while let Some(row) = rows.next()? {
+            let seq = row.get(0)?;
+            let stream = self.stream(seq)?;
+            let at = is_letter(row, EVENT_COLUMNS).and_then(|is_letter| match is_letter {
+                true => died(row, EVENT_COLUMNS),
+                false => row.get(6).map_err(|_| Damage),
+            });
+            let is_meant = at.and_then(|at| is_meant(&self.query.filter, row, EVENT_COLUMNS, at, &stream));
+            let held = match is_meant {
+                Ok(true) => Held::read(row, &stream).map(Some),
+                Ok(false) => Ok(None),
+                Err(Damage) => Err(Damage),
+            };
+            match held {
+                Ok(Some(held)) => {
+                    let mut known = kept(conn, &held, &stream, self.view)?;
+                    let is_asked = match self.query.state {
+                        Some(state) => state == known.state,
+                        None => held.stand != Stand::Discarded,
+                    };
+                    if is_asked {
+                        if held.stand == Stand::Discarded
+                            && let Ok(Some(receipt)) = Receipt::find(conn, stream.id, &held.row.event.id)
+                        {
+                            known = discarded(known, &receipt);
+                        }
+                        part.found.push((held.row.event, known));
+                    }
+                }
+                Ok(None) => {}
+                Err(Damage) => self.damaged.push(damaged_row("redrive_held", seq)),
+            }
+            if part.is_enough(seq, room, looks) {
+                break;
+            }
+        }
+        Ok(part)
+    }
+
+    fn stream(&mut self, seq: i64) -> Step<Arc<Stream>> {
+        let id = stream_of(Seq(bits(seq)));
+        let stream = self.names.of(self.conn, id)?;
+        Ok(stream.ok_or_else(|| damaged("redrive_stream", id.0))?)
+    }
+}
+
+/// Where to look.
+const fn select(query: &Query) -> &'static str {
+    let is_of_cause = query.filter.cause.is_some();
+    match query.state {
+        Some(State::Dead) if is_of_cause => concat!(
+            "SELECT ",
+            held_columns!(),
+            " FROM redrive_held INDEXED BY redrive_held_cause \
+             WHERE state IN (2, 3) AND cause = ?3 AND seq BETWEEN ?1 AND ?2 ORDER BY seq"
+        ),
+        Some(State::Dead) => concat!(
+            "SELECT ",
+            held_columns!(),
+            " FROM redrive_held INDEXED BY redrive_held_dead \
+             WHERE state IN (2, 3) AND seq BETWEEN ?1 AND ?2 ORDER BY seq"
+        ),
+        Some(State::Discarded) => concat!(
+            "SELECT ",
+            held_columns!(),
+            " FROM redrive_held INDEXED BY redrive_held_gone \
+             WHERE state = 5 AND seq BETWEEN ?1 AND ?2 ORDER BY seq"
+        ),
+        // As many as there are workers outside, so to sort them is little.
+        Some(State::Running) => concat!(
+            "SELECT ",
+            held_columns!(),
+            " FROM redrive_held INDEXED BY redrive_held_lease \
+             WHERE state = 6 AND seq BETWEEN ?1 AND ?2 ORDER BY seq"
+        ),
+        _ => {
+            concat!("SELECT ", held_columns!(), " FROM redrive_held WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq")
+        }
+    }
 }

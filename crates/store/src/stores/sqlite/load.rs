@@ -5,8 +5,9 @@
 
 use redrive_core::Moment;
 use redrive_core::entry::{Entry, Seq, StreamId};
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use super::columns::change_columns;
 use super::desk::is_current;
 use super::faults::{Step, damaged_row};
 use super::held::{Held, held_columns};
@@ -31,6 +32,11 @@ pub(super) fn load(
     }
     let mut loaded = Loaded::default();
     let Some(stream) = names.of(conn, load.stream)? else { return Ok(loaded) };
+    if is_pulled(conn, &stream.queue)? {
+        // Its events are not for an owner, but its dead letters are: whoever loads lets their keys go on.
+        loaded.overdue = overdue(conn, load)?;
+        return Ok(loaded);
+    }
     let mut damage = Vec::new();
 
     let (fresh, more_fresh) = live(conn, load, &stream, &mut damage)?;
@@ -153,4 +159,9 @@ fn overdue(conn: &Connection, load: &Load) -> Step<Vec<Overdue>> {
         Ok(Overdue { seq: Seq(bits(row.get(0)?)), rev: row.get(1)? })
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+fn is_pulled(conn: &Connection, queue: &str) -> rusqlite::Result<bool> {
+    let mut select = conn.prepare_cached("SELECT pull FROM redrive_queue WHERE name = ?1")?;
+    Ok(select.query_row([queue], |row| row.get(0)).optional()?.unwrap_or(false))
 }

@@ -65,3 +65,8 @@ pub(super) fn to_duration(column: i64) -> Duration {
 pub(super) const fn bits(column: i64) -> u64 {
     u64::from_ne_bytes(column.to_ne_bytes())
 }
+
+/// The same the other way round.
+pub(super) const fn signed(bits: u64) -> i64 {
+    i64::from_ne_bytes(bits.to_ne_bytes())
+}

@@ -16,7 +16,7 @@ use crate::error::StoreError;
 /// How long a call waits for another process that writes.
 const BUSY: Duration = Duration::from_secs(5);
 /// How many prepared statements a connection keeps: all of ours, and some of the user's.
-const STATEMENTS_KEPT: usize = 128;
+const STATEMENTS_KEPT: usize = 256;
 /// Pages that the writer keeps in memory, in KiB: the upper levels of a tree of receipts with some tens of
 /// millions in it.
 const WRITER_CACHE_KIB: i64 = 32 << 10;

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use redrive_core::Moment;
 use redrive_core::entry::{Seq, StreamId};
 use redrive_core::event::EventError;
+use rusqlite::{OptionalExtension, params};
 
 use super::desk::{Desk, Target};
 use super::faults::{Fault, Step};
 use super::find::found;
-use super::held::{Held, Stand};
-use super::numbers::seq;
+use super::held::{Held, Stand, delete_held};
+use super::numbers::{column, seq};
 use super::receipt::Receipt;
 use super::rows::EventRow;
 use crate::error::PublishError;
@@ -75,13 +76,17 @@ impl Desk {
 
     fn keep_row(&mut self, target: &Target, row: EventRow, due: Moment) -> Step<()> {
         let stream = &target.stream;
-        if let Some(key) = row.key()
-            && self.is_held_up(stream.id, key)?
-        {
-            let key = key.to_owned();
-            Held::fresh(row, Stand::Blocked).insert(&self.conn)?;
-            self.relieve(stream, &key)?;
-            return Ok(());
+        if let Some(key) = row.key() {
+            if self.is_held_up(stream.id, key)? {
+                let key = key.to_owned();
+                Held::fresh(row, Stand::Blocked).insert(&self.conn)?;
+                self.relieve(stream, &key)?;
+                return Ok(());
+            }
+            if self.head_stand(stream, key)? == Stand::Withheld {
+                Held::fresh(row, Stand::Withheld).insert(&self.conn)?;
+                return Ok(());
+            }
         }
         let entry = if due > row.published {
             let held = Held::fresh(row, Stand::Waits);
@@ -91,7 +96,9 @@ impl Desk {
             row.insert_live(&self.conn)?;
             row.entry(stream.id)
         };
-        self.arrived.push(entry);
+        if !target.spec.pull {
+            self.arrived.push(entry);
+        }
         Ok(())
     }
 
@@ -102,25 +109,37 @@ impl Desk {
         new: &New,
     ) -> Step<Option<Result<Published, PublishError>>> {
         let Some(receipt) = Receipt::find(&self.conn, stream, id)? else { return Ok(None) };
-        if receipt.until < new.at && !self.lives(receipt.seq)? {
+        if receipt.until < new.at && self.is_over(&receipt)? {
             return Ok(None);
         }
         if receipt.fingerprint != new.fingerprint {
             let (queue, id) = (new.event.queue.clone(), new.event.id.clone());
             return Ok(Some(Err(PublishError::IdReused { queue, id })));
         }
-        let found = found(&self.conn, &mut self.names, receipt, self.seen.now())?;
+        let view = self.view()?;
+        let found = found(&self.conn, &mut self.names, receipt, &view)?;
         Ok(Some(Ok(Published::Duplicate(Box::new(found)))))
     }
 
-    /// Whether there is an event with this seq.
-    pub(super) fn lives(&self, seq: Seq) -> rusqlite::Result<bool> {
+    /// Whether nothing is left of an event but its receipt. What was discarded goes now: nobody may restore it
+    /// any more.
+    pub(super) fn is_over(&self, receipt: &Receipt) -> rusqlite::Result<bool> {
+        match self.remains(receipt.seq, &receipt.id)? {
+            None => Ok(true),
+            Some(true) => delete_held(&self.conn, receipt.seq).map(|_| true),
+            Some(false) => Ok(false),
+        }
+    }
+
+    /// Whether there is an event with this seq and id, and whether it was discarded.
+    pub(super) fn remains(&self, seq: Seq, id: &str) -> rusqlite::Result<Option<bool>> {
         self.conn
             .prepare_cached(
-                "SELECT EXISTS (SELECT 1 FROM redrive_live WHERE seq = ?1) \
-                 OR EXISTS (SELECT 1 FROM redrive_held WHERE seq = ?1)",
+                "SELECT 0 FROM redrive_live WHERE seq = ?1 AND id = ?2 \
+                 UNION ALL SELECT state = 5 FROM redrive_held WHERE seq = ?1 AND id = ?2",
             )?
-            .query_row([super::numbers::column(seq.0)], |row| row.get(0))
+            .query_row(params![column(seq.0), id], |row| row.get(0))
+            .optional()
     }
 
     fn queue_names(&self) -> rusqlite::Result<Vec<String>> {

@@ -36,6 +36,8 @@ pub(super) struct End {
     pub(super) attempts: u32,
     pub(super) story: Option<Arc<Story>>,
     pub(super) result: Option<Vec<u8>>,
+    /// The id under which it goes on, where an edit gave its place to another.
+    pub(super) became: Option<String>,
 }
 
 impl Receipt {
@@ -49,7 +51,7 @@ impl Receipt {
     ) -> rusqlite::Result<bool> {
         let (seq, published, until) = (column(seq.0), from_moment(published), from_moment(until));
         let crc = Columns { stream: i64::from(stream.0), id, print: &fingerprint.0, seq, published, until }
-            .sum(None, None, None, None, None);
+            .sum(None, None, None, None, None, None);
         let mut insert = conn.prepare_cached(
             "INSERT INTO redrive_receipt (stream, id, fingerprint, seq, published, until, crc) \
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING",
@@ -61,7 +63,7 @@ impl Receipt {
     /// The receipt of an identity.
     pub(super) fn find(conn: &Connection, stream: StreamId, id: &str) -> Step<Option<Self>> {
         let mut select = conn.prepare_cached(
-            "SELECT fingerprint, seq, published, until, state, ended, attempts, story, result, crc \
+            "SELECT fingerprint, seq, published, until, state, ended, attempts, story, result, became, crc \
              FROM redrive_receipt WHERE stream = ?1 AND id = ?2",
         )?;
         let found =
@@ -79,6 +81,7 @@ impl Receipt {
         let attempts = end.map(|end| i64::from(end.attempts));
         let story = end.and_then(|end| write_story(end.story.as_deref()));
         let result = end.and_then(|end| end.result.as_deref());
+        let became = end.and_then(|end| end.became.as_deref());
         let (stream, id, print) = (i64::from(self.stream.0), self.id.as_str(), &self.fingerprint.0);
         let crc = Columns { stream, id, print, seq, published, until }.sum(
             state,
@@ -86,12 +89,15 @@ impl Receipt {
             attempts,
             story.as_deref(),
             result,
+            became,
         );
         let mut update = conn.prepare_cached(
             "UPDATE redrive_receipt SET until = ?3, state = ?4, ended = ?5, attempts = ?6, story = ?7, \
-             result = ?8, crc = ?9 WHERE stream = ?1 AND id = ?2",
+             result = ?8, became = ?9, crc = ?10 WHERE stream = ?1 AND id = ?2",
         )?;
-        update.execute(params![stream, id, until, state, ended, attempts, story, result, crc]).map(drop)
+        update
+            .execute(params![stream, id, until, state, ended, attempts, story, result, became, crc])
+            .map(drop)
     }
 
     /// Forgets an identity.
@@ -109,8 +115,10 @@ impl Receipt {
         let (ended, attempts) = (maybe(5)?, maybe(6)?);
         let story: Option<String> = row.get(7).map_err(|_| Damage)?;
         let result: Option<Vec<u8>> = row.get(8).map_err(|_| Damage)?;
+        let became: Option<String> = row.get(9).map_err(|_| Damage)?;
         let columns = Columns { stream: i64::from(stream.0), id, print: &print, seq, published, until };
-        if columns.sum(state.as_deref(), ended, attempts, story.as_deref(), result.as_deref()) != number(9)? {
+        let left = (result.as_deref(), became.as_deref());
+        if columns.sum(state.as_deref(), ended, attempts, story.as_deref(), left.0, left.1) != number(10)? {
             return Err(Damage);
         }
         let end = match state {
@@ -121,6 +129,7 @@ impl Receipt {
                 attempts: u32::try_from(attempts.unwrap_or(0)).map_err(|_| Damage)?,
                 story: read_story(story.as_deref())?,
                 result,
+                became,
             }),
         };
         Ok(Self {
@@ -152,6 +161,7 @@ impl Columns<'_> {
         attempts: Option<i64>,
         story: Option<&str>,
         result: Option<&[u8]>,
+        became: Option<&str>,
     ) -> i64 {
         Sum::new()
             .number(self.stream)
@@ -165,6 +175,7 @@ impl Columns<'_> {
             .maybe_number(attempts)
             .maybe(story.map(str::as_bytes))
             .maybe(result)
+            .maybe(became.map(str::as_bytes))
             .end()
     }
 }

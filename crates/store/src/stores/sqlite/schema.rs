@@ -8,13 +8,17 @@
 //!
 //! | table | a row is | written |
 //! |---|---|---|
-//! | `redrive_meta` | the one row of this file: schema, incarnation, epoch, whether it was stopped cleanly | when the owner changes |
+//! | `redrive_meta` | the one row of this file: schema, incarnation, epoch, whether it was stopped cleanly, how many died | when the owner changes, and with deaths |
 //! | `redrive_queue` | a queue as it was declared | when it is declared |
 //! | `redrive_stream` | one tenant's part of a queue, and its next number | once a commit with publishes |
 //! | `redrive_live` | an event that may run and never ran | once, and deleted |
-//! | `redrive_held` | any other living event: it waits, is blocked by the one before, or is dead | with every change |
+//! | `redrive_held` | any other event: it waits, is blocked by the one before, held back, leased, dead or discarded | with every change |
 //! | `redrive_receipt` | an identity, and what became of it if that is not simply "done" | once, and when it was not simple |
 //! | `redrive_inbox` | what a handler has processed | once |
+//! | `redrive_rule` | a rule that holds | by orders |
+//! | `redrive_job` | a change to many dead letters | by orders, by its steps, and once a commit in which some of its letters end |
+//! | `redrive_group` | dead letters of one cause in one stream, counted | once a commit in which such die or are put back |
+//! | `redrive_audit` | an order, by whom | once |
 //!
 //! So an event that succeeds at its first attempt costs one receipt, one row in `redrive_live`, and that row's
 //! deletion. A seq is the stream's number and a count within it, so that both tables of events are in the

@@ -8,12 +8,14 @@ use std::sync::Arc;
 use redrive_core::Moment;
 use redrive_core::entry::{Change, Entry, Grant, Park, Seq, Settle, Settled};
 use redrive_core::event::State;
+use redrive_core::triage::CauseId;
 use rusqlite::{OptionalExtension, params};
 
 use super::desk::Desk;
 use super::faults::{Fault, Step};
-use super::held::{Held, Stand};
-use super::numbers::{column, from_moment, stream_of, to_moment};
+use super::held::{Held, PutBack, Stand};
+use super::ledger::Outcome;
+use super::numbers::{bits, column, from_moment, stream_of, to_moment};
 use super::receipt::{End, Receipt};
 use super::rows::{EventRow, Stream, event_columns};
 
@@ -23,6 +25,31 @@ struct Ending {
     id: String,
     key: Option<String>,
     calm: Moment,
+    grave: Option<Grave>,
+    put_back: Option<PutBack>,
+}
+
+/// Where a dead letter is counted.
+struct Grave {
+    cause: Option<CauseId>,
+    holding: bool,
+}
+
+impl Ending {
+    fn of(held: &Held, was_live: bool) -> Self {
+        let grave = held
+            .stand
+            .is_dead()
+            .then(|| Grave { cause: held.cause, holding: held.stand == Stand::DeadHolding });
+        Self {
+            was_live,
+            id: held.row.event.id.clone(),
+            key: held.row.key().map(str::to_owned),
+            calm: held.row.calm,
+            grave,
+            put_back: held.put_back,
+        }
+    }
 }
 
 impl Desk {
@@ -43,23 +70,36 @@ impl Desk {
         let Some(stream) = self.names.of(&self.conn, stream_of(settle.seq))? else {
             return Ok(Settled::Stale);
         };
-        let end = match &settle.change {
-            Change::Done => None,
-            Change::DoneWith { result, attempts, story } => {
-                Some((State::Done, *attempts, story, result.as_ref()))
-            }
-            Change::Dropped { attempts, story } => Some((State::Dropped, *attempts, story, None)),
-            Change::Expired { attempts, story } => Some((State::Expired, *attempts, story, None)),
-            _ => return self.change(settle, &stream),
+        let changed = match ending_of(&settle.change, settle.at) {
+            Some(end) => match self.ending(settle.seq, settle.rev)? {
+                Some(there) => {
+                    let next = self.end(settle.seq, there, &stream, settle.at, end)?;
+                    Some((settle.rev + 1, next))
+                }
+                None => None,
+            },
+            None => match self.take_up(settle, &stream)? {
+                Some((held, was_live)) => self.change(held, was_live, &settle.change, settle.at, &stream)?,
+                None => None,
+            },
         };
-        let end = end.map(|(state, attempts, story, result)| End {
-            state,
-            at: settle.at,
-            attempts,
-            story: story.clone(),
-            result: result.cloned(),
-        });
-        self.end(settle, &stream, end)
+        Ok(changed.map_or(Settled::Stale, |(rev, next)| Settled::Applied { rev, next }))
+    }
+
+    /// Writes what became of an event that was read. Its new rev, and who of its key may run now; nothing where
+    /// the change was meant for an event in another state.
+    pub(super) fn apply(
+        &mut self,
+        (held, was_live): (Held, bool),
+        change: &Change,
+        at: Moment,
+        stream: &Stream,
+    ) -> Step<Option<(u32, Option<Entry>)>> {
+        let Some(end) = ending_of(change, at) else {
+            return self.change(held, was_live, change, at, stream);
+        };
+        let next = self.end(held.row.seq, Ending::of(&held, was_live), stream, at, end)?;
+        Ok(Some((held.rev + 1, next)))
     }
 
     /// Whether an event may still be settled with this rev.
@@ -76,20 +116,34 @@ impl Desk {
     }
 
     /// Takes an event away. Its receipt stays, with what its absence does not tell.
-    fn end(&mut self, settle: &Settle, stream: &Stream, end: Option<End>) -> Step<Settled> {
-        let Some(there) = self.ending(settle.seq, settle.rev)? else { return Ok(Settled::Stale) };
-        if end.is_some() || settle.at > there.calm {
-            self.stamp(stream, &there.id, settle.at, end)?;
-        }
-        self.remove(settle.seq, there.was_live)?;
-        let next = match there.key {
-            Some(key) => self.let_next(stream, &key)?,
-            None => None,
+    fn end(
+        &mut self,
+        seq: Seq,
+        there: Ending,
+        stream: &Stream,
+        at: Moment,
+        end: Option<End>,
+    ) -> Step<Option<Entry>> {
+        let outcome = match &end {
+            Some(end) if end.state != State::Done => Outcome::Other,
+            _ => Outcome::Done,
         };
-        Ok(Settled::Applied { rev: settle.rev + 1, next })
+        self.charge(there.put_back, outcome)?;
+        if let Some(grave) = there.grave {
+            self.uncount_death(stream.id, grave.cause, grave.holding)?;
+        }
+        if end.is_some() || at > there.calm {
+            self.stamp(stream, &there.id, at, end)?;
+        }
+        self.remove(seq, there.was_live)?;
+        match there.key {
+            Some(key) => self.let_next(stream, &key),
+            None => Ok(None),
+        }
     }
 
-    fn stamp(&mut self, stream: &Stream, id: &str, at: Moment, end: Option<End>) -> Step<()> {
+    /// Writes on a receipt how its event ended, and remembers it for long enough.
+    pub(super) fn stamp(&mut self, stream: &Stream, id: &str, at: Moment, end: Option<End>) -> Step<()> {
         let window = self.window(&stream.queue)?;
         match Receipt::find(&self.conn, stream.id, id) {
             Ok(Some(mut receipt)) => {
@@ -105,27 +159,40 @@ impl Desk {
     }
 
     /// Changes an event that goes on living.
-    fn change(&mut self, settle: &Settle, stream: &Stream) -> Step<Settled> {
-        let Some((mut held, was_live)) = self.take_up(settle, stream)? else { return Ok(Settled::Stale) };
+    fn change(
+        &mut self,
+        mut held: Held,
+        was_live: bool,
+        change: &Change,
+        at: Moment,
+        stream: &Stream,
+    ) -> Step<Option<(u32, Option<Entry>)>> {
         held.rev += 1;
-        let rev = held.rev;
-        let next = match &settle.change {
+        let (seq, rev, was) = (held.row.seq, held.rev, held.stand);
+        let (cause, was_holding) = (held.cause, was == Stand::DeadHolding);
+        let next = match change {
             Change::Again(progress) => {
-                let was = held.stand;
                 held.progress = progress.clone();
-                (held.reason, held.died, held.park_until, held.park_count) = (None, None, None, None);
-                // An event that was blocked while it ran goes on being blocked.
-                held.stand = if was == Stand::Blocked { was } else { Stand::Waits };
-                self.keep(&held, was_live)?;
                 if was.is_dead() {
-                    self.bring_back(held, stream)?;
+                    self.uncount_death(stream.id, cause, was_holding)?;
+                }
+                (held.reason, held.died, held.park_until, held.park_count) = (None, None, None, None);
+                held.death = None;
+                if was.is_dead() || was == Stand::Leased {
+                    self.revive(held, was_live, stream)?;
+                } else {
+                    // An event that was blocked or withheld while it ran goes on being so.
+                    self.keep(&held, was_live)?;
                 }
                 None
             }
             Change::Dead { reason, progress, park } => {
+                if was.is_dead() {
+                    self.uncount_death(stream.id, cause, was_holding)?;
+                }
                 held.progress = progress.clone();
                 held.reason = Some(*reason);
-                held.died = Some(settle.at);
+                held.died = Some(at);
                 self.bury(held, was_live, *park, stream)?
             }
             Change::Strike => {
@@ -135,42 +202,24 @@ impl Desk {
                 self.keep(&held, was_live)?;
                 None
             }
-            Change::GoOn if held.stand.is_dead() => {
+            Change::GoOn if was.is_dead() => {
                 held.rev -= 1; // `let_go` raises it
                 self.let_go(stream, held)?
             }
             // Whoever lives holds nobody up by being dead: this was meant for an earlier one.
-            _ => return Ok(Settled::Stale),
+            _ => return Ok(None),
         };
-        Ok(Settled::Applied { rev: self.rev_of(settle.seq)?.unwrap_or(rev), next })
+        Ok(Some((self.rev_of(seq)?.unwrap_or(rev), next)))
     }
 
-    /// A dead letter lives again: it is the head of its key, unless an earlier one is.
-    fn bring_back(&mut self, mut held: Held, stream: &Stream) -> Step<()> {
-        if let Some(key) = held.row.key() {
-            if self.has_earlier(stream, key, held.row.seq)? {
-                held.stand = Stand::Blocked;
-                held.update(&self.conn)?;
-                return Ok(());
-            }
-            self.block_head(stream, key, held.row.seq)?;
-        }
-        self.arrived.push(held.entry());
-        Ok(())
-    }
-
-    fn has_earlier(&self, stream: &Stream, key: &str, seq: Seq) -> rusqlite::Result<bool> {
-        let (first, _) = super::numbers::span(stream.id);
-        self.conn
-            .prepare_cached(
-                "SELECT EXISTS (SELECT 1 FROM redrive_live WHERE key = ?1 AND seq >= ?2 AND seq < ?3) \
-                 OR EXISTS (SELECT 1 FROM redrive_held WHERE key = ?1 AND state IN (0, 1, 2) \
-                 AND seq >= ?2 AND seq < ?3)",
-            )?
-            .query_row(params![key, first, column(seq.0)], |row| row.get(0))
-    }
-
-    fn bury(&mut self, mut held: Held, was_live: bool, park: Park, stream: &Stream) -> Step<Option<Entry>> {
+    /// An event is dead, as it says: it is counted, and those of its key that follow wait or go on.
+    pub(super) fn bury(
+        &mut self,
+        mut held: Held,
+        was_live: bool,
+        park: Park,
+        stream: &Stream,
+    ) -> Step<Option<Entry>> {
         let (holds, until, count) = match park {
             Park::GoOn => (false, None, None),
             Park::Stay => (true, None, None),
@@ -180,6 +229,9 @@ impl Desk {
         let key = held.row.key().map(str::to_owned);
         let holds = holds && key.is_some();
         held.stand = if holds { Stand::DeadHolding } else { Stand::DeadPassed };
+        // What a lease that is over says of it now comes too late.
+        held.lease = None;
+        self.count_death(&mut held, stream.id)?;
         self.keep(&held, was_live)?;
         match key {
             Some(key) if holds => self.relieve(stream, &key),
@@ -202,7 +254,8 @@ impl Desk {
             }
         }
         let held = Held::find(&self.conn, settle.seq, stream)?.and_then(Result::ok);
-        Ok(held.filter(|held| held.rev == settle.rev).map(|held| (held, false)))
+        let is_meant = |held: &Held| held.rev == settle.rev && held.stand != Stand::Discarded;
+        Ok(held.filter(is_meant).map(|held| (held, false)))
     }
 
     fn rev_of(&self, seq: Seq) -> rusqlite::Result<Option<u32>> {
@@ -213,24 +266,32 @@ impl Desk {
     }
 
     fn ending(&self, seq: Seq, rev: u32) -> rusqlite::Result<Option<Ending>> {
-        let read = |was_live: bool| {
-            move |row: &rusqlite::Row<'_>| {
-                Ok(Ending { was_live, id: row.get(0)?, key: row.get(1)?, calm: to_moment(row.get(2)?) })
-            }
-        };
         if rev == 0 {
             let live = self
                 .conn
                 .prepare_cached("SELECT id, key, calm FROM redrive_live WHERE seq = ?1")?
-                .query_row([column(seq.0)], read(true))
+                .query_row([column(seq.0)], |row| {
+                    let (id, key, calm) = (row.get(0)?, row.get(1)?, to_moment(row.get(2)?));
+                    Ok(Ending { was_live: true, id, key, calm, grave: None, put_back: None })
+                })
                 .optional()?;
             if live.is_some() {
                 return Ok(live);
             }
         }
         self.conn
-            .prepare_cached("SELECT id, key, calm FROM redrive_held WHERE seq = ?1 AND rev = ?2")?
-            .query_row(params![column(seq.0), rev], read(false))
+            .prepare_cached(
+                "SELECT id, key, calm, state, cause, redrive FROM redrive_held WHERE seq = ?1 AND rev = ?2 \
+                 AND state <> 5",
+            )?
+            .query_row(params![column(seq.0), rev], |row| {
+                let (id, key, calm) = (row.get(0)?, row.get(1)?, to_moment(row.get(2)?));
+                let (state, cause): (i64, Option<i64>) = (row.get(3)?, row.get(4)?);
+                let grave = matches!(state, 2 | 3)
+                    .then(|| Grave { cause: cause.map(|cause| CauseId(bits(cause))), holding: state == 2 });
+                let put_back = row.get::<_, Option<i64>>(5)?.map(PutBack::from_column);
+                Ok(Ending { was_live: false, id, key, calm, grave, put_back })
+            })
             .optional()
     }
 
@@ -246,4 +307,17 @@ impl Desk {
         let change = if plain { Change::Done } else { Change::DoneWith { result, attempts, story } };
         self.settle(&Settle { grant, seq, rev, at, change })
     }
+}
+
+/// How an event ends with this change, if it ends; none within where its absence says it all.
+fn ending_of(change: &Change, at: Moment) -> Option<Option<End>> {
+    let (state, attempts, story, result) = match change {
+        Change::Done => return Some(None),
+        Change::DoneWith { result, attempts, story } => (State::Done, *attempts, story, result.as_ref()),
+        Change::Dropped { attempts, story } => (State::Dropped, *attempts, story, None),
+        Change::Expired { attempts, story } => (State::Expired, *attempts, story, None),
+        _ => return None,
+    };
+    let (story, result) = (story.clone(), result.cloned());
+    Some(Some(End { state, at, attempts, story, result, became: None }))
 }

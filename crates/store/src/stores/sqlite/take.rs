@@ -8,6 +8,7 @@ use redrive_core::Moment;
 use redrive_core::entry::{Entry, Grant, Seq, StreamId};
 use rusqlite::{OptionalExtension, params};
 
+use super::columns::change_columns;
 use super::desk::Desk;
 use super::faults::{Step, broken};
 use super::held::{Held, Stand, held_columns};
@@ -69,7 +70,7 @@ impl Desk {
             Some(Ok(row)) => (Held::fresh(row, Stand::Waits), true),
             Some(Err(_)) => return Ok(()),
             None => match Held::find(&self.conn, seq, &stream)? {
-                Some(Ok(held)) if !held.stand.is_dead() => (held, false),
+                Some(Ok(held)) if held.stand.is_alive() => (held, false),
                 _ => return Ok(()),
             },
         };

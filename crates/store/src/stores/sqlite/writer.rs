@@ -297,8 +297,9 @@ impl Writer {
         let is_time = self.named.is_none_or(|named| named.elapsed() >= TICK);
         let streams = if self.desk.foreign && is_time { self.desk.streams_in_use().ok() } else { None };
         let missed = streams.is_some();
+        let recall = std::mem::take(&mut self.desk.recall);
         let few = group.len() < GROUP_LARGE;
-        if entries.is_empty() && !missed && few {
+        if entries.is_empty() && !missed && !recall && few {
             return answer(group, || Fate::Committed);
         }
         // Where the streams could not be read, the next look around tells.
@@ -316,7 +317,7 @@ impl Writer {
             answers = Answers::new(move || owed.give());
         }
         let streams = streams.unwrap_or_default();
-        let arrivals = Arrivals { entries, missed, recall: false, streams, answers };
+        let arrivals = Arrivals { entries, missed, recall, streams, answers };
         // A watcher that panics must not take the writer with it.
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| watcher(arrivals)));
         answer(now, || Fate::Committed);

@@ -1,0 +1,239 @@
+//! What an operator does to one event.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redrive_core::Moment;
+use redrive_core::entry::{Park, Progress};
+use redrive_core::event::{DeadReason, Mode, State};
+use redrive_core::triage::Redrive;
+use rusqlite::OptionalExtension;
+
+use super::desk::Desk;
+use super::faults::{Fault, Step, damaged};
+use super::find::place;
+use super::held::{Held, PutBack, Stand};
+use super::ledger::Outcome;
+use super::names::find_stream;
+use super::numbers::column;
+use super::receipt::{End, Receipt};
+use super::rows::{Damage, EventRow, Stream, event_columns};
+use crate::operate::{Act, Refusal, Target};
+
+/// An event that is meant, as it is now.
+pub(super) struct Met {
+    pub(super) held: Held,
+    pub(super) was_live: bool,
+    pub(super) receipt: Receipt,
+    pub(super) stream: Arc<Stream>,
+}
+
+/// What one event's order is refused for must not undo the others: a row that is damaged is such a reason.
+pub(super) fn or_refused<T>(step: Step<T>) -> Step<Result<T, Refusal>> {
+    match step {
+        Ok(got) => Ok(Ok(got)),
+        Err(Fault::Refused(error)) => Ok(Err(Refusal::Senseless(error.to_string()))),
+        Err(fault) => Err(fault),
+    }
+}
+
+impl Desk {
+    /// The event that is meant, if it has not ended.
+    pub(super) fn meet(&mut self, target: &Target) -> Step<Result<Met, Refusal>> {
+        let Some(id) = find_stream(&self.conn, &target.queue, &target.tenant)? else {
+            return Ok(Err(Refusal::Unknown));
+        };
+        let Some(stream) = self.names.of(&self.conn, id)? else { return Ok(Err(Refusal::Unknown)) };
+        let receipt = match or_refused(Receipt::find(&self.conn, id, &target.id))? {
+            Ok(Some(receipt)) => receipt,
+            Ok(None) => return Ok(Err(Refusal::Unknown)),
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        if let Some(into) = receipt.end.as_ref().and_then(|end| end.became.clone()) {
+            return Ok(Err(Refusal::Edited { into }));
+        }
+        let there = match or_refused(self.row_of(&receipt, &stream))? {
+            Ok(there) => there,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let Some((held, was_live)) = there else {
+            let is = receipt.end.as_ref().map_or(State::Done, |end| end.state);
+            return Ok(Err(Refusal::State { is }));
+        };
+        if target.rev.is_some_and(|rev| rev != held.rev) {
+            return Ok(Err(Refusal::Changed { is: held.rev }));
+        }
+        Ok(Ok(Met { held, was_live, receipt, stream }))
+    }
+
+    /// The event of a receipt, and whether it never ran; none where it has ended, or another is in its place.
+    pub(super) fn row_of(&self, receipt: &Receipt, stream: &Stream) -> Step<Option<(Held, bool)>> {
+        let seq = receipt.seq;
+        let live = self
+            .conn
+            .prepare_cached(concat!("SELECT ", event_columns!(), " FROM redrive_live WHERE seq = ?1"))?
+            .query_row([column(seq.0)], |row| Ok(EventRow::read(row, stream)))
+            .optional()?;
+        let there = match live {
+            Some(Ok(row)) => Some((Held::fresh(row, Stand::Waits), true)),
+            Some(Err(Damage)) => return Err(damaged("redrive_live", seq.0).into()),
+            None => match Held::find(&self.conn, seq, stream)? {
+                Some(Ok(held)) => Some((held, false)),
+                Some(Err(Damage)) => return Err(damaged("redrive_held", seq.0).into()),
+                None => None,
+            },
+        };
+        Ok(there.filter(|(held, _)| held.row.event.id == receipt.id))
+    }
+
+    /// Where an event is.
+    pub(super) fn place_of(&mut self, met: &Met) -> rusqlite::Result<State> {
+        let view = self.view()?;
+        place(&self.conn, &met.held, &met.stream, &view)
+    }
+
+    /// Does something to an event.
+    pub(super) fn act(&mut self, met: Met, act: &Act, by: PutBack, at: Moment) -> Step<Result<(), Refusal>> {
+        let stand = met.held.stand;
+        match act {
+            Act::Redrive(redrive) if stand.is_dead() => {
+                if let Err(refusal) = self.check_redrive(&met.held, redrive)? {
+                    return Ok(Err(refusal));
+                }
+                self.redrive(met.held, &met.stream, redrive, by, at)?;
+            }
+            Act::Discard if stand != Stand::Discarded => {
+                self.discard(met.held, met.was_live, &met.stream, at)?
+            }
+            Act::Restore if stand == Stand::Discarded && met.receipt.until >= at => self.restore(met, at)?,
+            Act::Kill if stand.is_alive() => self.kill(met, at)?,
+            Act::RetryNow if stand.is_alive() && stand != Stand::Leased => self.retry_now(met, at)?,
+            _ => return Ok(Err(Refusal::State { is: self.place_of(&met)? })),
+        }
+        Ok(Ok(()))
+    }
+
+    /// Whether a dead letter may be put back.
+    pub(super) fn check_redrive(&mut self, held: &Held, redrive: &Redrive) -> Step<Result<(), Refusal>> {
+        if let Some(to) = &redrive.to
+            && self.spec(to)?.is_none()
+        {
+            return Ok(Err(Refusal::NoQueue { queue: to.clone() }));
+        }
+        if is_passed(held) && !redrive.out_of_order {
+            return Ok(Err(Refusal::OutOfOrder));
+        }
+        Ok(Ok(()))
+    }
+
+    /// Puts a dead letter back. Its identity, its place and its story are what they were.
+    pub(super) fn redrive(
+        &mut self,
+        mut held: Held,
+        stream: &Stream,
+        redrive: &Redrive,
+        by: PutBack,
+        at: Moment,
+    ) -> Step<()> {
+        let Progress { attempts, story, .. } = held.progress;
+        held.progress = Progress {
+            mode: Mode::Redrive,
+            attempts: if redrive.keep_attempts { attempts } else { 0 },
+            previous: Duration::ZERO,
+            story,
+            route: redrive.to.as_deref().map(Arc::from),
+            out_of_order: held.stand == Stand::DeadPassed && held.row.ordered,
+            ..Progress::fresh(at)
+        };
+        self.put_back(&mut held, stream, by, at)?;
+        self.revive(held, false, stream)
+    }
+
+    /// A dead letter is none any more: it is counted as one that was put back.
+    pub(super) fn put_back(&mut self, held: &mut Held, stream: &Stream, by: PutBack, at: Moment) -> Step<()> {
+        self.uncount_death(stream.id, held.cause, held.stand == Stand::DeadHolding)?;
+        self.count_redrive(stream.id, held.cause, by, at)?;
+        held.rev += 1;
+        (held.reason, held.died, held.death) = (None, None, None);
+        (held.park_until, held.park_count, held.lease) = (None, None, None);
+        held.put_back = Some(by);
+        held.redriven = held.redriven.saturating_add(1);
+        Ok(())
+    }
+
+    /// Takes an event away, so that it can be restored for a time. Its story stays with it, and not on the receipt.
+    pub(super) fn discard(
+        &mut self,
+        mut held: Held,
+        was_live: bool,
+        stream: &Stream,
+        at: Moment,
+    ) -> Step<()> {
+        let was = held.stand;
+        if was.is_dead() {
+            self.uncount_death(stream.id, held.cause, was == Stand::DeadHolding)?;
+        } else {
+            self.recall = true;
+        }
+        self.charge(held.put_back.take(), Outcome::Other)?;
+        self.stamp_discarded(stream, &held.row.event.id, held.progress.attempts, at)?;
+        held.stand = Stand::Discarded;
+        held.rev += 1;
+        (held.park_until, held.park_count, held.lease, held.death) = (None, None, None, None);
+        self.keep(&held, was_live)?;
+        if let Some(key) = held.row.key().filter(|_| was != Stand::DeadPassed) {
+            self.let_next(stream, key)?;
+        }
+        Ok(())
+    }
+
+    /// Writes on a receipt that its event was taken away, and how long it can be restored.
+    pub(super) fn stamp_discarded(
+        &mut self,
+        stream: &Stream,
+        id: &str,
+        attempts: u32,
+        at: Moment,
+    ) -> Step<()> {
+        let end = End { state: State::Discarded, at, attempts, story: None, result: None, became: None };
+        self.stamp(stream, id, at, Some(end))
+    }
+
+    fn restore(&mut self, met: Met, at: Moment) -> Step<()> {
+        let Met { mut held, mut receipt, stream, .. } = met;
+        receipt.end = None;
+        receipt.update(&self.conn)?;
+        held.reason.get_or_insert(DeadReason::Killed);
+        held.died = Some(at);
+        held.rev += 1;
+        self.bury(held, false, Park::GoOn, &stream).map(drop)
+    }
+
+    fn kill(&mut self, met: Met, at: Moment) -> Step<()> {
+        let Met { mut held, was_live, stream, .. } = met;
+        held.reason = Some(DeadReason::Killed);
+        held.died = Some(at);
+        held.rev += 1;
+        self.recall = true;
+        self.bury(held, was_live, Park::GoOn, &stream).map(drop)
+    }
+
+    fn retry_now(&mut self, met: Met, at: Moment) -> Step<()> {
+        let Met { mut held, was_live, stream, .. } = met;
+        if held.progress.due <= at {
+            return Ok(());
+        }
+        held.progress.due = at;
+        held.rev += 1;
+        self.keep(&held, was_live)?;
+        if held.stand == Stand::Waits {
+            self.arrive(held.entry(), &stream)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether it is a dead letter whose key went on without it.
+pub(super) fn is_passed(held: &Held) -> bool {
+    held.stand == Stand::DeadPassed && held.row.ordered
+}

@@ -1,0 +1,178 @@
+//! A step of a job: some letters, and how far the job has come, in one commit.
+//!
+//! A letter without a key that holds up others is one `UPDATE`: its story, its payload and its identity are not
+//! looked at. Where a step puts many back, the owner is told that there is something to load, and not each of them:
+//! it would have to be read for that.
+
+use redrive_core::entry::Seq;
+use redrive_core::event::Mode;
+use redrive_core::triage::job::JobAct;
+use redrive_core::triage::{CauseId, Job, JobId, JobState, Redrive};
+
+use super::columns::Columns;
+use super::desk::Desk;
+use super::faults::Step;
+use super::held::{Held, PutBack, Stand};
+use super::letters::{LETTER_CHANGES, LOOKED_MAX, Walk, died, is_meant, walk};
+use super::numbers::{bits, column, from_moment, stream_of};
+use super::rows::Stream;
+use crate::operate::Advance;
+
+/// How many letters that were put back are told one by one.
+const TOLD_MAX: usize = 64;
+
+/// A letter that a job is about.
+struct Meant {
+    seq: Seq,
+    id: String,
+    is_ordered: bool,
+    columns: Columns,
+}
+
+/// What was found from a place on.
+struct Looked {
+    meant: Vec<Meant>,
+    skipped: u64,
+    cursor: Option<Seq>,
+    exhausted: bool,
+}
+
+impl Desk {
+    /// Takes a job a step further, unless somebody has done so already.
+    pub(super) fn advance(&mut self, step: &Advance) -> Step<Option<Job>> {
+        let Some(job) = self.job(step.job)?.cloned() else { return Ok(None) };
+        if job.state != JobState::Running || job.cursor != step.from || job.exhausted {
+            return Ok(Some(job));
+        }
+        self.see(step.at);
+        let looked = self.look_for(&job, step.most)?;
+        let recalled_before = std::mem::take(&mut self.recall);
+        let tells = looked.meant.len() <= TOLD_MAX;
+        let taken = looked.meant.len() as u64;
+        for letter in looked.meant {
+            match &job.plan.act {
+                JobAct::Redrive(redrive) => self.redrive_letter(letter, redrive, job.id, step, tells)?,
+                JobAct::Discard => self.discard_letter(letter, step)?,
+            }
+        }
+        self.raise_version()?;
+        self.recall |= recalled_before;
+        let Some(job) = self.job(step.job)? else { return Ok(None) };
+        job.cursor = looked.cursor;
+        job.exhausted = looked.exhausted;
+        job.taken += taken;
+        job.skipped += looked.skipped;
+        let job = job.clone();
+        self.changed_job(step.job);
+        Ok(Some(job))
+    }
+
+    /// The next letters of a job: as many as it may change, and how many between them it may not.
+    fn look_for(&mut self, job: &Job, most: u32) -> Step<Looked> {
+        let filter = &job.plan.filter;
+        let skips_passed = match &job.plan.act {
+            JobAct::Redrive(redrive) => !redrive.out_of_order,
+            JobAct::Discard => false,
+        };
+        let mut found = Looked { meant: Vec::new(), skipped: 0, cursor: job.cursor, exhausted: false };
+        let after = job.cursor.map_or(-1, |seq| column(seq.0));
+        let mut looked = 0;
+        found.exhausted = walk(&self.conn, &mut self.names, filter, after, |row, seq, stream| {
+            if found.meant.len() >= most as usize || looked == LOOKED_MAX {
+                return Ok(Walk::Stop);
+            }
+            looked += 1;
+            found.cursor = Some(seq);
+            let from = LETTER_CHANGES;
+            let read = died(row, from).and_then(|died| match is_meant(filter, row, from, died, stream)? {
+                true => Columns::read(row, from, seq).map(Some),
+                false => Ok(None),
+            });
+            let columns = match read {
+                Ok(Some(columns)) => columns,
+                Ok(None) => return Ok(Walk::On),
+                // Nothing is done to what is damaged.
+                Err(_) => {
+                    found.skipped += 1;
+                    return Ok(Walk::On);
+                }
+            };
+            if columns.death.is_none_or(|death| bits(death) > job.deaths) {
+                return Ok(Walk::On);
+            }
+            let is_ordered = row.get_ref(2)? != rusqlite::types::ValueRef::Null;
+            if is_ordered && columns.state == Stand::DeadPassed as i64 && skips_passed {
+                found.skipped += 1;
+            } else {
+                found.meant.push(Meant { seq, id: row.get(1)?, is_ordered, columns });
+            }
+            Ok(Walk::On)
+        })?;
+        Ok(found)
+    }
+
+    fn redrive_letter(
+        &mut self,
+        letter: Meant,
+        redrive: &Redrive,
+        job: JobId,
+        step: &Advance,
+        tells: bool,
+    ) -> Step<()> {
+        let Meant { seq, is_ordered, mut columns, .. } = letter;
+        let Some(stream) = self.names.of(&self.conn, stream_of(seq))? else { return Ok(()) };
+        let by = PutBack::Job(job);
+        if is_ordered {
+            // Others of its key are to be looked at.
+            return match Held::find(&self.conn, seq, &stream)? {
+                Some(Ok(held)) => self.redrive(held, &stream, redrive, by, step.at),
+                _ => Ok(()),
+            };
+        }
+        let cause = columns.cause.map(|cause| CauseId(bits(cause)));
+        self.uncount_death(stream.id, cause, false)?;
+        self.count_redrive(stream.id, cause, by, step.at)?;
+        columns.rev += 1;
+        columns.state = Stand::Waits as i64;
+        columns.due = from_moment(step.at);
+        columns.mode = Mode::Redrive;
+        if !redrive.keep_attempts {
+            columns.attempts = 0;
+        }
+        (columns.started, columns.previous, columns.strikes, columns.suspect) = (None, 0, 0, 0);
+        (columns.reason, columns.died, columns.death) = (None, None, None);
+        (columns.park_until, columns.park_count) = (None, None);
+        (columns.lease_attempt, columns.lease_token, columns.lease_until) = (None, None, None);
+        (columns.route, columns.out_of_order) = (redrive.to.clone(), 0);
+        (columns.redrive, columns.redriven) = (Some(by.to_column()), columns.redriven + 1);
+        columns.update(&self.conn, seq)?;
+        if tells { self.tell_of(seq, &stream) } else { Ok(self.foreign = true) }
+    }
+
+    fn tell_of(&mut self, seq: Seq, stream: &Stream) -> Step<()> {
+        match Held::find(&self.conn, seq, stream)? {
+            Some(Ok(held)) => Ok(self.arrive(held.entry(), stream)?),
+            // The next load names it.
+            _ => Ok(self.foreign = true),
+        }
+    }
+
+    fn discard_letter(&mut self, letter: Meant, step: &Advance) -> Step<()> {
+        let Meant { seq, id, mut columns, .. } = letter;
+        let Some(stream) = self.names.of(&self.conn, stream_of(seq))? else { return Ok(()) };
+        if columns.state == Stand::DeadHolding as i64 {
+            return match Held::find(&self.conn, seq, &stream)? {
+                Some(Ok(held)) => self.discard(held, false, &stream, step.at),
+                _ => Ok(()),
+            };
+        }
+        self.uncount_death(stream.id, columns.cause.map(|cause| CauseId(bits(cause))), false)?;
+        let attempts = u32::try_from(columns.attempts).unwrap_or(u32::MAX);
+        self.stamp_discarded(&stream, &id, attempts, step.at)?;
+        columns.rev += 1;
+        columns.state = Stand::Discarded as i64;
+        columns.death = None;
+        columns.update(&self.conn, seq)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,67 @@
+//! The audit: who did what, to how many. A line is written in the commit of what it tells of, and the table lets
+//! nobody change one or take one away.
+
+use redrive_core::Moment;
+use redrive_core::triage::Operator;
+use rusqlite::{Connection, params};
+
+use super::desk::Desk;
+use super::faults::Step;
+use super::numbers::{bits, column, from_moment, to_moment};
+use crate::operate::AuditLine;
+
+/// How many lines are given where nobody says.
+const PAGE: usize = 100;
+/// How many lines are given at most.
+const PAGE_MAX: usize = 1000;
+
+/// What was done, to what, and what else there is to say.
+#[derive(Debug)]
+pub(super) struct Deed {
+    pub(super) verb: &'static str,
+    pub(super) target: String,
+    pub(super) count: u64,
+    pub(super) note: String,
+}
+
+impl Desk {
+    /// The number of the line that is written next.
+    pub(super) fn next_line(&self) -> rusqlite::Result<u64> {
+        self.conn
+            .prepare_cached("SELECT coalesce(max(number), 0) + 1 FROM redrive_audit")?
+            .query_row([], |row| row.get(0).map(bits))
+    }
+
+    /// Writes a line.
+    pub(super) fn write_line(&self, by: &Operator, at: Moment, deed: &Deed) -> rusqlite::Result<()> {
+        let Deed { verb, target, count, note } = deed;
+        self.conn
+            .prepare_cached(
+                "INSERT INTO redrive_audit (at, who, place, verb, target, count, note) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            )?
+            .execute(params![from_moment(at), by.who, by.from, verb, target, column(*count), note])
+            .map(drop)
+    }
+}
+
+/// The lines before a number, the latest first.
+pub(super) fn lines(conn: &Connection, before: Option<u64>, limit: usize) -> Step<Vec<AuditLine>> {
+    let limit = if limit == 0 { PAGE } else { limit.min(PAGE_MAX) };
+    let mut select = conn.prepare_cached(
+        "SELECT number, at, who, place, verb, target, count, note FROM redrive_audit WHERE number < ?1 \
+         ORDER BY number DESC LIMIT ?2",
+    )?;
+    let lines = select.query_map(params![before.map_or(i64::MAX, column), column(limit as u64)], |row| {
+        Ok(AuditLine {
+            number: bits(row.get(0)?),
+            at: to_moment(row.get(1)?),
+            by: Operator { who: row.get(2)?, from: row.get(3)? },
+            verb: row.get(4)?,
+            target: row.get(5)?,
+            count: bits(row.get(6)?),
+            note: row.get(7)?,
+        })
+    })?;
+    Ok(lines.collect::<rusqlite::Result<_>>()?)
+}

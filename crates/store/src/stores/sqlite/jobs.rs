@@ -1,0 +1,216 @@
+//! Jobs as rows, and what operators do with them.
+
+use redrive_core::Moment;
+use redrive_core::entry::Seq;
+use redrive_core::triage::job::JobAct;
+use redrive_core::triage::{Job, JobId, JobPlan, JobState, Operator};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::desk::Desk;
+use super::faults::{Fault, Step, damaged};
+use super::letters::how_many;
+use super::numbers::{bits, column, from_moment, to_moment};
+use super::rows::{Damage, Sum};
+use crate::operate::Refusal;
+
+/// How many jobs are told.
+const JOBS_TOLD: i64 = 100;
+
+macro_rules! job_columns {
+    () => {
+        "id, plan, state, why, who, started, running_since, taken_before, ended, planned, deaths, cursor, exhausted, \
+         taken, skipped, done, failed, other, crc"
+    };
+}
+
+/// The last jobs, or one.
+pub(super) fn jobs(conn: &Connection, id: Option<JobId>) -> Step<Vec<Job>> {
+    if let Some(id) = id {
+        return Ok(read_job(conn, id)?.into_iter().collect());
+    }
+    let mut select = conn.prepare_cached(concat!(
+        "SELECT ",
+        job_columns!(),
+        " FROM redrive_job ORDER BY id DESC LIMIT ?1"
+    ))?;
+    let mut rows = select.query([JOBS_TOLD])?;
+    let mut jobs = Vec::new();
+    while let Some(row) = rows.next()? {
+        // One that is damaged does not hide the others; whoever asks for it is told.
+        jobs.extend(from_row(row).ok());
+    }
+    Ok(jobs)
+}
+
+/// The job with this number.
+pub(super) fn read_job(conn: &Connection, id: JobId) -> Step<Option<Job>> {
+    let found = conn
+        .prepare_cached(concat!("SELECT ", job_columns!(), " FROM redrive_job WHERE id = ?1"))?
+        .query_row([column(id.0)], |row| Ok(from_row(row)))
+        .optional()?;
+    found.transpose().map_err(|Damage| Fault::Refused(damaged("redrive_job", id.0)))
+}
+
+/// Writes a job, over what it was.
+pub(super) fn write_job(conn: &Connection, job: &Job) -> rusqlite::Result<()> {
+    // Words and numbers: this does not fail.
+    let plan = serde_json::to_string(&job.plan).unwrap_or_default();
+    let (started, running_since) = (from_moment(job.started), from_moment(job.running_since));
+    let (ended, cursor) = (job.ended.map(from_moment), job.cursor.map(|seq| column(seq.0)));
+    conn.prepare_cached(concat!(
+        "INSERT OR REPLACE INTO redrive_job (",
+        job_columns!(),
+        ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)"
+    ))?
+    .execute(params![
+        column(job.id.0),
+        plan,
+        job.state.as_str(),
+        job.why,
+        job.who,
+        started,
+        running_since,
+        column(job.taken_before),
+        ended,
+        column(job.planned),
+        column(job.deaths),
+        cursor,
+        job.exhausted,
+        column(job.taken),
+        column(job.skipped),
+        column(job.done),
+        column(job.failed),
+        column(job.other),
+        sum(job, &plan),
+    ])
+    .map(drop)
+}
+
+fn sum(job: &Job, plan: &str) -> i64 {
+    let numbers = [
+        column(job.id.0),
+        from_moment(job.started),
+        from_moment(job.running_since),
+        column(job.taken_before),
+        column(job.planned),
+        column(job.deaths),
+        i64::from(job.exhausted),
+        column(job.taken),
+        column(job.skipped),
+        column(job.done),
+        column(job.failed),
+        column(job.other),
+    ];
+    let sum = numbers.into_iter().fold(Sum::new(), Sum::number);
+    sum.text(plan)
+        .text(job.state.as_str())
+        .text(&job.why)
+        .text(&job.who)
+        .maybe_number(job.ended.map(from_moment))
+        .maybe_number(job.cursor.map(|seq| column(seq.0)))
+        .end()
+}
+
+fn from_row(row: &Row<'_>) -> Result<Job, Damage> {
+    let number = |n: usize| row.get::<_, i64>(n).map_err(|_| Damage);
+    let maybe = |n: usize| row.get::<_, Option<i64>>(n).map_err(|_| Damage);
+    let text = |n: usize| row.get::<_, String>(n).map_err(|_| Damage);
+    let plan = text(1)?;
+    let job = Job {
+        id: JobId(bits(number(0)?)),
+        plan: serde_json::from_str::<JobPlan>(&plan).map_err(|_| Damage)?,
+        state: JobState::from_word(&text(2)?).ok_or(Damage)?,
+        why: text(3)?,
+        who: text(4)?,
+        started: to_moment(number(5)?),
+        running_since: to_moment(number(6)?),
+        taken_before: bits(number(7)?),
+        ended: maybe(8)?.map(to_moment),
+        planned: bits(number(9)?),
+        deaths: bits(number(10)?),
+        cursor: maybe(11)?.map(|seq| Seq(bits(seq))),
+        exhausted: number(12)? != 0,
+        taken: bits(number(13)?),
+        skipped: bits(number(14)?),
+        done: bits(number(15)?),
+        failed: bits(number(16)?),
+        other: bits(number(17)?),
+    };
+    if sum(&job, &plan) == number(18)? { Ok(job) } else { Err(Damage) }
+}
+
+impl Desk {
+    /// Begins a job.
+    pub(super) fn start(
+        &mut self,
+        plan: &JobPlan,
+        by: &Operator,
+        at: Moment,
+    ) -> Step<Result<JobId, Refusal>> {
+        if let Err(what) = plan.strategy.check() {
+            return Ok(Err(Refusal::Senseless(what)));
+        }
+        if let JobAct::Redrive(redrive) = &plan.act
+            && let Some(to) = &redrive.to
+            && self.spec(to)?.is_none()
+        {
+            return Ok(Err(Refusal::NoQueue { queue: to.clone() }));
+        }
+        // What was counted in this transaction counts.
+        self.write_numbers()?;
+        let id = self
+            .conn
+            .prepare_cached("SELECT coalesce(max(id), 0) + 1 FROM redrive_job")?
+            .query_row([], |row| row.get(0).map(|id| JobId(bits(id))))?;
+        let job = Job {
+            id,
+            plan: plan.clone(),
+            state: JobState::Running,
+            why: String::new(),
+            who: by.who.clone(),
+            started: at,
+            running_since: at,
+            taken_before: 0,
+            ended: None,
+            planned: how_many(&self.conn, &mut self.names, &plan.filter)?,
+            deaths: self.deaths()?,
+            cursor: None,
+            exhausted: false,
+            taken: 0,
+            skipped: 0,
+            done: 0,
+            failed: 0,
+            other: 0,
+        };
+        write_job(&self.conn, &job)?;
+        Ok(Ok(id))
+    }
+
+    /// Puts a job in another state.
+    pub(super) fn turn(
+        &mut self,
+        id: JobId,
+        to: JobState,
+        why: &str,
+        at: Moment,
+    ) -> Step<Result<(), Refusal>> {
+        let job = match self.job(id) {
+            Ok(Some(job)) => job,
+            Ok(None) => return Ok(Err(Refusal::NoJob)),
+            Err(Fault::Refused(error)) => return Ok(Err(Refusal::Senseless(error.to_string()))),
+            Err(fault) => return Err(fault),
+        };
+        if job.state.is_over() {
+            return Ok(Err(Refusal::JobOver { is: job.state.as_str() }));
+        }
+        job.state = to;
+        why.clone_into(&mut job.why);
+        if to == JobState::Running {
+            job.running_since = at;
+            job.taken_before = job.taken;
+        }
+        job.ended = to.is_over().then_some(at);
+        self.changed_job(id);
+        Ok(Ok(()))
+    }
+}

@@ -1,0 +1,316 @@
+//! Leases: attempts that are made by somebody outside the engine, told apart by their attempt and token.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use redrive_core::Moment;
+use redrive_core::entry::{Change, Entry, StreamId};
+use redrive_core::event::State;
+use rusqlite::{CachedStatement, OptionalExtension, Params, Row, params};
+
+use super::columns::change_columns;
+use super::desk::Desk;
+use super::faults::{Fault, Step, broken};
+use super::find::found;
+use super::held::{Held, Mark, Stand, held_columns};
+use super::names::find_stream;
+use super::numbers::{from_moment, span, to_moment};
+use super::receipt::Receipt;
+use super::rows::{Damage, EventRow, Stream, event_columns};
+use crate::lease::{self, Lease, LeaseSettle, LeaseSettled, Leased, TokenHash};
+
+/// How many leases that are over are dealt with in one call, so that it stays short.
+const LAPSED_MAX: usize = 1000;
+
+impl Desk {
+    /// Hands out what is due to somebody outside.
+    pub(super) fn lease(&mut self, call: &mut Lease) -> Step<Leased> {
+        if !self.spec(&call.queue)?.is_some_and(|queue| queue.pull) {
+            let what =
+                format!("the queue `{}` is not one that is pulled from; declare it with `pull`", call.queue);
+            return Err(broken(what).into());
+        }
+        self.see(call.at);
+        let streams = self.streams_of(&call.queue)?;
+        let lapsed = self.lapse(&streams, call)?;
+        self.let_overdue_go(&streams, call.at)?;
+        let entries = self.lease_due(&streams, call)?;
+        Ok(Leased { entries, lapsed, next_due: self.next_for(&streams, call.at)? })
+    }
+
+    /// The streams of a queue: the one after the one that was served last comes first.
+    fn streams_of(&mut self, queue: &str) -> Step<Vec<Arc<Stream>>> {
+        let ids: Vec<StreamId> = {
+            let mut select =
+                self.conn.prepare_cached("SELECT id FROM redrive_stream WHERE queue = ?1 ORDER BY id")?;
+            let ids = select.query_map([queue], |row| row.get(0).map(StreamId))?;
+            ids.collect::<rusqlite::Result<_>>()?
+        };
+        let mut streams = Vec::with_capacity(ids.len());
+        for id in ids {
+            streams.extend(self.names.of(&self.conn, id)?);
+        }
+        let next = self.served.get(queue).map_or(0, |last| streams.partition_point(|one| one.id <= *last));
+        streams.rotate_left(next);
+        Ok(streams)
+    }
+
+    /// Deals with leases that are over: each is an attempt of unknown outcome.
+    fn lapse(&mut self, streams: &[Arc<Stream>], call: &mut Lease) -> Step<usize> {
+        let mut lapsed = 0;
+        for stream in streams {
+            let over: Vec<Held> = {
+                let mut select = self.conn.prepare_cached(concat!(
+                    "SELECT ",
+                    held_columns!(),
+                    " FROM redrive_held WHERE state = 6 AND stream = ?1 AND lease_until <= ?2 ORDER BY lease_until"
+                ))?;
+                let mut rows = select.query(params![stream.id.0, from_moment(call.at)])?;
+                let mut over = Vec::new();
+                while let Some(row) = rows.next()?
+                    && lapsed + over.len() < LAPSED_MAX
+                {
+                    over.extend(Held::read(row, stream).ok());
+                }
+                over
+            };
+            lapsed += over.len();
+            for held in over {
+                let change = (call.lapsed)(&held.clone().entry());
+                self.apply((held, false), &change, call.at, stream)?;
+            }
+        }
+        Ok(lapsed)
+    }
+
+    /// Ends the hold of dead letters whose time is over: of a queue that is pulled from, nobody else may look.
+    fn let_overdue_go(&mut self, streams: &[Arc<Stream>], at: Moment) -> Step<()> {
+        for stream in streams {
+            let over: Vec<Held> = {
+                let mut select = self.conn.prepare_cached(concat!(
+                    "SELECT ",
+                    held_columns!(),
+                    " FROM redrive_held WHERE state = 2 AND stream = ?1 AND park_until <= ?2 LIMIT ?3"
+                ))?;
+                let params = params![stream.id.0, from_moment(at), LAPSED_MAX as i64];
+                let over = select.query_map(params, |row| Ok(Held::read(row, stream).ok()))?;
+                over.filter_map(Result::transpose).collect::<rusqlite::Result<_>>()?
+            };
+            for dead in over {
+                self.let_go(stream, dead)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Leases what is due, a turn for each stream.
+    fn lease_due(&mut self, streams: &[Arc<Stream>], call: &Lease) -> Step<Vec<Entry>> {
+        let mut turns: VecDeque<&Arc<Stream>> = streams.iter().collect();
+        let (mut entries, mut bytes, mut tokens) = (Vec::new(), 0, call.tokens.iter());
+        while bytes <= call.bytes_max
+            && tokens.len() > 0
+            && let Some(stream) = turns.pop_front()
+        {
+            let Some((held, was_live)) = self.next_due_of(stream, call.at)? else { continue };
+            turns.push_back(stream);
+            let expires = held.row.event.expires.map(|expiry| expiry.moment(held.row.published));
+            if expires.is_some_and(|expires| expires <= call.at) {
+                let (attempts, story) = (held.progress.attempts, held.progress.story.clone());
+                self.apply((held, was_live), &Change::Expired { attempts, story }, call.at, stream)?;
+            } else if let Some(token) = tokens.next() {
+                let entry = self.hand(held, was_live, *token, call)?;
+                bytes += entry.event.payload.len();
+                entries.push(entry);
+                self.served.insert(call.queue.clone(), stream.id);
+            }
+        }
+        Ok(entries)
+    }
+
+    fn hand(&mut self, mut held: Held, was_live: bool, token: TokenHash, call: &Lease) -> Step<Entry> {
+        held.progress.started.get_or_insert(call.at);
+        held.lease = Some(Mark { attempt: held.progress.attempts + 1, token, until: call.until });
+        held.stand = Stand::Leased;
+        held.rev += 1;
+        self.keep(&held, was_live)?;
+        Ok(held.entry())
+    }
+
+    /// What is to be leased next of a stream, as far as rules let it: what never ran first, each by its time.
+    fn next_due_of(&mut self, stream: &Stream, at: Moment) -> Step<Option<(Held, bool)>> {
+        let (first, last) = span(stream.id);
+        let rules = Arc::clone(self.rules()?);
+        let is_closed = |has_run| rules.controls.is_closed(&stream.queue, &stream.tenant, has_run, at);
+        if !is_closed(false) {
+            let mut select = self.conn.prepare_cached(concat!(
+                "SELECT ",
+                event_columns!(),
+                " FROM redrive_live WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq"
+            ))?;
+            let live = first_good(&mut select, [first, last], |row| EventRow::read(row, stream))?;
+            let live = live.map(|row| Held::fresh(row, Stand::Waits));
+            let waited = self.next_held(stream, false, at)?;
+            let place = |held: &Held| (held.progress.due, held.row.seq);
+            match (live, waited) {
+                (Some(live), Some(waited)) if place(&waited) < place(&live) => {
+                    return Ok(Some((waited, false)));
+                }
+                (Some(live), _) => return Ok(Some((live, true))),
+                (None, Some(waited)) => return Ok(Some((waited, false))),
+                (None, None) => {}
+            }
+        }
+        if is_closed(true) {
+            return Ok(None);
+        }
+        Ok(self.next_held(stream, true, at)?.map(|held| (held, false)))
+    }
+
+    fn next_held(&self, stream: &Stream, has_run: bool, at: Moment) -> Step<Option<Held>> {
+        let mut select = self.conn.prepare_cached(concat!(
+            "SELECT ",
+            held_columns!(),
+            " FROM redrive_held WHERE state = 0 AND stream = ?1 AND flow = ?2 AND due <= ?3 ORDER BY due, seq"
+        ))?;
+        let params = params![stream.id.0, has_run, from_moment(at)];
+        first_good(&mut select, params, |row| Held::read(row, stream))
+    }
+
+    /// When there may be something next: an event is due, a lease is over, a key goes on.
+    fn next_for(&mut self, streams: &[Arc<Stream>], at: Moment) -> Step<Option<Moment>> {
+        let rules = Arc::clone(self.rules()?);
+        let mut next: Option<i64> = None;
+        for stream in streams {
+            let (first, last) = span(stream.id);
+            let closed = |has_run| rules.controls.is_closed(&stream.queue, &stream.tenant, has_run, at);
+            let mut find = |sql: &str, params: &[i64]| -> rusqlite::Result<()> {
+                let mut select = self.conn.prepare_cached(sql)?;
+                let found = select.query_row(rusqlite::params_from_iter(params), |row| row.get(0));
+                let found: Option<i64> = found.optional()?.flatten();
+                next = [next, found].into_iter().flatten().min();
+                Ok(())
+            };
+            let id = i64::from(stream.id.0);
+            if !closed(false) {
+                let live =
+                    "SELECT published FROM redrive_live WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq LIMIT 1";
+                find(live, &[first, last])?;
+            }
+            for has_run in [false, true] {
+                if !closed(has_run) {
+                    let due =
+                        "SELECT min(due) FROM redrive_held WHERE state = 0 AND stream = ?1 AND flow = ?2";
+                    find(due, &[id, i64::from(has_run)])?;
+                }
+            }
+            find("SELECT min(lease_until) FROM redrive_held WHERE state = 6 AND stream = ?1", &[id])?;
+            find(
+                "SELECT min(park_until) FROM redrive_held WHERE state = 2 AND stream = ?1 AND park_until > 0",
+                &[id],
+            )?;
+        }
+        Ok(next.map(to_moment))
+    }
+
+    /// Makes leases good for longer.
+    pub(super) fn extend(
+        &mut self,
+        leases: &[lease::Held],
+        at: Moment,
+        until: Moment,
+    ) -> Step<Vec<LeaseSettled>> {
+        self.see(at);
+        let mut said = Vec::with_capacity(leases.len());
+        for lease in leases {
+            let (held, _) = match self.leased(lease)? {
+                Some(leased) if leased.0.stand == Stand::Leased => leased,
+                _ => {
+                    said.push(self.disagree(lease)?);
+                    continue;
+                }
+            };
+            let mark = held.lease.map(|mark| Mark { until, ..mark });
+            Held { lease: mark, ..held }.update(&self.conn)?;
+            said.push(LeaseSettled::Applied);
+        }
+        Ok(said)
+    }
+
+    /// Writes what became of leased events.
+    pub(super) fn settle_leased(&mut self, settles: &mut [LeaseSettle]) -> Step<Vec<LeaseSettled>> {
+        settles.iter_mut().map(|settle| self.settle_lease(settle)).collect()
+    }
+
+    fn settle_lease(&mut self, settle: &mut LeaseSettle) -> Step<LeaseSettled> {
+        let LeaseSettle { lease, at, decide } = settle;
+        self.see(*at);
+        let Some((mut held, stream)) = self.leased(lease)? else { return self.disagree(lease) };
+        // Where the lease was over, that was written down as an attempt; now there is more to say of it.
+        held.progress = held.progress.before(lease.attempt);
+        let change = match decide(&held.clone().entry()) {
+            Change::Done => {
+                let story = held.progress.story.clone();
+                Change::DoneWith { result: None, attempts: lease.attempt, story }
+            }
+            change => change,
+        };
+        self.apply((held, false), &change, *at, &stream)?;
+        Ok(LeaseSettled::Applied)
+    }
+
+    /// The living event that a lease is for, if nobody leased it since.
+    fn leased(&mut self, lease: &lease::Held) -> Step<Option<(Held, Arc<Stream>)>> {
+        let Some(id) = find_stream(&self.conn, &lease.queue, &lease.tenant)? else { return Ok(None) };
+        let Some(stream) = self.names.of(&self.conn, id)? else { return Ok(None) };
+        let there = match Receipt::find(&self.conn, id, &lease.id) {
+            Ok(Some(receipt)) => self.row_of(&receipt, &stream),
+            Ok(None) => return Ok(None),
+            Err(fault) => Err(fault),
+        };
+        let there = match there {
+            Ok(there) => there,
+            // Of what is damaged nobody knows who has it.
+            Err(Fault::Refused(_)) => return Ok(None),
+            Err(fault) => return Err(fault),
+        };
+        let is_last = |mark: Mark| mark.attempt == lease.attempt && mark.token == lease.token;
+        let held = there.map(|(held, _)| held).filter(|held| held.stand.is_alive());
+        Ok(held.filter(|held| held.lease.is_some_and(is_last)).map(|held| (held, stream)))
+    }
+
+    /// What is said of a lease that is not the last one.
+    fn disagree(&mut self, lease: &lease::Held) -> Step<LeaseSettled> {
+        let Some(stream) = find_stream(&self.conn, &lease.queue, &lease.tenant)? else {
+            return Ok(LeaseSettled::Unknown);
+        };
+        let view = self.view()?;
+        let known = match Receipt::find(&self.conn, stream, &lease.id) {
+            Ok(Some(receipt)) => found(&self.conn, &mut self.names, receipt, &view),
+            Ok(None) => return Ok(LeaseSettled::Unknown),
+            Err(fault) => Err(fault),
+        };
+        match known {
+            Ok(found) if found.state == State::Done && found.attempts == lease.attempt => {
+                Ok(LeaseSettled::Already)
+            }
+            Ok(found) => Ok(LeaseSettled::Conflict(Box::new(found))),
+            Err(Fault::Refused(_)) => Ok(LeaseSettled::Unknown),
+            Err(fault) => Err(fault),
+        }
+    }
+}
+
+/// The first row that can be read.
+fn first_good<T>(
+    select: &mut CachedStatement<'_>,
+    params: impl Params,
+    read: impl Fn(&Row<'_>) -> Result<T, Damage>,
+) -> Step<Option<T>> {
+    let mut rows = select.query(params)?;
+    while let Some(row) = rows.next()? {
+        if let Ok(good) = read(row) {
+            return Ok(Some(good));
+        }
+    }
+    Ok(None)
+}

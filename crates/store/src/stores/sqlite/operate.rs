@@ -1,0 +1,210 @@
+//! What operators order. Each order is one commit with its line in the audit, also where all of it is refused:
+//! who tried is worth knowing.
+
+use std::fmt::Write as _;
+
+use redrive_core::triage::{Control, Rule};
+use rusqlite::{OptionalExtension, params};
+
+use super::audit::Deed;
+use super::columns::change_columns;
+use super::desk::Desk;
+use super::faults::Step;
+use super::held::{Held, PutBack, held_columns};
+use super::names::find_stream;
+use super::numbers::span;
+use super::rows::event_columns;
+use crate::operate::{Act, Operated, Order, Refusal, Target, What};
+
+/// How many events one order is for at most; more of them are a job.
+const TARGETS_MAX: usize = 10_000;
+/// How many refusals are told in the audit.
+const REFUSALS_TOLD: usize = 3;
+
+impl Desk {
+    /// Does what an operator orders.
+    pub(super) fn operate(&mut self, order: &Order) -> Step<Operated> {
+        let Order { by, at, what } = order;
+        if matches!(what, What::Import(_)) {
+            self.disk.check()?;
+        }
+        self.see(*at);
+        let recalled_before = std::mem::take(&mut self.recall);
+        let done = match what {
+            What::Events(targets, act) => self.act_on_all(targets, act, *at)?,
+            What::Edit(target, edited) => self.edit(target, edited, *at)?.unwrap_or_else(refused),
+            What::SkipHead { queue, tenant, key } => one(self.skip_head(queue, tenant, key)?),
+            What::Unpark { queue, tenant, key } => one(self.unpark(queue, tenant, key)?),
+            What::Set { rule, until, why } => {
+                let (rule, who, why) = (rule.clone(), by.who.clone(), why.clone());
+                let control = Control { rule, since: *at, until: *until, who, why };
+                one(self.set_rule(&control)?.map(|()| 1))
+            }
+            What::Lift(rule) => match self.lift_rule(rule)? {
+                true => one(Ok(1)),
+                false => refused(Refusal::NoRule),
+            },
+            What::Start(plan) => match self.start(plan, by, *at)? {
+                Ok(job) => Operated { changed: 1, job: Some(job), ..Operated::default() },
+                Err(refusal) => refused(refusal),
+            },
+            What::Turn(id, to, why) => one(self.turn(*id, *to, why, *at)?.map(|()| 1)),
+            What::Import(letters) => self.import(letters, *at)?,
+        };
+        let (target, note) = (target(what, &done), note(what, &done));
+        self.write_line(by, *at, &Deed { verb: what.word(), target, count: done.changed, note })?;
+        self.raise_version()?;
+        self.recall |= recalled_before;
+        Ok(done)
+    }
+
+    /// Counts what took something out of the owner's hands: one that hears of it late sees the number.
+    pub(super) fn raise_version(&self) -> rusqlite::Result<()> {
+        if self.recall {
+            self.conn.prepare_cached("UPDATE redrive_meta SET orders = orders + 1")?.execute([])?;
+        }
+        Ok(())
+    }
+
+    fn act_on_all(&mut self, targets: &[Target], act: &Act, at: redrive_core::Moment) -> Step<Operated> {
+        if targets.len() > TARGETS_MAX {
+            return Ok(refused(Refusal::Senseless(format!(
+                "an order is for {TARGETS_MAX} events at most; start a job for more"
+            ))));
+        }
+        let by = PutBack::Order(self.next_line()?);
+        let mut done = Operated::default();
+        for (place, target) in targets.iter().enumerate() {
+            let acted = match self.meet(target)? {
+                Ok(met) => self.act(met, act, by, at)?,
+                Err(refusal) => Err(refusal),
+            };
+            match acted {
+                Ok(()) => done.changed += 1,
+                Err(refusal) => done.refused.push((place, refusal)),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Lets a key go on without the dead letter at its head.
+    fn skip_head(&mut self, queue: &str, tenant: &str, key: &str) -> Step<Result<u64, Refusal>> {
+        let Some(id) = find_stream(&self.conn, queue, tenant)? else { return Ok(Err(Refusal::NotParked)) };
+        let Some(stream) = self.names.of(&self.conn, id)? else { return Ok(Err(Refusal::NotParked)) };
+        let (first, last) = span(id);
+        let dead = self
+            .conn
+            .prepare_cached(concat!(
+                "SELECT ",
+                held_columns!(),
+                " FROM redrive_held WHERE key = ?1 AND state = 2 AND seq BETWEEN ?2 AND ?3 ORDER BY seq LIMIT 1"
+            ))?
+            .query_row(params![key, first, last], |row| Ok(Held::read(row, &stream)))
+            .optional()?;
+        let Some(Ok(dead)) = dead else { return Ok(Err(Refusal::NotParked)) };
+        if self.has_earlier(&stream, key, dead.row.seq)? {
+            return Ok(Err(Refusal::NotParked));
+        }
+        self.let_go(&stream, dead)?;
+        Ok(Ok(1))
+    }
+
+    /// Lets a key go on without any of its dead letters, and without the rule that parks it.
+    fn unpark(&mut self, queue: &str, tenant: &str, key: &str) -> Step<Result<u64, Refusal>> {
+        let (of_queue, of_tenant, of_key) = (queue.to_owned(), tenant.to_owned(), key.to_owned());
+        let rule = Rule::ParkKey { queue: of_queue, tenant: of_tenant, key: of_key };
+        let mut changed = u64::from(self.lift_rule(&rule)?);
+        if let Some(id) = find_stream(&self.conn, queue, tenant)?
+            && let Some(stream) = self.names.of(&self.conn, id)?
+        {
+            let (first, last) = span(id);
+            let holding: Vec<Held> = {
+                let mut select = self.conn.prepare_cached(concat!(
+                    "SELECT ",
+                    held_columns!(),
+                    " FROM redrive_held WHERE key = ?1 AND state = 2 AND seq BETWEEN ?2 AND ?3 ORDER BY seq"
+                ))?;
+                let rows =
+                    select.query_map(params![key, first, last], |row| Ok(Held::read(row, &stream).ok()))?;
+                rows.filter_map(Result::transpose).collect::<rusqlite::Result<_>>()?
+            };
+            for dead in holding {
+                self.let_go(&stream, dead)?;
+                changed += 1;
+            }
+        }
+        Ok(if changed == 0 { Err(Refusal::NotParked) } else { Ok(changed) })
+    }
+}
+
+fn one(done: Result<u64, Refusal>) -> Operated {
+    match done {
+        Ok(changed) => Operated { changed, ..Operated::default() },
+        Err(refusal) => refused(refusal),
+    }
+}
+
+/// What became of an order of which nothing was done.
+pub(super) fn refused(refusal: Refusal) -> Operated {
+    Operated { refused: vec![(0, refusal)], ..Operated::default() }
+}
+
+/// What an order is about, in words.
+fn target(what: &What, done: &Operated) -> String {
+    let of_key = |queue: &str, tenant: &str, key: &str| match tenant {
+        "" => format!("queue {queue}, key {key}"),
+        tenant => format!("queue {queue}, tenant {tenant}, key {key}"),
+    };
+    match what {
+        What::Events(targets, _) => several(targets.iter().map(name), targets.len()),
+        What::Edit(target, edited) => format!("{} into {}", name(target), edited.event.id),
+        What::SkipHead { queue, tenant, key } | What::Unpark { queue, tenant, key } => {
+            of_key(queue, tenant, key)
+        }
+        What::Set { rule, .. } | What::Lift(rule) => rule.target(),
+        What::Start(plan) => match done.job {
+            Some(job) => format!("job {}, {}", job.0, plan.act.word()),
+            None => format!("a job, {}", plan.act.word()),
+        },
+        What::Turn(id, ..) => format!("job {}", id.0),
+        What::Import(letters) => {
+            let named = letters.iter().map(|letter| {
+                name(&Target::new(&*letter.event.tenant, &*letter.event.queue, &*letter.event.id))
+            });
+            several(named, letters.len())
+        }
+    }
+}
+
+fn several(mut names: impl Iterator<Item = String>, all: usize) -> String {
+    match names.next() {
+        None => "nothing".to_owned(),
+        Some(first) if all == 1 => first,
+        Some(first) => format!("{first} and {} more", all - 1),
+    }
+}
+
+fn name(Target { tenant, queue, id, .. }: &Target) -> String {
+    match tenant.as_str() {
+        "" => format!("{queue}/{id}"),
+        tenant => format!("{queue}/{id} of tenant {tenant}"),
+    }
+}
+
+/// Why, as the operator says it, and the first few refusals.
+fn note(what: &What, done: &Operated) -> String {
+    let mut note = match what {
+        What::Set { why, .. } | What::Turn(_, _, why) => why.clone(),
+        What::Lift(rule) => rule.word().to_owned(),
+        _ => String::new(),
+    };
+    if done.refused.is_empty() {
+        return note;
+    }
+    let joint = if note.is_empty() { "" } else { "; " };
+    let _ = write!(note, "{joint}{} refused", done.refused.len());
+    for (place, refusal) in done.refused.iter().take(REFUSALS_TOLD) {
+        let _ = write!(note, "; {place}: {refusal}");
+    }
+    note
+}

@@ -1,0 +1,215 @@
+//! Rules that hold, as an operator made them.
+//!
+//! Those over a key are the store's own: the head of such a key is *withheld*, which is a state of its row, so that
+//! no load has to ask for rules. The writer remembers all rules, and asks only for events that have a key, and only
+//! if there is a rule over some key.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use redrive_core::Moment;
+use redrive_core::triage::{Control, Controls, Rule};
+use rusqlite::{Connection, params};
+
+use super::desk::Desk;
+use super::faults::{Step, damaged};
+use super::held::Stand;
+use super::names::find_stream;
+use super::numbers::{bits, from_moment, to_moment};
+use super::rows::Stream;
+use crate::operate::Refusal;
+
+/// How many rules may hold: what is looked through for every load of the engine.
+const RULES_MAX: usize = 10_000;
+
+/// The rules that hold.
+#[derive(Debug)]
+pub(super) struct Rules {
+    pub(super) controls: Controls,
+    /// Keys of which some may be withheld.
+    keys: HashSet<String>,
+}
+
+/// What a look is made with: when, and under which rules.
+#[derive(Debug)]
+pub(super) struct View {
+    pub(super) now: Moment,
+    pub(super) rules: Arc<Rules>,
+}
+
+impl View {
+    /// A view of what is in the transaction that is open.
+    pub(super) fn of(conn: &Connection, now: Moment) -> rusqlite::Result<Self> {
+        Ok(Self { now, rules: Arc::new(Rules::read(conn)?) })
+    }
+
+    /// Whether a tenant's part of a queue is in quarantine.
+    pub(super) fn is_quarantined(&self, stream: &Stream) -> bool {
+        let controls = &self.rules.controls;
+        !controls.list.is_empty() && controls.is_quarantined(&stream.queue, &stream.tenant, self.now)
+    }
+}
+
+impl Rules {
+    /// The rules in the file. One that nobody can read holds nothing; [`controls`] names it.
+    pub(super) fn read(conn: &Connection) -> rusqlite::Result<Self> {
+        let (controls, _) = read(conn)?;
+        let keys = controls.list.iter().filter_map(|control| control.rule.key());
+        let keys = keys.map(|(_, _, key)| key.to_owned()).collect();
+        Ok(Self { controls, keys })
+    }
+
+    /// The rule by which nothing of a key is handed out. It holds until it is lifted, and not until its end, so
+    /// that its end is a commit.
+    pub(super) fn withholding(&self, stream: &Stream, key: &str) -> Option<&Rule> {
+        if self.keys.is_empty() || !self.keys.contains(key) {
+            return None;
+        }
+        let named = (stream.queue.as_str(), stream.tenant.as_str(), key);
+        self.controls.list.iter().map(|control| &control.rule).find(|rule| rule.key() == Some(named))
+    }
+}
+
+/// The rules that hold.
+pub(super) fn controls(conn: &Connection) -> Step<Controls> {
+    match read(conn)? {
+        (_, Some(rule)) => Err(damaged("redrive_rule", rule).into()),
+        (controls, None) => Ok(controls),
+    }
+}
+
+fn read(conn: &Connection) -> rusqlite::Result<(Controls, Option<String>)> {
+    let version =
+        conn.prepare_cached("SELECT orders FROM redrive_meta")?.query_row([], |row| row.get(0).map(bits))?;
+    let mut controls = Controls { version, list: Vec::new() };
+    let mut wrong = None;
+    let mut select = conn.prepare_cached("SELECT rule, since, until, who, why FROM redrive_rule")?;
+    let mut rows = select.query([])?;
+    while let Some(row) = rows.next()? {
+        let text: String = row.get(0)?;
+        let Ok(rule) = serde_json::from_str(&text) else {
+            wrong = Some(text);
+            continue;
+        };
+        let until = row.get::<_, Option<i64>>(2)?.map(to_moment);
+        let (since, who, why) = (to_moment(row.get(1)?), row.get(3)?, row.get(4)?);
+        controls.list.push(Control { rule, since, until, who, why });
+    }
+    controls.list.sort_by(|a, b| a.rule.cmp(&b.rule));
+    Ok((controls, wrong))
+}
+
+fn text(rule: &Rule) -> String {
+    // Words alone: this does not fail.
+    serde_json::to_string(rule).unwrap_or_default()
+}
+
+impl Desk {
+    /// The rules that hold.
+    pub(super) fn rules(&mut self) -> rusqlite::Result<&Arc<Rules>> {
+        let rules = match self.rules.take() {
+            Some(rules) => rules,
+            None => Arc::new(Rules::read(&self.conn)?),
+        };
+        Ok(self.rules.insert(rules))
+    }
+
+    /// What an order looks with.
+    pub(super) fn view(&mut self) -> rusqlite::Result<View> {
+        Ok(View { now: self.seen.now(), rules: Arc::clone(self.rules()?) })
+    }
+
+    /// Where the head of a key is to be: it waits, or is withheld by a rule.
+    pub(super) fn head_stand(&mut self, stream: &Stream, key: &str) -> rusqlite::Result<Stand> {
+        let is_withheld = self.rules()?.withholding(stream, key).is_some();
+        Ok(if is_withheld { Stand::Withheld } else { Stand::Waits })
+    }
+
+    /// A rule holds from now on.
+    pub(super) fn set_rule(&mut self, control: &Control) -> Step<Result<(), Refusal>> {
+        if control.until.is_some_and(|until| until <= control.since) {
+            return Ok(Err(Refusal::Senseless("its end is over already".to_owned())));
+        }
+        for queue in queues(&control.rule) {
+            if self.spec(queue)?.is_none() {
+                return Ok(Err(Refusal::NoQueue { queue: queue.to_owned() }));
+            }
+        }
+        if let Some((queue, ..)) = control.rule.key()
+            && self.spec(queue)?.is_some_and(|queue| !queue.ordered)
+        {
+            let what =
+                format!("the queue {queue} keeps no order of keys, so a key of it cannot be held back");
+            return Ok(Err(Refusal::Senseless(what)));
+        }
+        let had = Arc::clone(self.rules()?);
+        let replaced: Vec<_> =
+            had.controls.list.iter().filter(|old| control.rule.replaces(&old.rule)).collect();
+        if replaced.is_empty() && had.controls.list.len() >= RULES_MAX {
+            return Ok(Err(Refusal::Senseless(format!("there are {RULES_MAX} rules; lift some first"))));
+        }
+        for old in replaced {
+            self.delete_rule(&old.rule)?;
+        }
+        self.conn
+            .prepare_cached(
+                "INSERT INTO redrive_rule (rule, since, until, who, why) VALUES (?1, ?2, ?3, ?4, ?5)",
+            )?
+            .execute(params![
+                text(&control.rule),
+                from_moment(control.since),
+                control.until.map(from_moment),
+                control.who,
+                control.why
+            ])?;
+        (self.rules, self.recall) = (None, true);
+        if let Some((queue, tenant, key)) = control.rule.key()
+            && let Some(id) = find_stream(&self.conn, queue, tenant)?
+            && let Some(stream) = self.names.of(&self.conn, id)?
+        {
+            self.push_back(&stream, key, None, Stand::Withheld)?;
+        }
+        Ok(Ok(()))
+    }
+
+    /// A rule does not hold any more. `false` where it did not before.
+    pub(super) fn lift_rule(&mut self, rule: &Rule) -> Step<bool> {
+        if !self.delete_rule(rule)? {
+            return Ok(false);
+        }
+        (self.rules, self.recall) = (None, true);
+        if let Some((queue, tenant, key)) = rule.key()
+            && let Some(id) = find_stream(&self.conn, queue, tenant)?
+            && let Some(stream) = self.names.of(&self.conn, id)?
+        {
+            self.hand_out(&stream, key)?;
+        }
+        Ok(true)
+    }
+
+    fn delete_rule(&self, rule: &Rule) -> rusqlite::Result<bool> {
+        let deleted =
+            self.conn.prepare_cached("DELETE FROM redrive_rule WHERE rule = ?1")?.execute([text(rule)])?;
+        Ok(deleted == 1)
+    }
+
+    /// The rules whose time is over.
+    pub(super) fn ended_rules(&mut self, now: Moment) -> rusqlite::Result<Vec<Rule>> {
+        let rules = self.rules()?;
+        let is_over = |control: &&Control| control.until.is_some_and(|until| until <= now);
+        Ok(rules.controls.list.iter().filter(is_over).map(|control| control.rule.clone()).collect())
+    }
+}
+
+/// The queues that a rule names.
+fn queues(rule: &Rule) -> Vec<&str> {
+    match rule {
+        Rule::Pause { queue }
+        | Rule::PauseRetries { queue }
+        | Rule::QuarantineKey { queue, .. }
+        | Rule::ParkKey { queue, .. }
+        | Rule::QuarantineTenant { queue: Some(queue), .. } => vec![queue],
+        Rule::QuarantineTenant { queue: None, .. } => vec![],
+        Rule::Reroute { queue, to } => vec![queue, to],
+    }
+}
