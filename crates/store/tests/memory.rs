@@ -212,7 +212,7 @@ mod planted {
     use super::InMemory;
 
     /// What a store can get wrong by itself, and the promise that is about it.
-    const FOUND: [(Flaw, &str); 8] = [
+    const FOUND: [(Flaw, &str); 16] = [
         (Flaw::FenceOff, "a_stale_epoch_changes_nothing"),
         (Flaw::EpochWithoutRev, "a_stale_rev_changes_nothing"),
         (Flaw::DueOnlyHeads, "a_delayed_head_holds_up_its_key"),
@@ -221,6 +221,14 @@ mod planted {
         (Flaw::ReceiptGoesWithEvent, "identity_outlives_its_event"),
         (Flaw::ParkLeaks, "a_dead_letter_parks_its_key"),
         (Flaw::ParksOneMore, "parking_ends_at_its_count"),
+        (Flaw::RedriveForgetsIdentity, "a_redrive_keeps_identity_and_place"),
+        (Flaw::EditLosesPlace, "an_edit_takes_the_place_of_the_original"),
+        (Flaw::RestoreAfterForgetting, "nothing_restorable_outlives_its_receipt"),
+        (Flaw::RerouteAsMove, "a_reroute_keeps_queue_order_and_identity"),
+        (Flaw::LateAckWins, "an_answer_after_it_was_leased_again_is_a_conflict"),
+        (Flaw::TwoJobsOneLetter, "two_jobs_put_a_letter_back_once"),
+        (Flaw::RecallLost, "a_change_of_rules_is_recalled"),
+        (Flaw::WithheldLeaks, "nothing_of_a_withheld_key_is_handed_out"),
     ];
 
     /// What shows only when a process dies at the right moment: see `faults`.

@@ -23,6 +23,8 @@ mod owner;
 
 mod desk;
 
+mod worker;
+
 mod identity;
 
 mod endings;
@@ -41,6 +43,8 @@ mod work;
 
 mod looking;
 
+mod redrives;
+
 mod orders;
 
 mod editing;
@@ -57,6 +61,9 @@ mod audits;
 
 mod leases;
 
+mod answers;
+
+pub use answers::*;
 pub use audits::*;
 pub use deaths::*;
 pub use editing::*;
@@ -72,6 +79,7 @@ pub use looking::*;
 pub use order::*;
 pub use orders::*;
 pub use parking::*;
+pub use redrives::*;
 pub use rules::*;
 pub use work::*;
 

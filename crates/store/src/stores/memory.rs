@@ -30,6 +30,8 @@ use crate::transaction::{Job, Transacted};
 
 mod state;
 
+mod row;
+
 mod journal;
 
 mod order;
@@ -70,7 +72,8 @@ pub use fault::Fault;
 pub use transact::table;
 
 use fault::World;
-use state::{Identity, State, Table, Told};
+use row::Identity;
+use state::{State, Table, Told};
 
 /// A store in memory. Clones share it.
 ///

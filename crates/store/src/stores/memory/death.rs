@@ -9,7 +9,8 @@ use redrive_core::event::{DeadReason, Mode};
 use redrive_core::planted::{Flaw, has};
 use redrive_core::triage::Redrive;
 
-use super::state::{Counter, Death, Identity, PutBack, Row, State};
+use super::row::{Death, Identity, PutBack, Row};
+use super::state::{Counter, State};
 use crate::operate::Refusal;
 
 impl State {

@@ -8,7 +8,8 @@ use redrive_core::event::{Mode, State as Where};
 use redrive_core::planted::{Flaw, has};
 use redrive_core::triage::Redrive;
 
-use super::state::{End, Identity, PutBack, State};
+use super::row::{End, Identity, PutBack};
+use super::state::State;
 use crate::operate::{Edited, Letter, Operated, Refusal, Target};
 
 /// How many letters are kept in one commit at most.

@@ -8,7 +8,8 @@ use redrive_core::planted::{Flaw, has};
 use redrive_core::triage::{Operator, Rule};
 
 use super::audit::Deed;
-use super::state::{End, Identity, Receipt, Row, State};
+use super::row::{End, Identity, Receipt, Row};
+use super::state::State;
 
 /// How many of each kind are forgotten in one call, so that it stays short.
 const SLICE: usize = 1000;

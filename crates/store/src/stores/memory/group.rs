@@ -7,7 +7,8 @@ use redrive_core::entry::StreamId;
 use redrive_core::event::{DeadReason, Story};
 use redrive_core::triage::{CauseId, Filter, Subject, cause};
 
-use super::state::{PutBack, Row, State};
+use super::row::{PutBack, Row};
+use super::state::State;
 use crate::found::Matching;
 use crate::operate::{Group, GroupBy, GroupQuery, Redriven};
 
@@ -36,7 +37,8 @@ impl State {
         let (id, _) = cause::of(reason, story);
         let known = self.groups.contains(&(stream, id));
         let of_stream = (stream, CauseId(0))..=(stream, CauseId(u64::MAX));
-        let full = || self.groups.range(of_stream).take(CAUSES_MAX).count() == CAUSES_MAX;
+        // Only where there are so many in all can there be so many of one stream.
+        let full = || self.groups.len() >= CAUSES_MAX && self.groups.range(of_stream).count() >= CAUSES_MAX;
         if !known && full() { CauseId::OTHER } else { id }
     }
 
@@ -90,7 +92,7 @@ impl State {
     }
 
     pub(super) fn groups(&self, query: &GroupQuery) -> Vec<Group> {
-        let mut merged: BTreeMap<(Option<CauseId>, String), Vec<(&str, &Letters)>> = BTreeMap::new();
+        let mut merged: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for ((stream, cause), letters) in self.groups.iter().filter(|(_, group)| group.letters > 0) {
             let Some(stream) = self.streams.get(stream) else { continue };
             let other =
@@ -103,7 +105,7 @@ impl State {
                 GroupBy::Queue => (None, stream.queue.clone()),
                 GroupBy::Tenant => (None, stream.tenant.clone()),
             };
-            merged.entry(key).or_default().push((&stream.queue, letters));
+            merged.entry(key).or_default().push((stream.queue.as_str(), letters));
         }
         let merged = merged.into_iter().filter_map(|((cause, title), parts)| merge(cause, title, &parts));
         let mut groups: Vec<_> = merged.collect();

@@ -7,7 +7,8 @@ use redrive_core::triage::job::JobAct;
 use redrive_core::triage::{Job, JobId, JobPlan, JobState, Operator};
 
 use super::group::is_meant_letter;
-use super::state::{Counter, PutBack, Row, State};
+use super::row::{PutBack, Row};
+use super::state::{Counter, State};
 use crate::operate::{Advance, Refusal};
 
 /// How many events a step looks at, so that it stays short where few are meant.

@@ -21,6 +21,10 @@ impl<K: Ord + Clone, V: Clone> Map<K, V> {
         self.now.get(key)
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.now.len()
+    }
+
     pub(super) fn contains(&self, key: &K) -> bool {
         self.now.contains_key(key)
     }

@@ -7,7 +7,8 @@ use redrive_core::entry::{Change, Entry, Seq, StreamId};
 use redrive_core::event::State as Where;
 use redrive_core::planted::{Flaw, has};
 
-use super::state::{Hand, Identity, Row, State};
+use super::row::{Hand, Identity, Row};
+use super::state::State;
 use crate::error::StoreError;
 use crate::lease::{Decide, Held, Lease, LeaseSettle, LeaseSettled, Leased, TokenHash};
 

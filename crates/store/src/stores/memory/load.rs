@@ -6,7 +6,8 @@ use redrive_core::Moment;
 use redrive_core::entry::{Entry, Seq, StreamId};
 use redrive_core::planted::{Flaw, has};
 
-use super::state::{Place, State};
+use super::row::Place;
+use super::state::State;
 use crate::error::StoreError;
 use crate::store::{Load, Loaded, Overdue};
 

@@ -9,7 +9,8 @@ use redrive_core::triage::Rule;
 use redrive_core::{Event, Moment};
 
 use super::group::is_meant;
-use super::state::{Identity, Receipt, Row, State};
+use super::row::{Identity, Receipt, Row};
+use super::state::State;
 use crate::found::{Count, Found, Listed, Query};
 
 /// How many events are on a page where nobody says.

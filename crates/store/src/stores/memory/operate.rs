@@ -9,7 +9,8 @@ use redrive_core::event::{DeadReason, State as Where};
 use redrive_core::planted::{Flaw, has};
 
 use super::audit::Deed;
-use super::state::{End, Identity, PutBack, Row, State};
+use super::row::{End, Identity, PutBack, Row};
+use super::state::State;
 use crate::operate::{Act, Operated, Order, Refusal, Target, What};
 
 /// How many events one order is for at most; more of them are a job.

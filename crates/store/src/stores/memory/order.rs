@@ -6,7 +6,8 @@
 use redrive_core::entry::Seq;
 use redrive_core::planted::{Flaw, has};
 
-use super::state::{Chain, Row, State};
+use super::row::{Chain, Row};
+use super::state::State;
 
 impl State {
     /// Writes an event as it is now, or takes it away, and gives the one that may run because of it.

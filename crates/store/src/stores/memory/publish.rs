@@ -6,7 +6,8 @@ use redrive_core::entry::{Entry, Progress, Seq, StreamId};
 use redrive_core::event::{Fingerprint, identity};
 use redrive_core::{Event, Moment};
 
-use super::state::{Identity, NUMBER_BITS, Receipt, Row, State, Stream};
+use super::row::{Identity, Receipt, Row};
+use super::state::{NUMBER_BITS, State, Stream};
 use crate::error::{PublishError, StoreError};
 use crate::store::{New, Published, QueueSpec};
 

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use redrive_core::Moment;
 use redrive_core::triage::{Control, Controls, Operator, Rule};
 
-use super::state::{Chain, Counter, State};
+use super::row::Chain;
+use super::state::{Counter, State};
 use crate::operate::Refusal;
 
 impl State {

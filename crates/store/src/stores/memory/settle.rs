@@ -5,7 +5,8 @@ use redrive_core::entry::{Change, Entry, Grant, Seq, Settle, Settled};
 use redrive_core::event::State as Where;
 use redrive_core::planted::{Flaw, has};
 
-use super::state::{End, Identity, Row, State};
+use super::row::{End, Identity, Row};
+use super::state::State;
 
 /// Why a settle changes nothing.
 pub(super) enum Refused {

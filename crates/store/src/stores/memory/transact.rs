@@ -8,8 +8,9 @@ use redrive_core::planted::{Flaw, has};
 use redrive_core::{Entry, Moment};
 
 use super::fault::{Fate, World, unknown};
+use super::row::Row;
 use super::settle::Refused;
-use super::state::{Row, State, Table, Told};
+use super::state::{State, Table, Told};
 use crate::error::{PublishError, StoreError};
 use crate::store::{New, Published};
 use crate::transaction::{Claim, Job, Transacted, Tx};

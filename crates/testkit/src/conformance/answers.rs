@@ -1,0 +1,167 @@
+//! What becomes of leased events: answers are judged by their attempt and token, not by the time.
+
+use redrive_core::entry::Park;
+use redrive_core::event::{DeadReason, Mode, State};
+use redrive_store::lease::LeaseSettled;
+use redrive_store::operate::Act;
+
+use super::Subject;
+use super::desk::{redrive, state};
+use super::owner::{Owner, at};
+
+use super::worker::{again, conflict, dies, dispositions, done, held, work};
+
+/// A lease is settled after a crash of whoever handed it out, and remembered with its attempt.
+pub async fn a_lease_is_settled_by_its_attempt<S: Subject>(subject: S) {
+    let owner = Owner::pulled(subject).await;
+    owner.publish(work("1"), at(0)).await;
+    owner.lease(&[1], 1).await;
+    let owner = owner.crash().await;
+    assert_eq!(owner.settle_lease(held(&work("1"), 1, 1), 2, done()).await, LeaseSettled::Applied);
+    let found = owner.publish_again(work("1"), at(3)).await;
+    assert_eq!((found.state, found.attempts, found.ended), (State::Done, 1, Some(at(2))));
+    assert_eq!(owner.settle_lease(held(&work("1"), 1, 1), 3, done()).await, LeaseSettled::Already);
+    let other = conflict(owner.settle_lease(held(&work("1"), 2, 1), 3, done()).await);
+    assert_eq!(other.state, State::Done);
+    assert_eq!(owner.settle_lease(held(&work("9"), 1, 1), 3, done()).await, LeaseSettled::Unknown);
+}
+
+/// What failed is leased again when it is due, as its next attempt.
+pub async fn a_failed_lease_is_leased_again_when_it_is_due<S: Subject>(subject: S) {
+    let owner = Owner::pulled(subject).await;
+    owner.publish(work("1"), at(0)).await;
+    owner.lease(&[1], 1).await;
+    let settled = owner.settle_lease(held(&work("1"), 1, 1), 2, again("retry", 20)).await;
+    assert_eq!(settled, LeaseSettled::Applied);
+    let leased = owner.lease(&[2], 19).await;
+    assert_eq!((leased.entries.len(), leased.lapsed, leased.next_due), (0, 0, Some(at(20))));
+    let leased = owner.lease(&[2], 20).await;
+    assert_eq!((leased.entries[0].progress.attempts, leased.entries[0].progress.mode), (1, Mode::Retry));
+    assert_eq!(leased.entries[0].progress.started, Some(at(1)));
+    assert_eq!(owner.settle_lease(held(&work("1"), 2, 2), 21, done()).await, LeaseSettled::Applied);
+    assert_eq!(owner.found(&work("1")).await.attempts, 2);
+}
+
+/// A lease that was not settled in time is an attempt, of unknown outcome.
+pub async fn a_lapsed_lease_is_an_attempt<S: Subject>(subject: S) {
+    let owner = Owner::pulled(subject).await;
+    owner.publish(work("1"), at(0)).await;
+    owner.publish(work("2"), at(0)).await;
+    owner.lease(&[1, 2], 0).await;
+    assert_eq!(owner.settle_lease(held(&work("2"), 1, 2), 1, done()).await, LeaseSettled::Applied);
+    let early = owner.lease(&[3], 9).await;
+    assert_eq!((early.lapsed, early.entries.len()), (0, 0));
+    let late = owner.lease(&[3], 10).await;
+    assert_eq!((late.lapsed, late.entries.len(), late.next_due), (1, 0, Some(at(11))));
+    let found = owner.found(&work("1")).await;
+    assert_eq!((found.state, found.attempts, found.until), (State::Waiting, 1, None));
+    assert_eq!(dispositions(found.story.as_ref()), ["lapsed"]);
+    assert_eq!(owner.lease_ids(&[4], 11).await, ["1"]);
+}
+
+/// A late answer counts while nobody has leased the event again: it takes the place of the lapse.
+pub async fn a_late_answer_counts_until_it_is_leased_again<S: Subject>(subject: S) {
+    let owner = Owner::pulled(subject).await;
+    for id in ["ok", "retry"] {
+        owner.publish(work(id), at(0)).await;
+    }
+    owner.lease(&[1, 2], 0).await;
+    assert_eq!(owner.lease_or(&[], 20, again("lapsed", 100)).await.lapsed, 2);
+    let owner = owner.crash().await;
+    assert_eq!(owner.settle_lease(held(&work("ok"), 1, 1), 21, done()).await, LeaseSettled::Applied);
+    let found = owner.found(&work("ok")).await;
+    assert_eq!(
+        (found.state, found.attempts, dispositions(found.story.as_ref())),
+        (State::Done, 1, Vec::new())
+    );
+    let settled = owner.settle_lease(held(&work("retry"), 1, 2), 21, again("retry", 50)).await;
+    assert_eq!(settled, LeaseSettled::Applied);
+    let found = owner.found(&work("retry")).await;
+    assert_eq!((found.attempts, found.due), (1, Some(at(50))));
+    assert_eq!(dispositions(found.story.as_ref()), ["retry"], "it is one attempt");
+}
+
+/// The answer of an attempt that was given to somebody else changes nothing, and hears how it is.
+pub async fn an_answer_after_it_was_leased_again_is_a_conflict<S: Subject>(subject: S) {
+    let owner = Owner::pulled(subject).await;
+    owner.publish(work("1"), at(0)).await;
+    owner.lease(&[1], 0).await;
+    owner.lease(&[2], 10).await;
+    assert_eq!(owner.lease_ids(&[3], 11).await, ["1"]);
+    let before = owner.found(&work("1")).await;
+    for late in [held(&work("1"), 1, 1), held(&work("1"), 2, 1), held(&work("1"), 1, 3)] {
+        assert_eq!(conflict(owner.settle_lease(late.clone(), 12, done()).await), before, "{late:?}");
+        assert_eq!(conflict(owner.extend(late, 12, 99).await), before);
+    }
+    assert_eq!(owner.settle_lease(held(&work("1"), 2, 3), 13, done()).await, LeaseSettled::Applied);
+    let late = conflict(owner.settle_lease(held(&work("1"), 1, 1), 14, done()).await);
+    assert_eq!((late.state, late.attempts), (State::Done, 2));
+}
+
+/// What somebody else has settled meanwhile stays so: dead by its lapse, or by an operator.
+pub async fn an_answer_to_what_is_settled_otherwise_is_a_conflict<S: Subject>(subject: S) {
+    let owner = Owner::pulled(subject).await;
+    for id in ["lapsed", "killed", "discarded"] {
+        owner.publish(work(id), at(0)).await;
+    }
+    assert_eq!(owner.lease(&[1, 2, 3], 0).await.entries.len(), 3);
+    owner.act(&work("killed"), Act::Kill, at(1)).await;
+    owner.act(&work("discarded"), Act::Discard, at(1)).await;
+    assert_eq!(owner.lease_or(&[9], 10, dies(Park::GoOn)).await.lapsed, 1);
+    let cases = [("lapsed", 1, State::Dead), ("killed", 2, State::Dead), ("discarded", 3, State::Discarded)];
+    for (id, token, is) in cases {
+        let lease = held(&work(id), 1, token);
+        assert_eq!(conflict(owner.settle_lease(lease.clone(), 12, done()).await).state, is);
+        assert_eq!(conflict(owner.extend(lease, 12, 99).await).state, is);
+    }
+    // A conflict is final, whatever an operator does then.
+    owner.act(&work("lapsed"), redrive(), at(13)).await;
+    conflict(owner.settle_lease(held(&work("lapsed"), 1, 1), 14, done()).await);
+    assert_eq!(owner.lease_ids(&[4], 15).await, ["lapsed"]);
+}
+
+/// A token that nobody was given settles nothing.
+pub async fn a_made_up_token_settles_nothing<S: Subject>(subject: S) {
+    let owner = Owner::pulled(subject).await;
+    owner.publish(work("1"), at(0)).await;
+    for attempt in [0, 1] {
+        let found = conflict(owner.settle_lease(held(&work("1"), attempt, 0), 1, done()).await);
+        assert_eq!(found.state, State::Ready);
+    }
+    assert_eq!(owner.lease_ids(&[1], 2).await, ["1"]);
+}
+
+/// A lease is good for longer where that is asked in time.
+pub async fn a_lease_can_be_made_longer<S: Subject>(subject: S) {
+    let owner = Owner::pulled(subject).await;
+    owner.publish(work("1"), at(0)).await;
+    owner.lease(&[1], 0).await;
+    assert_eq!(owner.extend(held(&work("1"), 1, 1), 5, 50).await, LeaseSettled::Applied);
+    let owner = owner.crash().await;
+    assert_eq!(owner.found(&work("1")).await.until, Some(at(50)));
+    assert_eq!(owner.lease(&[2], 49).await.lapsed, 0);
+    assert_eq!(owner.lease(&[2], 50).await.lapsed, 1);
+    let late = conflict(owner.extend(held(&work("1"), 1, 1), 50, 99).await);
+    assert_eq!(late.state, State::Waiting);
+    assert_eq!(owner.extend(held(&work("9"), 1, 1), 50, 99).await, LeaseSettled::Unknown);
+}
+
+/// Orders see what is leased as running.
+pub async fn what_is_leased_runs<S: Subject>(subject: S) {
+    let owner = Owner::pulled(subject).await;
+    owner.publish(work("1"), at(0)).await;
+    owner.lease(&[1], 0).await;
+    for act in [Act::RetryNow, redrive(), Act::Restore] {
+        assert_eq!(owner.act_refused(&work("1"), act, at(1)).await, state(State::Running));
+    }
+    owner.act(&work("1"), Act::Kill, at(1)).await;
+    assert_eq!(owner.found(&work("1")).await.reason, Some(DeadReason::Killed));
+    owner.act(&work("1"), redrive(), at(2)).await;
+    let leased = owner.lease(&[2], 3).await;
+    assert_eq!(leased.entries[0].progress.mode, Mode::Redrive);
+    assert_eq!(
+        owner.settle_lease(held(&work("1"), 1, 1), 4, done()).await,
+        LeaseSettled::Conflict(Box::new(owner.found(&work("1")).await))
+    );
+    assert_eq!(owner.settle_lease(held(&work("1"), 1, 2), 4, done()).await, LeaseSettled::Applied);
+}

@@ -1,0 +1,124 @@
+//! Redrives: dead letters that run again, as the same events at the same places.
+
+use redrive_core::entry::{Change, Park, Progress};
+use redrive_core::event::{Mode, State};
+use redrive_core::triage::Redrive;
+use redrive_store::operate::{Act, Refusal};
+
+use super::Subject;
+use super::desk::{REASON, out_of_order, redrive, state, told};
+use super::owner::{MAILS, Owner, at, mail, order, secs, story};
+
+/// A redriven letter is the same event at the same place, with its story, and as if it had not run yet.
+pub async fn a_redrive_keeps_identity_and_place<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    owner.die(&mail("1"), at(0), Park::GoOn).await;
+    let before = owner.found(&mail("1")).await;
+    owner.act(&mail("1"), redrive(), at(5)).await;
+    let owner = owner.crash().await;
+    let entry = owner.entry("1", at(5)).await;
+    assert_eq!((entry.seq, entry.rev > before.rev), (before.seq, true));
+    let expected = Progress { mode: Mode::Redrive, story: Some(story("refused")), ..Progress::fresh(at(5)) };
+    assert_eq!(entry.progress, expected);
+    let found = owner.publish_again(mail("1"), at(6)).await;
+    assert_eq!((found.seq, found.state, found.reason, found.ended), (before.seq, State::Ready, None, None));
+    assert_eq!((found.cause, found.cause.is_some()), (before.cause, true));
+    owner.settle_next(&entry, at(7), Change::Done).await;
+    assert_eq!(owner.publish_again(mail("1"), at(8)).await.state, State::Done);
+}
+
+/// Attempts count on where that is asked.
+pub async fn a_redrive_may_keep_its_attempts<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    owner.die(&mail("1"), at(0), Park::GoOn).await;
+    owner.act(&mail("1"), Act::Redrive(Redrive { keep_attempts: true, ..Redrive::default() }), at(5)).await;
+    let progress = owner.entry("1", at(5)).await.progress;
+    assert_eq!((progress.attempts, progress.mode, progress.started), (1, Mode::Redrive, None));
+}
+
+/// What is not a dead letter is not put back.
+pub async fn only_a_dead_letter_is_redriven<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    for id in ["done", "ready", "discarded"] {
+        owner.publish(mail(id), at(0)).await;
+    }
+    owner.publish(mail("waiting").delay(secs(50)), at(0)).await;
+    let entry = owner.entry("done", at(0)).await;
+    owner.settle_next(&entry, at(1), Change::Done).await;
+    owner.act(&mail("discarded"), Act::Discard, at(1)).await;
+    for is in [State::Done, State::Ready, State::Discarded, State::Waiting] {
+        assert_eq!(owner.act_refused(&mail(is.as_str()), redrive(), at(2)).await, state(is));
+    }
+    assert_eq!(owner.act_refused(&mail("nobody"), redrive(), at(2)).await, Refusal::Unknown);
+}
+
+/// A letter that holds up its key goes before those that wait behind it.
+pub async fn a_redriven_head_goes_before_those_that_wait<S: Subject>(subject: S) {
+    let owner = Owner::parked(subject).await;
+    let arrivals = owner.watch();
+    owner.act(&order("1", "k"), redrive(), at(5)).await;
+    assert!(told(&arrivals, "1"));
+    assert_eq!(owner.due_ids(at(5)).await, ["1"]);
+    assert_eq!(owner.state(&order("2", "k")).await, State::Waiting);
+    let entry = owner.entry("1", at(5)).await;
+    assert!(!entry.progress.out_of_order);
+    assert_eq!(owner.settle_next(&entry, at(6), Change::Done).await.as_deref(), Some("2"));
+}
+
+/// Where later ones may have run already, that has to be said, and the attempt is marked.
+pub async fn what_was_passed_is_redriven_out_of_order_alone<S: Subject>(subject: S) {
+    let owner = Owner::passed(subject).await;
+    let late = order("1", "k");
+    assert_eq!(owner.act_refused(&late, redrive(), at(5)).await, Refusal::OutOfOrder);
+    assert_eq!(owner.due_ids(at(5)).await, ["2"]);
+    let running = owner.entry("2", at(5)).await;
+    owner.act(&late, out_of_order(), at(5)).await;
+    assert_eq!(owner.due_ids(at(5)).await, ["1"], "it is the head of its key again");
+    let entry = owner.entry("1", at(5)).await;
+    assert!(entry.progress.out_of_order);
+    // The head until then may be under way, and what becomes of it counts.
+    assert_eq!(owner.settle_next(&running, at(6), Change::Done).await, None);
+    assert_eq!(owner.settle_next(&entry, at(7), Change::Done).await.as_deref(), Some("3"));
+}
+
+/// Letters of one key that are put back run in their old order.
+pub async fn redriven_letters_keep_the_order_of_their_key<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    for id in ["1", "2"] {
+        owner.die(&order(id, "k"), at(0), Park::GoOn).await;
+    }
+    owner.act(&order("2", "k"), out_of_order(), at(1)).await;
+    owner.act(&order("1", "k"), out_of_order(), at(2)).await;
+    assert_eq!(owner.due_ids(at(5)).await, ["1"]);
+    let entry = owner.entry("1", at(5)).await;
+    assert_eq!(owner.settle_next(&entry, at(6), Change::Done).await.as_deref(), Some("2"));
+}
+
+/// A letter without an order to keep is never out of it.
+pub async fn what_has_no_order_is_never_out_of_it<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    owner.die(&mail("1").key("k"), at(0), Park::Stay).await;
+    owner.act(&mail("1"), redrive(), at(1)).await;
+    assert!(!owner.entry("1", at(1)).await.progress.out_of_order);
+}
+
+/// A reroute names another handler, and leaves queue, order and identity where they are.
+pub async fn a_reroute_keeps_queue_order_and_identity<S: Subject>(subject: S) {
+    let owner = Owner::parked(subject).await;
+    let seq = owner.found(&order("1", "k")).await.seq;
+    let to = |queue: &str| Act::Redrive(Redrive { to: Some(queue.to_owned()), ..Redrive::default() });
+    let refusal = owner.act_refused(&order("1", "k"), to("nowhere"), at(4)).await;
+    assert_eq!(refusal, Refusal::NoQueue { queue: "nowhere".to_owned() });
+    owner.act(&order("1", "k"), to(MAILS), at(5)).await;
+    let owner = owner.crash().await;
+    let found = owner.found(&order("1", "k")).await;
+    assert_eq!((found.seq, found.route.as_deref()), (seq, Some(MAILS)));
+    assert_eq!(owner.due_ids(at(5)).await, ["1"]);
+    let entry = owner.entry("1", at(5)).await;
+    assert_eq!((entry.seq, entry.event.queue.as_str()), (seq, super::owner::ORDERS));
+    assert_eq!(entry.progress.route.as_deref(), Some(MAILS));
+    let dead = Change::Dead { reason: REASON, progress: entry.progress.clone(), park: Park::Stay };
+    owner.settle_next(&entry, at(6), dead).await;
+    owner.act(&order("1", "k"), redrive(), at(7)).await;
+    assert_eq!(owner.entry("1", at(7)).await.progress.route, None, "a redrive without a queue goes home");
+}
