@@ -12,8 +12,6 @@ pub mod measure;
 
 pub mod poll;
 
-pub mod allocations;
-
 pub mod target;
 
 pub mod conditions;

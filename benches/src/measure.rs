@@ -1,9 +1,7 @@
 //! Sides that take turns, many short rounds, the median of them.
 
 use std::hint::black_box;
-use std::time::Instant;
-
-use crate::allocations;
+use std::time::{Duration, Instant};
 
 /// One way of making the same call.
 pub struct Side<'a> {
@@ -31,6 +29,15 @@ impl std::fmt::Debug for Side<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Side").field("name", &self.name).finish_non_exhaustive()
     }
+}
+
+/// How allocations are counted, in a binary whose allocator can.
+#[derive(Debug, Clone, Copy)]
+pub struct Allocations {
+    /// How many this thread makes in there.
+    pub during: fn(&mut dyn FnMut()) -> u64,
+    /// Runs without counting.
+    pub uncounted: fn(&mut dyn FnMut()),
 }
 
 /// How much is measured.
@@ -64,14 +71,14 @@ pub struct Figures {
 
 /// Measures all sides in turns.
 #[must_use]
-pub fn measure(plan: Plan, mut sides: Vec<Side<'_>>) -> Vec<Figures> {
+pub fn measure(plan: Plan, counted: Allocations, mut sides: Vec<Side<'_>>) -> Vec<Figures> {
     let mut nanos = vec![Vec::with_capacity(plan.rounds as usize); sides.len()];
-    let allocations: Vec<f64> = sides.iter_mut().map(|side| count(plan, side)).collect();
+    let allocations: Vec<f64> = sides.iter_mut().map(|side| count(plan, counted, side)).collect();
     for round in 0..plan.rounds as usize {
         for turn in 0..sides.len() {
             // Another one begins every round, so that nobody always follows the same neighbour.
             let turn = (round + turn) % sides.len();
-            nanos[turn].push(time(plan, &mut sides[turn]));
+            nanos[turn].push(time(plan, counted, &mut sides[turn]));
         }
     }
     sides
@@ -83,18 +90,20 @@ pub fn measure(plan: Plan, mut sides: Vec<Side<'_>>) -> Vec<Figures> {
 }
 
 /// Warms a side up and counts what it allocates once it is warm.
-fn count(plan: Plan, side: &mut Side<'_>) -> f64 {
+fn count(plan: Plan, counted: Allocations, side: &mut Side<'_>) -> f64 {
     (side.batch)(plan.calls);
-    let made = allocations::during(|| (side.batch)(plan.calls));
+    let made = (counted.during)(&mut || (side.batch)(plan.calls));
     f64::from(u32::try_from(made).unwrap_or(u32::MAX)) / f64::from(plan.calls)
 }
 
-fn time(plan: Plan, side: &mut Side<'_>) -> f64 {
-    allocations::uncounted(|| {
+fn time(plan: Plan, counted: Allocations, side: &mut Side<'_>) -> f64 {
+    let mut took = Duration::ZERO;
+    (counted.uncounted)(&mut || {
         let start = Instant::now();
         (side.batch)(plan.calls);
-        start.elapsed().as_secs_f64() * 1e9 / f64::from(plan.calls)
-    })
+        took = start.elapsed();
+    });
+    took.as_secs_f64() * 1e9 / f64::from(plan.calls)
 }
 
 fn figures(side: &Side<'_>, mut nanos: Vec<f64>, allocations: f64) -> Figures {

@@ -225,9 +225,20 @@ const FILLING: &str = match std::str::from_utf8(&[b'x'; PAYLOAD_BYTES]) {
 #[must_use]
 pub fn payload(number: u64) -> String {
     let mut payload = String::with_capacity(PAYLOAD_BYTES);
-    payload.push_str(&format!("{number:020}"));
+    push_digits::<20>(&mut payload, number);
     payload.push_str(&FILLING[payload.len()..]);
     payload
+}
+
+/// Writes a number with zeroes in front. The formatter of the standard library would do it zero by zero, and take as
+/// long as a part of what is measured.
+fn push_digits<const WIDTH: usize>(to: &mut String, mut number: u64) {
+    let mut digits = ['0'; WIDTH];
+    for digit in digits.iter_mut().rev() {
+        *digit = char::from(b'0' + u8::try_from(number % 10).unwrap_or_default());
+        number /= 10;
+    }
+    to.extend(digits);
 }
 
 /// The number of the event with this payload.
@@ -240,7 +251,10 @@ pub fn number(payload: &str) -> Option<u64> {
 /// those.
 #[must_use]
 pub fn id(number: u64) -> String {
-    format!("018f5c3e-7b1a-7{number:021}")
+    let mut id = String::with_capacity(36);
+    id.push_str("018f5c3e-7b1a-7");
+    push_digits::<21>(&mut id, number);
+    id
 }
 
 #[cfg(test)]
@@ -293,7 +307,8 @@ mod tests {
         assert_eq!(payload(17).len(), PAYLOAD_BYTES);
         assert_eq!(number(&payload(17)), Some(17));
         assert_eq!(number("short"), None);
-        assert_eq!(id(17).len(), 36);
+        assert_eq!(id(17), "018f5c3e-7b1a-7000000000000000000017");
+        assert!(payload(u64::MAX).starts_with("18446744073709551615xx"));
         assert!(id(9) < id(10));
     }
 }

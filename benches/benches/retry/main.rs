@@ -4,6 +4,8 @@
 //! `cargo bench -p redrive-benches --bench retry`. Prints a table, then a line for each target, then all
 //! figures as JSON.
 
+mod allocations;
+
 mod bare;
 
 mod ours;
@@ -35,6 +37,6 @@ fn main() {
     let _context = runtime.enter();
     let started = Instant::now();
     let sides = [bare::sides(), ours::sides(), rivals::sides()].into_iter().flatten().collect();
-    let figures = measure(PLAN, sides);
+    let figures = measure(PLAN, allocations::COUNTED, sides);
     print::report(&Conditions::here(), PLAN, started.elapsed(), &figures);
 }
