@@ -21,28 +21,31 @@ const GRACE: Duration = Duration::from_secs(20);
 /// Whose turn it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Who {
-    Ours,
-    /// With so many writes in a transaction, or with as many as ours had in the turn before.
-    Raw(Option<usize>),
+    Ours(Publisher),
+    Raw(Batch),
     Rival(Rival, Setup, Publisher),
+}
+
+/// How many writes the raw line has in a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Batch {
+    Of(usize),
+    /// As many as ours had in the turn before, when its events were handed in this way.
+    AsOurs(Publisher),
 }
 
 impl Who {
     pub(crate) fn name(self) -> String {
         match self {
-            Self::Ours => "redrive".to_owned(),
-            Self::Raw(None) => "raw, same batch".to_owned(),
-            Self::Raw(Some(batch)) => format!("raw, batch {batch}"),
+            Self::Ours(publisher) => format!("redrive{}", how(publisher)),
+            Self::Raw(Batch::AsOurs(publisher)) => format!("raw, same batch{}", how(publisher)),
+            Self::Raw(Batch::Of(batch)) => format!("raw, batch {batch}"),
             Self::Rival(rival, setup, publisher) => {
                 let setup = match setup {
                     Setup::Shipped => "as it ships",
                     Setup::Full => "FULL",
                 };
-                let publisher = match publisher {
-                    Publisher::Each => "",
-                    Publisher::Bulk => ", in bulk",
-                };
-                format!("{}, {setup}{publisher}", rival.name())
+                format!("{}, {setup}{}", rival.name(), how(publisher))
             }
         }
     }
@@ -54,7 +57,8 @@ impl Who {
 
     pub(crate) fn turn(self, work: Work, callers: usize, batch: usize, time: Duration) -> Asked {
         let (setup, publisher) = match self {
-            Self::Ours | Self::Raw(_) => (Setup::Full, Publisher::Each),
+            Self::Ours(publisher) => (Setup::Full, publisher),
+            Self::Raw(_) => (Setup::Full, Publisher::Each),
             Self::Rival(_, setup, publisher) => (setup, publisher),
         };
         Asked { who: self, turn: Turn { work, setup, publisher, callers, batch, time, folder: "".into() } }
@@ -68,10 +72,17 @@ impl Who {
             Ok(command)
         };
         match self {
-            Self::Ours => ours(ours::NAME),
+            Self::Ours(_) => ours(ours::NAME),
             Self::Raw(_) => ours(raw::NAME),
             Self::Rival(rival, ..) => Ok(Command::new(rival.program())),
         }
+    }
+}
+
+const fn how(publisher: Publisher) -> &'static str {
+    match publisher {
+        Publisher::Each => "",
+        Publisher::Bulk => ", in bulk",
     }
 }
 

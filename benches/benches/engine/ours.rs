@@ -1,11 +1,13 @@
 //! Our side: Redrive's embedded engine, as its guide sets it up.
 //!
-//! - [`Work::Life`]: `turn.callers` tasks, each of which publishes one event and publishes the next when the
-//!   handler of that one has run; the handler does nothing else. What counts is ends that are committed.
+//! - [`Work::Life`], one by one: `turn.callers` tasks, each of which publishes one event and publishes the next
+//!   when the handler of that one has run; the handler does nothing else. What counts is ends that are committed.
+//! - [`Work::Life`], in bulk: one task that publishes as many in one call as were handled since the last one.
 //! - [`Work::Publish`]: the same callers with nobody who handles; what counts is publishes that were answered.
 //! - [`Work::Idle`]: one caller, one event at a time, and a pause in between; from before the publish to the
 //!   handler's first line.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -13,8 +15,8 @@ use std::time::{Duration, Instant};
 use redrive::engine::{Options, Redrive};
 use redrive::store::sqlite::{Settings, Sqlite};
 use redrive::{Delivery, Event};
-use redrive_benches::turn::{self, IDLE_PAUSE, Outcome, Turn, WARM_UP, Work};
-use tokio::sync::{Notify, mpsc};
+use redrive_benches::turn::{self, IDLE_PAUSE, Outcome, Publisher, Turn, WARM_UP, Work};
+use tokio::sync::{Notify, Semaphore, mpsc};
 
 /// As it is called on the command line.
 pub(crate) const NAME: &str = "ours";
@@ -34,6 +36,7 @@ pub(crate) fn measure(turn: &Turn) -> Result<Outcome, String> {
         let store = Arc::new(Sqlite::open(turn.folder.join("ours.db"), Settings::default())?);
         let redrive = Options::new().over(store.clone());
         match turn.work {
+            Work::Life if turn.publisher == Publisher::Bulk => life_in_bulk(turn, &store, &redrive).await,
             Work::Life => life(turn, &store, &redrive).await,
             Work::Publish => publish(turn, &store, &redrive).await,
             Work::Idle => idle(turn, &redrive).await,
@@ -73,6 +76,40 @@ async fn life(turn: &Turn, store: &Sqlite, redrive: &Redrive) -> Fallible<Outcom
         (writes - published.load(Relaxed).min(writes), transactions, writes)
     };
     Ok(between(turn, counts).await)
+}
+
+async fn life_in_bulk(turn: &Turn, store: &Sqlite, redrive: &Redrive) -> Fallible<Outcome> {
+    let room = Arc::new(Semaphore::new(turn.callers));
+    let handled = room.clone();
+    let handler = move |_: Delivery| {
+        handled.add_permits(1);
+        std::future::ready(())
+    };
+    redrive.queue(QUEUE).concurrency(u32::try_from(turn.callers)?).handle(handler).await?;
+    redrive.start().await?;
+    let published = Arc::new(AtomicU64::new(0));
+    tokio::spawn(publish_in_bulk(redrive.clone(), room, published.clone()));
+    let counts = || {
+        let (transactions, writes) = store.commits();
+        // Every write that is no publish is an end.
+        (writes - published.load(Relaxed).min(writes), transactions, writes)
+    };
+    Ok(between(turn, counts).await)
+}
+
+/// Publishes as long as the program runs, or until something fails.
+async fn publish_in_bulk(
+    redrive: Redrive,
+    room: Arc<Semaphore>,
+    published: Arc<AtomicU64>,
+) -> Fallible<Infallible> {
+    let mut events = events(0, 1);
+    loop {
+        let many = room.available_permits().max(1);
+        room.acquire_many(u32::try_from(many)?).await?.forget();
+        let answers = redrive.publish_all(events.by_ref().take(many)).await?;
+        published.fetch_add(answers.len() as u64, Relaxed);
+    }
 }
 
 async fn publish(turn: &Turn, store: &Sqlite, redrive: &Redrive) -> Fallible<Outcome> {
@@ -155,7 +192,8 @@ fn events(caller: usize, callers: usize) -> impl Iterator<Item = Event> + Send {
 }
 
 fn number(delivery: &Delivery) -> usize {
-    let number = std::str::from_utf8(delivery.payload()).ok().and_then(turn::number);
+    let head = delivery.payload().get(..20).unwrap_or_default();
+    let number = std::str::from_utf8(head).ok().and_then(turn::number);
     number.and_then(|number| usize::try_from(number).ok()).unwrap_or_default()
 }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use redrive_benches::measure::median;
 use redrive_benches::syncs;
-use redrive_benches::turn::{Outcome, Work};
+use redrive_benches::turn::{Outcome, Publisher, Work};
 
-use crate::contender::Who;
+use crate::contender::{Batch, Who};
 
 /// Who does what, how long.
 #[derive(Debug)]
@@ -59,13 +59,13 @@ impl Race {
     pub(crate) fn run(&self, plan: Plan, base: &Path) -> Result<Vec<Figures>, String> {
         eprintln!("bench: {}", self.title);
         let mut outcomes: Vec<Vec<Outcome>> = self.field.iter().map(|_| Vec::new()).collect();
-        let mut batch = 1;
+        let mut batches = Batches { each: 1, bulk: 1 };
         for round in 0..plan.rounds {
             for at in self.order(round) {
                 let who = self.field[at];
-                let outcome = who.turn(self.work, self.callers, batch_of(who, batch), plan.time).run(base)?;
-                if who == Who::Ours {
-                    batch = whole(outcome.batch());
+                let outcome = who.turn(self.work, self.callers, batches.of(who), plan.time).run(base)?;
+                if let Who::Ours(publisher) = who {
+                    *batches.of_ours(publisher) = whole(outcome.batch());
                 }
                 outcomes[at].push(outcome);
             }
@@ -74,7 +74,7 @@ impl Race {
         for (who, outcomes) in self.field.iter().zip(outcomes) {
             let rates: Vec<f64> = outcomes.iter().map(Outcome::rate).collect();
             let transactions = median(outcomes.iter().map(Outcome::transaction_rate));
-            let syncs_each = self.syncs_each(*who, batch, plan, base)?;
+            let syncs_each = self.syncs_each(*who, &mut batches, plan, base)?;
             figures.push(Figures {
                 who: *who,
                 rates,
@@ -92,7 +92,7 @@ impl Race {
         let mut groups: Vec<Vec<usize>> = Vec::new();
         for (at, who) in self.field.iter().enumerate() {
             match groups.last_mut() {
-                Some(group) if *who == Who::Raw(None) => group.push(at),
+                Some(group) if matches!(who, Who::Raw(Batch::AsOurs(_))) => group.push(at),
                 _ => groups.push(vec![at]),
             }
         }
@@ -101,19 +101,42 @@ impl Race {
         groups.concat()
     }
 
-    fn syncs_each(&self, who: Who, batch: usize, plan: Plan, base: &Path) -> Result<Option<f64>, String> {
+    fn syncs_each(
+        &self,
+        who: Who,
+        batches: &mut Batches,
+        plan: Plan,
+        base: &Path,
+    ) -> Result<Option<f64>, String> {
         if !syncs::can_be_counted() {
             return Ok(None);
         }
         let time = plan.time.min(Duration::from_secs(1));
-        who.turn(self.work, self.callers, batch_of(who, batch), time).syncs_each(base).map(Some)
+        who.turn(self.work, self.callers, batches.of(who), time).syncs_each(base).map(Some)
     }
 }
 
-fn batch_of(who: Who, same: usize) -> usize {
-    match who {
-        Who::Raw(Some(batch)) => batch,
-        _ => same,
+/// The batches that ours had in its last turns, one by one and in bulk.
+struct Batches {
+    each: usize,
+    bulk: usize,
+}
+
+impl Batches {
+    fn of_ours(&mut self, publisher: Publisher) -> &mut usize {
+        match publisher {
+            Publisher::Each => &mut self.each,
+            Publisher::Bulk => &mut self.bulk,
+        }
+    }
+
+    /// What somebody is told who can be told.
+    fn of(&mut self, who: Who) -> usize {
+        match who {
+            Who::Raw(Batch::Of(batch)) => batch,
+            Who::Raw(Batch::AsOurs(publisher)) => *self.of_ours(publisher),
+            Who::Ours(_) | Who::Rival(..) => self.each,
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use redrive_benches::conditions::{self, Conditions};
 use redrive_benches::syncs;
 use redrive_benches::turn::{Publisher, Setup, Work, value};
 
-use crate::contender::Who;
+use crate::contender::{Batch, Who};
 use crate::print::Waits;
 use crate::race::{Plan, Race};
 use crate::rivals::Rival;
@@ -95,36 +95,37 @@ pub(crate) fn all(args: &[String]) -> Result<(), String> {
 }
 
 fn races(rivals: bool) -> Vec<Race> {
-    let ours: Vec<Who> = if ours::HERE {
-        vec![Who::Ours, Who::Raw(None)]
-    } else {
-        BATCHES.map(|it| Who::Raw(Some(it))).into()
-    };
-    let with = |theirs: &[Who]| {
+    use Publisher::{Bulk, Each};
+    use Rival::{Apalis, Effectum};
+    let with = |publishers: &[Publisher], theirs: &[Who]| {
+        let ours = publishers.iter().flat_map(|it| [Who::Ours(*it), Who::Raw(Batch::AsOurs(*it))]);
+        let alone = BATCHES.map(|it| Who::Raw(Batch::Of(it)));
+        let ours: Vec<Who> = if ours::HERE { ours.collect() } else { alone.into() };
         let theirs: &[Who] = if rivals { theirs } else { &[] };
         [&ours, theirs].concat()
     };
-    use Publisher::{Bulk, Each};
-    use Rival::{Apalis, Effectum};
-    let life = with(&[
+    let theirs = [
         Who::Rival(Apalis, Setup::Shipped, Each),
         Who::Rival(Apalis, Setup::Full, Each),
         Who::Rival(Apalis, Setup::Full, Bulk),
         Who::Rival(Effectum, Setup::Shipped, Each),
         Who::Rival(Effectum, Setup::Full, Each),
         Who::Rival(Effectum, Setup::Full, Bulk),
-    ]);
+    ];
     let life = Race {
         title: format!("Life cycles: publish, empty handler, acknowledged; {IN_FLIGHT} in flight"),
         work: Work::Life,
         callers: IN_FLIGHT,
-        field: life,
+        field: with(&[Each, Bulk], &theirs),
     };
     let publish = PUBLISHERS.map(|callers| Race {
         title: format!("Publish alone; callers: {callers}"),
         work: Work::Publish,
         callers,
-        field: with(&[Who::Rival(Apalis, Setup::Full, Each), Who::Rival(Effectum, Setup::Full, Each)]),
+        field: with(
+            &[Each],
+            &[Who::Rival(Apalis, Setup::Full, Each), Who::Rival(Effectum, Setup::Full, Each)],
+        ),
     });
     [life].into_iter().chain(publish).collect()
 }
@@ -135,8 +136,8 @@ fn idle(plan: Plan, base: &Path) -> Result<Vec<Waits>, String> {
     let mut waits = Vec::new();
     for _ in 0..plan.rounds {
         let sync = disk::sync_p50_us(base, SYNCS).map_err(|error| format!("{}: {error}", base.display()))?;
-        let event =
-            if ours::HERE { Who::Ours.turn(Work::Idle, 1, 1, plan.time).run(base)?.p50_us } else { None };
+        let ours = Who::Ours(Publisher::Each).turn(Work::Idle, 1, 1, plan.time);
+        let event = if ours::HERE { ours.run(base)?.p50_us } else { None };
         waits.push(Waits { sync, event });
     }
     Ok(waits)
