@@ -336,9 +336,15 @@ impl Store for Sqlite {
 
     fn publish(&self, events: Vec<New>) -> Answer<Vec<Result<Published, PublishError>>> {
         let bytes = events.iter().map(|new| new.event.payload.len() + 512).sum();
-        // On the caller's thread, because there is only one writer.
-        let checked: Vec<_> = events.into_iter().map(|new| new.event.check().map(|()| new)).collect();
-        self.write(bytes, checked.len(), move |desk| desk.publish_all(&checked))
+        // On the caller's thread, because there is only one writer; the room for the answers, too: for what one
+        // thread allocates and another one frees, both wait at the allocator.
+        let check = |(at, new): (usize, &New)| Some((at, new.event.check().err()?));
+        let refused: Vec<_> = events.iter().enumerate().filter_map(check).collect();
+        let mut answers = Vec::with_capacity(events.len());
+        self.write(bytes, events.len(), move |desk| {
+            desk.publish_all(&events, &refused, &mut answers)?;
+            Ok(std::mem::take(&mut answers))
+        })
     }
 
     fn take(&self, shard: u32, now: Moment) -> Answer<Taken> {
@@ -361,7 +367,11 @@ impl Store for Sqlite {
     }
 
     fn settle(&self, settles: Vec<Settle>) -> Answer<Vec<Settled>> {
-        self.write(settles.len() * 64, settles.len(), move |desk| desk.settle_all(&settles))
+        let mut answers = Vec::with_capacity(settles.len());
+        self.write(settles.len() * 64, settles.len(), move |desk| {
+            desk.settle_all(&settles, &mut answers)?;
+            Ok(std::mem::take(&mut answers))
+        })
     }
 
     fn note(&self, grant: Grant, under_way: Vec<Seq>) -> Answer<()> {

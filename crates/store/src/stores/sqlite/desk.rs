@@ -62,6 +62,8 @@ pub(super) struct Desk {
     queues: HashMap<String, Queue>,
     streams: Vec<Open>,
     changed: Vec<usize>,
+    /// Where the last event was published to, in `streams`: mostly the next one goes there, too.
+    latest: Option<(usize, Arc<QueueSpec>)>,
 }
 
 /// A queue, and where its tenants' streams are in [`Desk::streams`].
@@ -124,6 +126,7 @@ impl Desk {
             queues: HashMap::new(),
             streams: Vec::new(),
             changed: Vec::new(),
+            latest: None,
         }
     }
 
@@ -174,6 +177,7 @@ impl Desk {
         self.changed.clear();
         self.ledger = Ledger::default();
         self.rules = None;
+        self.latest = None;
     }
 
     /// Writes the numbers back that were given in this transaction.
@@ -204,11 +208,18 @@ impl Desk {
 
     /// The queue and the stream that something is published to. None where nobody declared the queue.
     pub(super) fn target(&mut self, queue: &str, tenant: &str) -> Step<Option<Target>> {
-        let Some(known) = self.queue(queue)? else { return Ok(None) };
-        let spec = Arc::clone(&known.spec);
-        let open = match known.tenants.get(tenant) {
-            Some(open) => *open,
-            None => self.open_stream(queue, tenant)?,
+        let (open, spec) = match &self.latest {
+            Some((open, spec)) if self.streams[*open].stream.is(queue, tenant) => (*open, Arc::clone(spec)),
+            _ => {
+                let Some(known) = self.queue(queue)? else { return Ok(None) };
+                let spec = Arc::clone(&known.spec);
+                let open = match known.tenants.get(tenant) {
+                    Some(open) => *open,
+                    None => self.open_stream(queue, tenant)?,
+                };
+                self.latest = Some((open, Arc::clone(&spec)));
+                (open, spec)
+            }
         };
         let Open { stream, next, .. } = &self.streams[open];
         if *next >= COUNT_MAX {

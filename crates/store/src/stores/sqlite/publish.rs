@@ -22,17 +22,23 @@ use crate::error::PublishError;
 use crate::store::{New, Published};
 
 impl Desk {
-    /// Keeps events that can be kept.
+    /// Keeps events that can be kept: all but those that were refused, which are named in their order.
     pub(super) fn publish_all(
         &mut self,
-        events: &[Result<New, EventError>],
-    ) -> Step<Vec<Result<Published, PublishError>>> {
+        events: &[New],
+        refused: &[(usize, EventError)],
+        answers: &mut Vec<Result<Published, PublishError>>,
+    ) -> Step<()> {
         self.disk.check()?;
-        let publish = |new: &Result<New, EventError>| match new {
-            Ok(new) => self.publish(new),
-            Err(error) => Ok(Err(error.clone().into())),
-        };
-        events.iter().map(publish).collect()
+        answers.clear();
+        let mut refused = refused.iter().peekable();
+        for (at, new) in events.iter().enumerate() {
+            answers.push(match refused.next_if(|(refused, _)| *refused == at) {
+                Some((_, error)) => Err(error.clone().into()),
+                None => self.publish(new)?,
+            });
+        }
+        Ok(())
     }
 
     /// Keeps an event that can be kept, or says what became of it before.

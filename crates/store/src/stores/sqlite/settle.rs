@@ -1,7 +1,7 @@
 //! Settling: what became of an event, under the fence.
 //!
 //! Most settles are of events that ran once, with success and without a key: those are one `DELETE` that has
-//! all conditions in it. Everything else reads the event first.
+//! all conditions in it, and one for all of those that are next to each other. Everything else reads the event first.
 
 use std::sync::Arc;
 
@@ -52,10 +52,59 @@ impl Ending {
     }
 }
 
+/// From how many events next to each other on they are taken away together.
+const RUN_LEAST: usize = 3;
+
+/// Whether two settles are of events next to each other, and both have nothing to say.
+fn is_followed(settle: &Settle, next: &Settle) -> bool {
+    let is_plain = |settle: &Settle| settle.change == Change::Done && settle.rev == 0;
+    settle.seq.0.checked_add(1) == Some(next.seq.0)
+        && settle.grant == next.grant
+        && is_plain(settle)
+        && is_plain(next)
+}
+
 impl Desk {
     /// Writes what became of events.
-    pub(super) fn settle_all(&mut self, settles: &[Settle]) -> Step<Vec<Settled>> {
-        settles.iter().map(|settle| self.settle(settle)).collect()
+    pub(super) fn settle_all(&mut self, settles: &[Settle], answers: &mut Vec<Settled>) -> Step<()> {
+        answers.clear();
+        for run in settles.chunk_by(is_followed) {
+            if run.len() >= RUN_LEAST && self.delete_run(run)? {
+                answers.extend(run.iter().map(|_| Settled::Applied { rev: 1, next: None }));
+            } else {
+                for settle in run {
+                    answers.push(self.settle(settle)?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes away events that ran once, with success, and that are next to each other. `false`, and nothing is done,
+    /// where one of them is not there any more, or wants more than to be taken away.
+    fn delete_run(&mut self, run: &[Settle]) -> Step<bool> {
+        let ([first, .., last], Some(at)) = (run, run.iter().map(|settle| settle.at).max()) else {
+            return Ok(false);
+        };
+        self.see(at);
+        if !self.is_current(first.grant)? {
+            return Ok(false);
+        }
+        let span = params![column(first.seq.0), column(last.seq.0), from_moment(at)];
+        // Counted first, because of what is gone nobody can say whether it was there.
+        let there: i64 = self
+            .conn
+            .prepare_cached(
+                "SELECT count(*) FROM redrive_live WHERE seq BETWEEN ?1 AND ?2 AND key IS NULL AND calm >= ?3",
+            )?
+            .query_row(span, |row| row.get(0))?;
+        if usize::try_from(there) != Ok(run.len()) {
+            return Ok(false);
+        }
+        self.conn
+            .prepare_cached("DELETE FROM redrive_live WHERE seq BETWEEN ?1 AND ?2")?
+            .execute([column(first.seq.0), column(last.seq.0)])?;
+        Ok(true)
     }
 
     /// Writes what became of an event.

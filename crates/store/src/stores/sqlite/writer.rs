@@ -292,7 +292,9 @@ impl Writer {
     /// Tells the watcher what became runnable, then everyone who waited for it. A large group is told by the
     /// watcher, from within its runtime.
     fn tell(&mut self, group: Vec<Box<dyn Member>>) {
-        let entries = std::mem::take(&mut self.desk.arrived);
+        // The next commit is about as large, and to grow step by step copies everything each time.
+        let room = Vec::with_capacity(self.desk.arrived.len());
+        let entries = std::mem::replace(&mut self.desk.arrived, room);
         // To name the streams reads them all, so a busy writer does it no more often than an idle one.
         let is_time = self.named.is_none_or(|named| named.elapsed() >= TICK);
         let streams = if self.desk.foreign && is_time { self.desk.streams_in_use().ok() } else { None };
