@@ -45,6 +45,7 @@ use redrive_core::triage::{Filter, Subject};
 use redrive_core::{Event, Moment};
 use redrive_store::{Found, Listed, New, PublishError, Published, Query, Store, StoreError};
 
+mod baton;
 pub mod blocking;
 mod builder;
 mod clerk;
@@ -54,8 +55,10 @@ mod context;
 mod delivery;
 pub mod desk;
 mod error;
+mod giving;
 mod handler;
 pub mod lease;
+mod line;
 mod lineage;
 mod missed;
 mod observe;
@@ -78,7 +81,7 @@ pub use reply::{Failure, IntoReply, Reply};
 pub use run::Stopping;
 pub use transaction::Transaction;
 
-use conductor::Conductor;
+use baton::Conductor;
 use queue::Queues;
 
 /// An open store with its queues. Clones are the same one.

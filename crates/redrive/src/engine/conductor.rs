@@ -11,17 +11,19 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use redrive_core::entry::{Entry, Grant, Seq};
+use redrive_core::entry::Grant;
 use redrive_core::scheduler::{Ending, Input, Said, Scheduler};
 use redrive_core::triage::Controls;
 use redrive_core::{Moment, Seeded};
 use redrive_store::{Arrivals, StoreError};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
+use super::baton::{Command, Conductor};
 use super::context::Context;
+use super::giving;
 use super::missed::{Missed, watch_store};
-use super::perform::{AbortOnDrop, Answered, Ended, perform, read_rules};
+use super::perform::{AbortOnDrop, Answered, Attempted, Ended, perform, read_rules};
 use super::queue::Queue;
 use super::{Inner, Redrive, StartError, clerk, lease};
 
@@ -31,74 +33,6 @@ const ARRIVALS_MAX: usize = 64;
 const FORGET_AGAIN: usize = 500;
 /// How often old receipts are looked for, and the clock is compared with the time of day.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
-
-/// What the handle asks of the loop.
-#[derive(Debug)]
-pub(super) enum Command {
-    IsRunning(Seq, oneshot::Sender<bool>),
-    /// All that run now.
-    Running(oneshot::Sender<Vec<Entry>>),
-    /// An order was given: tells when it is heeded.
-    Heed(oneshot::Sender<()>),
-    Idle(oneshot::Sender<()>),
-    Stop(Duration, oneshot::Sender<bool>),
-}
-
-/// The handle of the loop.
-#[derive(Debug)]
-pub(super) struct Conductor {
-    commands: mpsc::UnboundedSender<Command>,
-    failed: watch::Receiver<Option<StoreError>>,
-}
-
-impl Conductor {
-    pub(super) async fn is_running(&self, seq: Seq) -> bool {
-        let (ask, answer) = oneshot::channel();
-        self.commands.send(Command::IsRunning(seq, ask)).is_ok() && answer.await.unwrap_or(false)
-    }
-
-    pub(super) async fn running(&self) -> Vec<Entry> {
-        let (ask, answer) = oneshot::channel();
-        let asked = self.commands.send(Command::Running(ask)).is_ok();
-        if asked { answer.await.unwrap_or_default() } else { Vec::new() }
-    }
-
-    /// Waits until what was ordered before is heeded: nothing starts any more that is not to.
-    pub(super) async fn heed(&self) {
-        let (ask, answer) = oneshot::channel();
-        if self.commands.send(Command::Heed(ask)).is_ok() {
-            let _ = answer.await;
-        }
-    }
-
-    pub(super) async fn idle(&self) {
-        let (ask, answer) = oneshot::channel();
-        if self.commands.send(Command::Idle(ask)).is_ok() {
-            let _ = answer.await;
-        }
-    }
-
-    /// Stops; tells whether nothing was left under way. One that has stopped has nothing under way.
-    pub(super) async fn stop(&self, grace: Duration) -> bool {
-        let (ask, answer) = oneshot::channel();
-        self.commands.send(Command::Stop(grace, ask)).is_err() || answer.await.unwrap_or(true)
-    }
-
-    /// Whether it has stopped.
-    pub(super) fn is_over(&self) -> bool {
-        self.commands.is_closed()
-    }
-
-    pub(super) async fn failed(&self) -> StoreError {
-        let mut failed = self.failed.clone();
-        let error = failed.wait_for(Option::is_some).await.ok().and_then(|error| error.clone());
-        match error {
-            Some(error) => error,
-            // It stopped because it was told to.
-            None => std::future::pending().await,
-        }
-    }
-}
 
 /// Takes the shards and starts the loop.
 pub(super) async fn start(redrive: &Redrive) -> Result<(), StartError> {
@@ -190,7 +124,7 @@ struct Conducting {
     clerk: AbortOnDrop<()>,
     /// Queues whose leases are looked after here.
     pulled: Vec<Arc<Queue>>,
-    attempts: JoinSet<Vec<Ended>>,
+    attempts: JoinSet<Attempted>,
     answers: FuturesUnordered<futures_util::future::BoxFuture<'static, Answered>>,
     orders: mpsc::UnboundedReceiver<Command>,
     idle: Vec<oneshot::Sender<()>>,
@@ -214,7 +148,7 @@ struct Stop {
 /// What woke the loop.
 enum Woken {
     Arrived(Arrivals),
-    Attempted(Vec<Ended>),
+    Attempted(Result<Attempted, JoinError>),
     Answered(Answered),
     Ordered(Option<Command>),
     Time,
@@ -263,7 +197,7 @@ impl Conducting {
         };
         tokio::select! {
             Some(arrived) = self.arrivals.recv() => Woken::Arrived(arrived),
-            Some(ended) = self.attempts.join_next() => Woken::Attempted(ended.unwrap_or_default()),
+            Some(ended) = self.attempts.join_next() => Woken::Attempted(ended),
             Some(answered) = self.answers.next() => Woken::Answered(answered),
             command = self.orders.recv() => Woken::Ordered(command),
             () = time => Woken::Time,
@@ -277,7 +211,7 @@ impl Conducting {
         let (mut ended, mut answered) = (Vec::new(), Vec::new());
         match woken {
             Woken::Arrived(arrivals) => self.arrived(arrivals, now),
-            Woken::Attempted(more) => ended.extend(more),
+            Woken::Attempted(attempted) => self.attempted(attempted, &mut ended),
             Woken::Answered(answer) => answered.push(answer),
             Woken::Ordered(Some(command)) => self.ordered(command),
             // Every handle is gone: stop as if told to.
@@ -285,8 +219,8 @@ impl Conducting {
             Woken::Housekeeping => self.keep_house(now),
             Woken::Time => {}
         }
-        while let Some(more) = self.attempts.try_join_next() {
-            ended.extend(more.unwrap_or_default());
+        while let Some(attempted) = self.attempts.try_join_next() {
+            self.attempted(attempted, &mut ended);
         }
         while let Some(Some(answer)) = self.answers.next().now_or_never() {
             answered.push(answer);
@@ -311,10 +245,24 @@ impl Conducting {
         Ok(())
     }
 
+    /// Gathers those that ended. Whoever goes on does so in a task of its own.
+    fn attempted(&mut self, attempted: Result<Attempted, JoinError>, ended: &mut Vec<Ended>) {
+        match attempted {
+            Ok(Attempted::One(one)) => ended.extend(one),
+            Ok(Attempted::Several(several, going_on)) => {
+                ended.extend(several);
+                for attempt in going_on {
+                    self.attempts.spawn(attempt.map(Attempted::One));
+                }
+            }
+            Err(_) => {}
+        }
+    }
+
     fn arrived(&mut self, arrivals: Arrivals, now: Moment) {
         let Arrivals { entries, missed, recall, streams, answers } = arrivals;
-        // Whoever waits for the commit goes on at once.
-        drop(answers);
+        // Whoever waits for the commit goes on.
+        giving::give_soon(answers);
         if recall {
             self.scheduler.handle(Input::Recall, now, &mut self.dice);
         }
@@ -449,7 +397,8 @@ impl Conducting {
     /// The end of the loop. Attempts that are still under way are given up and not charged; they are made again
     /// after the next start. Only where nothing is left under way are the shards given back as clean.
     async fn end(mut self, error: Option<StoreError>) {
-        let late = self.attempts.len();
+        // Not the tasks: one may have nothing left to do.
+        let late = self.scheduler.under_way().len();
         self.clerk.0.abort();
         // From now on whoever waits for a commit is answered by the store itself.
         self.arrivals.close();
@@ -457,7 +406,12 @@ impl Conducting {
         self.attempts.abort_all();
         let mut ended = Vec::new();
         while let Some(last) = self.attempts.join_next().await {
-            ended.extend(last.unwrap_or_default());
+            match last {
+                Ok(Attempted::One(last)) => ended.extend(last),
+                // Those that would go on are given up.
+                Ok(Attempted::Several(last, _)) => ended.extend(last),
+                Err(_) => {}
+            }
         }
         if error.is_none() {
             self.write_the_last(ended).await;

@@ -22,6 +22,7 @@ use tokio::time::Instant;
 
 use super::context::Context;
 use super::handler::{Handled, Handler};
+use super::line::{self, Attempt};
 use super::lineage::Lineage;
 use super::observe;
 use super::queue::{Queue, Queues};
@@ -33,6 +34,14 @@ const NOTE_AGAIN: Duration = Duration::from_millis(100);
 
 /// An attempt that ended: in whose right it ran, which event, as of which change, how.
 pub(super) type Ended = (Grant, Seq, u32, Ending);
+
+/// What became of attempts.
+pub(super) enum Attempted {
+    /// One ended, or was given up.
+    One(Option<Ended>),
+    /// These ended, and those go on, each in a task of its own.
+    Several(Vec<Ended>, Vec<Attempt>),
+}
 
 /// What the store answered.
 pub(super) enum Answered {
@@ -48,16 +57,18 @@ pub(super) enum Answered {
 pub(super) fn perform(
     context: &Arc<Context>,
     actions: &mut Vec<Action>,
-    attempts: &mut JoinSet<Vec<Ended>>,
+    attempts: &mut JoinSet<Attempted>,
     answers: &FuturesUnordered<BoxFuture<'static, Answered>>,
 ) -> Result<(), StoreError> {
     let mut settles = Vec::new();
     let mut batches: Vec<Vec<Ticket>> = context.queues.iter().map(|_| Vec::new()).collect();
+    let mut ones = Vec::new();
     for action in actions.drain(..) {
         match action {
             Action::Settle(settle) => settles.push(settle),
             Action::Attempt(ticket) => match &context.queues[ticket.queue].handler {
                 Handler::Batch { .. } => batches[ticket.queue].push(*ticket),
+                Handler::One(_) => ones.push(ticket),
                 _ => start(context, *ticket, attempts),
             },
             Action::Load(key, load) => {
@@ -73,6 +84,11 @@ pub(super) fn perform(
             Action::Damaged(_) => {}
             Action::Lost(_) => return Err(lost(context)),
         }
+    }
+    if ones.len() < line::LINE_LEAST {
+        ones.into_iter().for_each(|ticket| start(context, *ticket, attempts));
+    } else {
+        line::start(context, ones, attempts);
     }
     for (number, tickets) in batches.into_iter().enumerate().filter(|(_, tickets)| !tickets.is_empty()) {
         start_batches(context, number, tickets, attempts);
@@ -99,28 +115,30 @@ fn lost(context: &Context) -> StoreError {
     StoreError::NotOwner { path, pid: None }
 }
 
-fn settle(context: &Context, settles: Vec<Settle>) -> BoxFuture<'static, Answered> {
+fn settle(context: &Context, mut settles: Vec<Settle>) -> BoxFuture<'static, Answered> {
+    // Events that were published together are next to each other in the store, and are cheaper to settle so.
+    settles.sort_by_key(|settle| settle.seq);
     let which = settles.iter().map(|settle| (settle.grant, settle.seq, settle.rev)).collect();
     let settling = context.store.settle(settles);
     async move { Answered::Settled(which, settling.await) }.boxed()
 }
 
-fn start(context: &Arc<Context>, ticket: Ticket, attempts: &mut JoinSet<Vec<Ended>>) {
+fn start(context: &Arc<Context>, ticket: Ticket, attempts: &mut JoinSet<Attempted>) {
     let queue = context.queues[ticket.queue].clone();
-    queue.meters.started(context.clock.now().since(ticket.entry.progress.due));
-    let end = ticket.deadline.map(|deadline| context.clock.instant(deadline));
     match &queue.handler {
         Handler::Transactional(_) => {
             let context = context.clone();
+            started(&context, &ticket);
             attempts.spawn(async move {
                 let ended = attempt_in(&context, &queue, ticket).await;
                 queue.meters.ended(&ended.3);
-                vec![ended]
+                Attempted::One(Some(ended))
             });
         }
         Handler::Blocking(handler) => {
             let (handler, busy) = (handler.clone(), queue.clone());
-            attempts.spawn(attempt(queue.clone(), ticket, end, move |delivery, mut scope: Scope| {
+            let end = started(context, &ticket);
+            let attempt = attempt(queue.clone(), ticket, end, move |delivery, mut scope: Scope| {
                 let lineage = Lineage::of(&delivery.entry().event);
                 let work = move || {
                     let _busy = Busy::new(busy);
@@ -136,42 +154,70 @@ fn start(context: &Arc<Context>, ticket: Ticket, attempts: &mut JoinSet<Vec<Ende
                         },
                     }
                 }
-            }));
+            });
+            attempts.spawn(attempt.map(|ended| Attempted::One(Some(ended))));
         }
         Handler::One(_) | Handler::Batch { .. } | Handler::Elsewhere | Handler::Pulled => {
-            let queue_of = queue.clone();
-            attempts.spawn(attempt(queue_of, ticket, end, move |delivery, scope: Scope| {
-                let lineage = Lineage::of(&delivery.entry().event);
-                lineage.around(async move {
-                    let Handler::One(handler) = &queue.handler else {
-                        return Handled::Undecodable(Cause::new(
-                            "handler",
-                            "this queue has none for one event",
-                        ));
-                    };
-                    // Called in here, so that its panics are caught like those of its future.
-                    scope.around(async { handler(delivery).await }).await.0
-                })
-            }));
+            attempts.spawn(attempt_one(context, ticket).map(|ended| Attempted::One(Some(ended))));
         }
     }
 }
 
+/// Counts an attempt that starts, and tells when it is to be ended.
+fn started(context: &Context, ticket: &Ticket) -> Option<Instant> {
+    context.queues[ticket.queue].meters.started(|| context.clock.now().since(ticket.entry.progress.due));
+    ticket.deadline.map(|deadline| context.clock.instant(deadline))
+}
+
+/// An attempt of a handler that takes one event.
+pub(super) fn attempt_one(
+    context: &Context,
+    ticket: Ticket,
+) -> impl Future<Output = Ended> + Send + 'static + use<> {
+    let queue = context.queues[ticket.queue].clone();
+    let end = started(context, &ticket);
+    attempt(queue.clone(), ticket, end, move |delivery, scope: Scope| {
+        let lineage = Lineage::of(&delivery.entry().event);
+        lineage.around(async move {
+            let Handler::One(handler) = &queue.handler else {
+                return Handled::Undecodable(Cause::new("handler", "this queue has none for one event"));
+            };
+            // Called in here, so that its panics are caught like those of its future.
+            scope.around(async { handler(delivery).await }).await.0
+        })
+    })
+}
+
 /// Runs one attempt to its end, its time-out or its panic.
-async fn attempt<F>(
+fn attempt<F, R>(
     queue: Arc<Queue>,
     ticket: Ticket,
     end: Option<Instant>,
-    run: impl FnOnce(Delivery, Scope) -> F,
-) -> Vec<Ended>
+    run: R,
+) -> impl Future<Output = Ended> + use<F, R>
+where
+    F: Future<Output = Handled>,
+    R: FnOnce(Delivery, Scope) -> F,
+{
+    // Taken apart out here: a future keeps all that it was given, and there are thousands of them.
+    let which = (ticket.grant, ticket.entry.seq, ticket.entry.rev);
+    let scope = Scope::incoming(Some(ticket.attempt), end.map(|end| redrive_retry::moment(end.into_std())));
+    let span = observe::Span::of(&ticket);
+    let delivery = Delivery::new(ticket);
+    attempted(queue, which, end, async move { span.around(run(delivery, scope)).await })
+}
+
+async fn attempted<F>(
+    queue: Arc<Queue>,
+    (grant, seq, rev): (Grant, Seq, u32),
+    end: Option<Instant>,
+    handler: F,
+) -> Ended
 where
     F: Future<Output = Handled>,
 {
-    let (grant, seq, rev) = (ticket.grant, ticket.entry.seq, ticket.entry.rev);
     let began = Instant::now();
-    let scope = Scope::incoming(Some(ticket.attempt), end.map(|end| redrive_retry::moment(end.into_std())));
-    let span = observe::Span::of(&ticket);
-    let running = in_time(end, async { span.around(run(Delivery::new(ticket), scope)).await });
+    let running = in_time(end, handler);
     let mut ending = match running.await {
         Ok(Some(Handled::Said(reply))) => said(reply),
         Ok(Some(Handled::Undecodable(cause))) => because(Said::Undecodable, cause),
@@ -180,7 +226,7 @@ where
     };
     ending.took = began.elapsed();
     queue.meters.ended(&ending);
-    vec![(grant, seq, rev, ending)]
+    (grant, seq, rev, ending)
 }
 
 /// Runs a handler until its end or until then, which is `None`, and catches its panics: also one that comes while
@@ -264,12 +310,12 @@ fn start_batches(
     context: &Arc<Context>,
     number: usize,
     tickets: Vec<Ticket>,
-    attempts: &mut JoinSet<Vec<Ended>>,
+    attempts: &mut JoinSet<Attempted>,
 ) {
     let queue = &context.queues[number];
     let Handler::Batch { max, .. } = queue.handler else { return };
     let now = context.clock.now();
-    tickets.iter().for_each(|ticket| queue.meters.started(now.since(ticket.entry.progress.due)));
+    tickets.iter().for_each(|ticket| queue.meters.started(|| now.since(ticket.entry.progress.due)));
     // One that has less time than the others has a batch of its own: its end would be theirs.
     let mut batches: Vec<Vec<Ticket>> = Vec::new();
     for ticket in tickets {
@@ -281,7 +327,8 @@ fn start_batches(
     }
     for batch in batches {
         let end = batch[0].deadline.map(|end| context.clock.instant(end));
-        attempts.spawn(attempt_batch(queue.clone(), batch, end));
+        let ended = attempt_batch(queue.clone(), batch, end);
+        attempts.spawn(ended.map(|ended| Attempted::Several(ended, Vec::new())));
     }
 }
 

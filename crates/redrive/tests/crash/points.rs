@@ -51,7 +51,7 @@ fn ways(point: &'static str) -> (&'static str, Vec<Kill>) {
         "before-checkpoint" | "after-checkpoint" => ("busy shop", at(&[1, 2])),
         "note-before" | "note-after" => ("shop", [&careful[..], &at(&[1, 3])].concat()),
         "strike-before-commit" | "strike-after-commit" => ("shop", [&suspicious[..], &at(&[1, 1])].concat()),
-        _ => ("shop", at(&[1, 3, 10, 30])),
+        _ => ("shop", at(&[1, 3, 10, 20])),
     }
 }
 

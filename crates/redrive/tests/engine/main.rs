@@ -4,6 +4,7 @@
 
 mod endings;
 mod kinds;
+mod lines;
 mod order;
 mod shared;
 mod shares;

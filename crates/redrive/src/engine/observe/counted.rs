@@ -39,8 +39,8 @@ impl Meters {
         }
     }
 
-    pub(in crate::engine) fn started(&self, late: Duration) {
-        self.lateness.record(late);
+    pub(in crate::engine) fn started(&self, late: impl FnOnce() -> Duration) {
+        self.lateness.record(late());
     }
 
     pub(in crate::engine) fn ended(&self, ending: &Ending) {

@@ -16,7 +16,7 @@ impl Meters {
         Self
     }
 
-    pub(in crate::engine) const fn started(&self, _: Duration) {}
+    pub(in crate::engine) fn started(&self, _: impl FnOnce() -> Duration) {}
 
     pub(in crate::engine) const fn ended(&self, _: &Ending) {}
 }

@@ -101,7 +101,10 @@ fn sum(job: &Job, plan: &str) -> i64 {
         column(job.failed),
         column(job.other),
     ];
-    let sum = numbers.into_iter().fold(Sum::new(), Sum::number);
+    let mut sum = Sum::new();
+    for number in numbers {
+        sum.number(number);
+    }
     sum.text(plan)
         .text(job.state.as_str())
         .text(&job.why)
