@@ -1,4 +1,4 @@
-//! Events next to each other that are settled together: each has the answer that it has alone.
+//! Events that are published or settled together: each has the answer that it has alone.
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 use redrive_core::Event;
 use redrive_core::entry::{Change, Grant, Settle, Settled};
 use redrive_core::event::State;
-use redrive_store::{Sqlite, Store};
+use redrive_store::{New, Sqlite, Store};
 
 mod sqlite_common;
 use sqlite_common::{AT, Place, due, publish, settle};
@@ -24,6 +24,57 @@ async fn filled(place: &Place, keys: [Option<&str>; 6]) -> (std::sync::Arc<Sqlit
     }
     let settles = due(&store, grant).await.iter().map(|entry| settle(grant, entry, Change::Done)).collect();
     (store, grant, settles)
+}
+
+#[tokio::test]
+async fn together_they_are_published_as_one_by_one() {
+    let plain = |id: &str| Event::new("orders", id).payload(*b"17 euro");
+    let events = [
+        plain("1"),
+        plain("2"),
+        plain("1"),
+        plain("3"),
+        plain("4"),
+        plain("3").payload(*b"18 euro"),
+        plain("5").key("k"),
+        plain("6"),
+        plain("7"),
+        plain("8").tenant("another"),
+        plain("9").delay(Duration::from_secs(1)),
+        plain(""),
+        plain("10").key("k"),
+        plain("11"),
+        plain("12"),
+        plain("13"),
+        Event::new("nowhere", "14"),
+        plain("15"),
+        plain("16"),
+        plain("17"),
+        plain("\u{7}"),
+        plain("18"),
+        plain("2"),
+    ];
+    let (together, alone) = (Place::new(), Place::new());
+    let (store, other) = (together.open().await, alone.open().await);
+    let new = |event: &Event| New::at(event.clone(), AT);
+    let answers = store.publish(events.iter().map(new).collect()).await.unwrap();
+    let mut expected = Vec::new();
+    for event in &events {
+        expected.push(other.publish(vec![new(event)]).await.unwrap().remove(0));
+    }
+    assert_eq!(format!("{answers:#?}"), format!("{expected:#?}"));
+    for table in ["redrive_live", "redrive_held", "redrive_receipt", "redrive_stream"] {
+        assert_eq!(rows(&together, table), rows(&alone, table), "{table}");
+    }
+}
+
+/// All that is in a table.
+fn rows(place: &Place, table: &str) -> Vec<Vec<rusqlite::types::Value>> {
+    let conn = place.raw();
+    let mut select = conn.prepare(&format!("SELECT * FROM {table} ORDER BY 1, 2")).unwrap();
+    let columns = select.column_count();
+    let read = |row: &rusqlite::Row<'_>| (0..columns).map(|at| row.get(at)).collect();
+    select.query_map([], read).unwrap().map(Result::unwrap).collect()
 }
 
 #[tokio::test]

@@ -228,11 +228,11 @@ impl Desk {
         Ok(Some(Target { spec, stream: Arc::clone(stream), next: *next, open }))
     }
 
-    /// The number of this target is given away.
-    pub(super) fn used(&mut self, target: &Target) {
+    /// So many numbers of this target are given away.
+    pub(super) fn used(&mut self, target: &Target, count: u64) {
         let open = &mut self.streams[target.open];
-        open.next = target.next + 1;
-        if !open.is_changed {
+        open.next = target.next + count;
+        if count > 0 && !open.is_changed {
             open.is_changed = true;
             self.changed.push(target.open);
         }

@@ -61,7 +61,13 @@ impl Desk {
         let calm = at + spec.horizon;
         let fingerprint = Fingerprint::of(&event);
         let times = (at, calm + spec.window);
-        Receipt::insert(&self.conn, (stream.id, &event.id), fingerprint, held.row.seq, times)?;
+        Receipt::insert(
+            &mut Receipt::inserting(&self.conn)?,
+            (stream.id, &event.id),
+            fingerprint,
+            held.row.seq,
+            times,
+        )?;
 
         held.progress =
             Progress { mode: Mode::Redrive, out_of_order: is_passed(&held), ..Progress::fresh(at) };
@@ -123,8 +129,14 @@ impl Desk {
         }
         let calm = at + target.spec.horizon;
         let (place, times) = (seq(stream.id, target.next), (letter.published, calm + target.spec.window));
-        Receipt::insert(&self.conn, (stream.id, &event.id), letter.fingerprint, place, times)?;
-        self.used(&target);
+        Receipt::insert(
+            &mut Receipt::inserting(&self.conn)?,
+            (stream.id, &event.id),
+            letter.fingerprint,
+            place,
+            times,
+        )?;
+        self.used(&target, 1);
         let ordered = target.spec.ordered && event.key.is_some();
         let row =
             EventRow { seq: place, event: Arc::clone(event), ordered, published: letter.published, calm };

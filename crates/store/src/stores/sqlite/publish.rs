@@ -8,18 +8,29 @@ use std::sync::Arc;
 
 use redrive_core::Moment;
 use redrive_core::entry::{Seq, StreamId};
-use redrive_core::event::EventError;
+use redrive_core::event::{EventError, When};
 use rusqlite::{OptionalExtension, params};
 
 use super::desk::{Desk, Target};
 use super::faults::{Fault, Step};
 use super::find::found;
 use super::held::{Held, Stand, delete_held};
-use super::numbers::{column, seq};
+use super::numbers::{COUNT_MAX, column, seq};
 use super::receipt::Receipt;
 use super::rows::EventRow;
 use crate::error::PublishError;
 use crate::store::{New, Published};
+
+/// From how many events on a call is worth a look for those that can be kept together.
+const RUN_LEAST: usize = 3;
+
+/// Until when an event may be settled without a look at its receipt, and until when that is remembered.
+fn times(target: &Target, new: &New) -> (Moment, Moment) {
+    let due = new.event.when.moment(new.at);
+    // The queue's own horizon at least: a settle looks at the receipt only after `calm`.
+    let calm = due.max(new.at) + new.horizon.unwrap_or_default().max(target.spec.horizon);
+    (calm, calm + target.spec.window)
+}
 
 impl Desk {
     /// Keeps events that can be kept: all but those that were refused, which are named in their order.
@@ -32,12 +43,70 @@ impl Desk {
         self.disk.check()?;
         answers.clear();
         let mut refused = refused.iter().peekable();
-        for (at, new) in events.iter().enumerate() {
+        while let Some(new) = events.get(answers.len()) {
+            let at = answers.len();
+            let good = refused.peek().map_or(events.len(), |(refused, _)| *refused);
+            self.publish_run(&events[at..good], answers)?;
+            if answers.len() > at {
+                continue;
+            }
             answers.push(match refused.next_if(|(refused, _)| *refused == at) {
                 Some((_, error)) => Err(error.clone().into()),
                 None => self.publish(new)?,
             });
         }
+        Ok(())
+    }
+
+    /// Keeps the first of these events, as many as are new, may run at once and keep no order, with one statement for
+    /// all receipts and one for all events: to fetch a statement costs a good part of what it does. None where there
+    /// are too few.
+    fn publish_run(
+        &mut self,
+        events: &[New],
+        answers: &mut Vec<Result<Published, PublishError>>,
+    ) -> Step<()> {
+        let Some(first) = events.first().filter(|_| events.len() >= RUN_LEAST) else { return Ok(()) };
+        let target = match self.target(&first.event.queue, &first.event.tenant) {
+            Ok(Some(target)) => target,
+            // Each is told so when its turn comes.
+            Ok(None) | Err(Fault::Refused(_)) => return Ok(()),
+            Err(fault) => return Err(fault),
+        };
+        let is_plain = |new: &&New| {
+            let event = &new.event;
+            event.key.is_none() && event.when == When::Now && target.stream.is(&event.queue, &event.tenant)
+        };
+        if events.iter().take_while(is_plain).take(RUN_LEAST).count() < RUN_LEAST {
+            return Ok(());
+        }
+        let places = (target.next..COUNT_MAX).map(|count| seq(target.stream.id, count));
+        let run = events.iter().take_while(is_plain).zip(places);
+        let mut new_ones = 0;
+        let mut receipts = Receipt::inserting(&self.conn)?;
+        for (new, place) in run.clone() {
+            let (_, until) = times(&target, new);
+            let identity = (target.stream.id, new.event.id.as_str());
+            if !Receipt::insert(&mut receipts, identity, new.fingerprint, place, (new.at, until))? {
+                break;
+            }
+            new_ones += 1;
+        }
+        drop(receipts);
+        let mut rows = EventRow::inserting(&self.conn)?;
+        for (new, place) in run.take(new_ones) {
+            let (calm, _) = times(&target, new);
+            let event = Arc::clone(&new.event);
+            let row = EventRow { seq: place, event, ordered: false, published: new.at, calm };
+            row.insert(&mut rows)?;
+            self.seen.see(new.at);
+            if !target.spec.pull {
+                self.arrived.push(row.entry(target.stream.id));
+            }
+            answers.push(Ok(Published::Accepted(place)));
+        }
+        drop(rows);
+        self.used(&target, new_ones as u64);
         Ok(())
     }
 
@@ -59,13 +128,13 @@ impl Desk {
         let Some(target) = self.target(&event.queue, &event.tenant)? else { return Ok(None) };
         self.see(new.at);
         let due = event.when.moment(new.at);
-        // The queue's own horizon at least: a settle looks at the receipt only after `calm`.
-        let calm = due.max(new.at) + new.horizon.unwrap_or_default().max(target.spec.horizon);
+        let (calm, until) = times(&target, new);
         let identity = (target.stream.id, event.id.as_str());
-        let until = calm + target.spec.window;
         let place = seq(target.stream.id, target.next);
-        let insert =
-            |desk: &Self| Receipt::insert(&desk.conn, identity, new.fingerprint, place, (new.at, until));
+        let insert = |desk: &Self| {
+            let mut receipts = Receipt::inserting(&desk.conn)?;
+            Receipt::insert(&mut receipts, identity, new.fingerprint, place, (new.at, until))
+        };
         if !insert(self)? {
             if let Some(before) = self.before(identity, new)? {
                 return Ok(Some(before));
@@ -73,7 +142,7 @@ impl Desk {
             Receipt::delete(&self.conn, identity.0, identity.1)?;
             insert(self)?;
         }
-        self.used(&target);
+        self.used(&target, 1);
         let ordered = target.spec.ordered && event.key.is_some();
         let row = EventRow { seq: place, event: Arc::clone(event), ordered, published: new.at, calm };
         self.keep_row(&target, row, due)?;
@@ -99,7 +168,7 @@ impl Desk {
             held.insert(&self.conn)?;
             held.entry()
         } else {
-            row.insert_live(&self.conn)?;
+            row.insert(&mut EventRow::inserting(&self.conn)?)?;
             row.entry(stream.id)
         };
         if !target.spec.pull {

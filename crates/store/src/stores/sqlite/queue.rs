@@ -29,7 +29,7 @@ struct Line<T> {
 /// A call in the queue, and the room it takes there.
 pub(super) struct Waiting<T> {
     pub(super) call: T,
-    _room: OwnedSemaphorePermit,
+    pub(super) room: OwnedSemaphorePermit,
 }
 
 impl<T: Send + 'static> Queue<T> {
@@ -49,13 +49,13 @@ impl<T: Send + 'static> Queue<T> {
     ) -> Result<(), impl Future<Output = ()> + Send + 'static + use<T>> {
         let weight = weight.clamp(1, self.weight_max);
         if let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(weight) {
-            self.enter(Waiting { call, _room: room });
+            self.enter(Waiting { call, room });
             return Ok(());
         }
         let queue = Arc::clone(self);
         Err(async move {
             if let Ok(room) = Arc::clone(&queue.room).acquire_many_owned(weight).await {
-                queue.enter(Waiting { call, _room: room });
+                queue.enter(Waiting { call, room });
             }
         })
     }

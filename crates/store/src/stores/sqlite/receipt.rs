@@ -9,7 +9,7 @@ use std::sync::Arc;
 use redrive_core::Moment;
 use redrive_core::entry::{Seq, StreamId};
 use redrive_core::event::{Fingerprint, State, Story};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::faults::{Step, damaged};
 use super::held::{read_story, write_story};
@@ -41,9 +41,17 @@ pub(super) struct End {
 }
 
 impl Receipt {
+    /// The statement that writes receipts without an end.
+    pub(super) fn inserting(conn: &Connection) -> rusqlite::Result<CachedStatement<'_>> {
+        conn.prepare_cached(
+            "INSERT INTO redrive_receipt (stream, id, fingerprint, seq, published, until, crc) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING",
+        )
+    }
+
     /// Writes a receipt without an end. `false` where the identity has one already.
     pub(super) fn insert(
-        conn: &Connection,
+        insert: &mut CachedStatement<'_>,
         (stream, id): (StreamId, &str),
         fingerprint: Fingerprint,
         seq: Seq,
@@ -52,10 +60,6 @@ impl Receipt {
         let (seq, published, until) = (column(seq.0), from_moment(published), from_moment(until));
         let crc = Columns { stream: i64::from(stream.0), id, print: &fingerprint.0, seq, published, until }
             .sum(None, None, None, None, None, None);
-        let mut insert = conn.prepare_cached(
-            "INSERT INTO redrive_receipt (stream, id, fingerprint, seq, published, until, crc) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING",
-        )?;
         let written = insert.execute(params![stream.0, id, fingerprint.0, seq, published, until, crc])?;
         Ok(written == 1)
     }

@@ -80,14 +80,18 @@ impl EventRow {
         }
     }
 
-    /// Puts it among those that may run.
-    pub(super) fn insert_live(&self, conn: &Connection) -> rusqlite::Result<()> {
-        let mut insert = conn.prepare_cached(concat!(
+    /// The statement that puts events among those that may run.
+    pub(super) fn inserting(conn: &Connection) -> rusqlite::Result<CachedStatement<'_>> {
+        conn.prepare_cached(concat!(
             "INSERT INTO redrive_live (",
             event_columns!(),
             ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)"
-        ))?;
-        self.bind(&mut insert)?;
+        ))
+    }
+
+    /// Puts it among those that may run.
+    pub(super) fn insert(&self, insert: &mut CachedStatement<'_>) -> rusqlite::Result<()> {
+        self.bind(insert)?;
         insert.raw_execute().map(drop)
     }
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rusqlite::wal::CheckpointMode;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 
 use super::crash;
 use super::desk::Desk;
@@ -431,6 +431,8 @@ fn answer(group: Vec<Box<dyn Member>>, mut fate: impl FnMut() -> Fate) {
 fn next_group(waiting: &mut VecDeque<Waiting<(Box<dyn Member>, u32)>>) -> Vec<Box<dyn Member>> {
     let mut group: Vec<Box<dyn Member>> = Vec::new();
     let mut kib = 0_u32;
+    // Given back together, because each time takes a lock.
+    let mut room: Option<OwnedSemaphorePermit> = None;
     while let Some(next) = waiting.front() {
         let (member, weight) = &next.call;
         let fits =
@@ -440,7 +442,13 @@ fn next_group(waiting: &mut VecDeque<Waiting<(Box<dyn Member>, u32)>>) -> Vec<Bo
         }
         let is_alone = member.is_alone();
         kib = kib.saturating_add(*weight);
-        group.extend(waiting.pop_front().map(|next| next.call.0));
+        if let Some(Waiting { call: (member, _), room: its }) = waiting.pop_front() {
+            group.push(member);
+            match &mut room {
+                Some(room) => room.merge(its),
+                None => room = Some(its),
+            }
+        }
         if is_alone {
             break;
         }
