@@ -235,7 +235,7 @@ mod planted {
     const FOUND_BY_FAULTS: [Flaw; 2] = [Flaw::MarkerInSecondCommit, Flaw::LookUpAfterFailedSync];
 
     /// What the owner gets wrong, with a store that is right: only a simulation of the engine finds it.
-    const OF_THE_ENGINE: [Flaw; 22] = [
+    const OF_THE_ENGINE: [Flaw; 26] = [
         Flaw::NextBeforeCommit,
         Flaw::ArrivalsLostInLoad,
         Flaw::StaleLoad,
@@ -258,6 +258,10 @@ mod planted {
         Flaw::DueLostInLoad,
         Flaw::NotesLeftOut,
         Flaw::RetriesTooEarly,
+        Flaw::RulesForgotten,
+        Flaw::RecallMissesLoads,
+        Flaw::RecallMissesAnswers,
+        Flaw::KeyRunsTwice,
     ];
 
     fn broken_by(flaw: Option<Flaw>) -> Vec<&'static str> {
