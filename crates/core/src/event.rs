@@ -13,11 +13,13 @@ use crate::moment::Moment;
 use crate::policy::Tuning;
 
 mod check;
+mod derived;
 pub mod identity;
 pub mod state;
 pub mod story;
 
 pub use check::{EventError, check_queue_name};
+pub use derived::EventId;
 pub use identity::Fingerprint;
 pub use state::{DeadReason, Mode, State};
 pub use story::{Cause, Record, Story};

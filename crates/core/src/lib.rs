@@ -47,6 +47,8 @@ pub mod scheduler;
 
 pub mod triage;
 
+pub mod window;
+
 pub mod report;
 
 pub mod observe;

@@ -1,0 +1,247 @@
+//! The window beside the simplest thing that could be meant by it: a list that is looked through.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use redrive_core::Moment;
+use redrive_core::window::{Claimed, Mark, Pending, Refused, Settings, Ticket, Window};
+
+/// What is remembered, oldest first, and who is at work; nothing is cleared away, everything is looked at.
+struct Model {
+    settings: Settings,
+    now: u64,
+    committed: Vec<(u8, u64)>,
+    claims: BTreeMap<u8, (u64, u64, u32)>,
+    tokens: u64,
+    evicted_early: u64,
+}
+
+#[derive(Debug, PartialEq)]
+enum Said {
+    First(u64),
+    Seen(u64),
+    Busy(u64),
+    Full,
+    Taken,
+    Already,
+    Ok,
+}
+
+impl Model {
+    fn pass(&mut self, now: u64) -> u64 {
+        self.now = self.now.max(now);
+        let (now, time) = (self.now, nanos(self.settings.time));
+        self.committed.retain(|(_, at)| now - at < time);
+        now
+    }
+
+    fn since(&self, id: u8) -> Option<u64> {
+        self.committed.iter().find(|(known, _)| *known == id).map(|(_, at)| *at)
+    }
+
+    fn live(&self, id: u8) -> Option<(u64, u64)> {
+        let (token, until, settling) = *self.claims.get(&id)?;
+        (settling > 0 || self.now < until).then_some((token, until))
+    }
+
+    /// Live claims keep their place; the oldest ids make room.
+    fn make_room(&mut self) -> bool {
+        if self.claims.len() + self.committed.len() >= self.settings.count {
+            let now = self.now;
+            self.claims.retain(|_, (_, until, settling)| *settling > 0 || now < *until);
+        }
+        while self.claims.len() + self.committed.len() >= self.settings.count {
+            if self.committed.is_empty() {
+                return false;
+            }
+            self.committed.remove(0);
+            self.evicted_early += 1;
+        }
+        true
+    }
+
+    fn claim(&mut self, id: u8, now: u64) -> Said {
+        let now = self.pass(now);
+        if let Some((_, until)) = self.live(id) {
+            return Said::Busy(until);
+        }
+        if let Some(at) = self.since(id) {
+            return Said::Seen(at);
+        }
+        if !self.claims.contains_key(&id) && !self.make_room() {
+            return Said::Full;
+        }
+        self.tokens += 1;
+        self.claims.insert(id, (self.tokens, now + nanos(self.settings.claim), 0));
+        Said::First(self.tokens)
+    }
+
+    fn prepare(&mut self, id: u8, token: u64, now: u64) -> Said {
+        let now = self.pass(now);
+        if let Some((held, _, settling)) = self.claims.get_mut(&id)
+            && *held == token
+        {
+            *settling += 1;
+            return Said::Ok;
+        }
+        if self.live(id).is_some() {
+            return Said::Taken;
+        }
+        if self.since(id).is_some() {
+            return Said::Already;
+        }
+        if !self.claims.contains_key(&id) && !self.make_room() {
+            return Said::Full;
+        }
+        self.claims.insert(id, (token, now, 1));
+        Said::Ok
+    }
+
+    fn confirm(&mut self, id: u8, token: u64, at: u64) {
+        let at = self.pass(at);
+        let had_a_place = self.claims.get(&id).is_some_and(|(held, ..)| *held == token);
+        if had_a_place {
+            self.claims.remove(&id);
+        }
+        if self.since(id).is_none() && (had_a_place || self.make_room()) {
+            self.committed.push((id, at));
+        }
+    }
+
+    fn give_up(&mut self, id: u8, token: u64) {
+        if let Some((held, until, settling)) = self.claims.get_mut(&id)
+            && *held == token
+        {
+            *settling -= 1;
+            if *settling == 0 && self.now >= *until {
+                self.claims.remove(&id);
+            }
+        }
+    }
+
+    fn release(&mut self, id: u8, token: u64) {
+        if self.claims.get(&id).is_some_and(|(held, _, settling)| *held == token && *settling == 0) {
+            self.claims.remove(&id);
+        }
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap()
+}
+
+fn mark(id: u8) -> Mark {
+    Mark::of("", &[id])
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// Time goes by so much, also backwards.
+    Pass(i64),
+    Claim(u8),
+    Commit(usize),
+    Prepare(usize),
+    Confirm(usize),
+    GiveUp(usize),
+    Release(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (-20..60_i64).prop_map(Step::Pass),
+        8 => (0..12_u8).prop_map(Step::Claim),
+        4 => any::<usize>().prop_map(Step::Commit),
+        2 => any::<usize>().prop_map(Step::Prepare),
+        2 => any::<usize>().prop_map(Step::Confirm),
+        1 => any::<usize>().prop_map(Step::GiveUp),
+        2 => any::<usize>().prop_map(Step::Release),
+    ]
+}
+
+/// One of them, whichever the dice meant. Not taken away: tickets are used again, late and twice.
+fn pick<T: Clone>(from: &[T], n: usize) -> Option<T> {
+    (!from.is_empty()).then(|| from[n % from.len()].clone())
+}
+
+fn said(refused: Result<(), Refused>) -> Said {
+    match refused {
+        Ok(()) => Said::Ok,
+        Err(Refused::Taken { .. }) => Said::Taken,
+        Err(Refused::Already { .. }) => Said::Already,
+        Err(_) => Said::Full,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_window_does_as_a_list_would(
+        time in 1..200_u64, count in 1..9_usize, claim in 1..60_u64,
+        steps in prop::collection::vec(step(), 1..200),
+    ) {
+        let settings = Settings {
+            time: Duration::from_nanos(time.max(claim)), count, claim: Duration::from_nanos(claim),
+        };
+        let mut window = Window::new(settings).unwrap();
+        let mut model = Model {
+            settings, now: 0, committed: Vec::new(), claims: BTreeMap::new(), tokens: 0, evicted_early: 0,
+        };
+        let mut tickets: Vec<(u8, u64, Ticket)> = Vec::new();
+        let mut pending: Vec<(u8, u64, Pending)> = Vec::new();
+        let mut now = 1_000_u64;
+        for step in steps {
+            let at = Moment::from_nanos(now);
+            match step {
+                Step::Pass(by) => now = now.saturating_add_signed(by),
+                Step::Claim(id) => {
+                    let expected = model.claim(id, now);
+                    let claimed = match window.claim(mark(id), at) {
+                        Ok(Claimed::First(ticket)) => {
+                            tickets.push((id, model.tokens, ticket));
+                            Said::First(model.tokens)
+                        }
+                        Ok(Claimed::Seen { since }) => Said::Seen(since.as_nanos()),
+                        Ok(Claimed::Busy { until }) => Said::Busy(until.as_nanos()),
+                        Err(_) => Said::Full,
+                    };
+                    prop_assert_eq!(claimed, expected);
+                }
+                Step::Commit(n) => if let Some((id, token, ticket)) = pick(&tickets, n) {
+                    let expected = model.prepare(id, token, now);
+                    if expected == Said::Ok {
+                        model.confirm(id, token, now);
+                    }
+                    prop_assert_eq!(said(window.commit(ticket, at)), expected);
+                },
+                Step::Prepare(n) => if let Some((id, token, ticket)) = pick(&tickets, n) {
+                    let expected = model.prepare(id, token, now);
+                    let prepared = window.prepare(ticket, at).map(|begun| pending.push((id, token, begun)));
+                    prop_assert_eq!(said(prepared), expected);
+                },
+                Step::Confirm(n) => if !pending.is_empty() {
+                    let (id, token, begun) = pending.swap_remove(n % pending.len());
+                    model.confirm(id, token, now);
+                    window.confirm(begun, at);
+                },
+                Step::GiveUp(n) => if !pending.is_empty() {
+                    let (id, token, begun) = pending.swap_remove(n % pending.len());
+                    model.give_up(id, token);
+                    window.give_up(begun);
+                },
+                Step::Release(n) => if let Some((id, token, ticket)) = pick(&tickets, n) {
+                    model.release(id, token);
+                    window.release(ticket);
+                },
+            }
+        }
+        let figures = window.figures(Moment::from_nanos(now));
+        model.pass(now);
+        prop_assert_eq!(figures.ids, model.committed.len());
+        prop_assert_eq!(figures.evicted_early, model.evicted_early);
+        prop_assert_eq!(figures.evicted_early > 0, figures.youngest_evicted.is_some());
+        prop_assert!(figures.ids + figures.claims <= count);
+    }
+}
