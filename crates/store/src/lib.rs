@@ -24,6 +24,8 @@ pub mod lease;
 
 mod stores;
 
+pub mod window;
+
 pub use error::{Cause, PublishError, StoreError};
 pub use found::{Count, Found, Listed, Matching, Query};
 pub use store::{
@@ -34,3 +36,4 @@ pub use stores::memory::{self, Memory};
 #[cfg(feature = "sqlite")]
 pub use stores::sqlite::{self, Sqlite};
 pub use transaction::{Claim, Job, Transacted, Tx, Work};
+pub use window::Window;

@@ -10,5 +10,6 @@ pub mod crash;
 pub mod disk;
 pub mod scripted;
 pub mod simulation;
+pub mod window;
 
 pub use scripted::{Reply, Scripted};

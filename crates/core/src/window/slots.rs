@@ -97,7 +97,7 @@ impl Slots {
     }
 
     /// Where a tag belongs: its share of the table, from the top bits down.
-    #[expect(clippy::cast_possible_truncation, reason = "less than the number of slots")]
+    #[allow(clippy::cast_possible_truncation, reason = "less than the number of slots")]
     const fn home(&self, tag: u32) -> usize {
         ((tag as u64 * self.slots.len() as u64) >> 32) as usize
     }
@@ -136,7 +136,7 @@ mod tests {
         for number in 0..4_000_u32 {
             let tag = u32::MAX - u32::try_from(dice.roll() % 5).unwrap();
             if !slots.has_room() {
-                slots.grow((slots.used() * 2).max(4).min(40));
+                slots.grow((slots.used() * 2).clamp(4, 40));
             }
             slots.insert(tag, number);
             there.insert((tag, number));

@@ -128,6 +128,8 @@ mod faults;
 
 mod crash;
 
+pub(crate) mod window;
+
 pub use transact::connection;
 
 use desk::Desk;

@@ -32,17 +32,8 @@ pub(super) struct Opened {
 
 /// Opens a file, makes it if there is none, and brings it up to date.
 pub(super) fn open(path: &Path, settings: &Settings, readers: usize) -> Result<Opened, StoreError> {
-    check_place(path)?;
     let failed = |error| explain(path, error);
-    let mut writer = connect(path, WRITER_CACHE_KIB).map_err(failed)?;
-    if writer.is_readonly("main").map_err(failed)? {
-        return Err(cannot(path, "it is read-only; make the file and its folder writable", None));
-    }
-    let mode: String = writer.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(failed)?;
-    if !mode.eq_ignore_ascii_case("wal") {
-        let why = format!("its journal mode stays `{mode}`; put it on a local disk, where `wal` works");
-        return Err(cannot(path, &why, None));
-    }
+    let mut writer = open_to_write(path)?;
     let mut ownership = Ownership::of(path);
     match (settings.role, ownership.is_held()) {
         (Role::Guest, _) => {}
@@ -68,6 +59,22 @@ pub(super) fn open(path: &Path, settings: &Settings, readers: usize) -> Result<O
     }
     let readers: Result<Vec<_>, _> = (0..readers).map(|_| look(path)).collect();
     Ok(Opened { writer, readers: readers.map_err(failed)?, ownership })
+}
+
+/// Opens a file that writes ahead, and makes it if there is none.
+pub(super) fn open_to_write(path: &Path) -> Result<Connection, StoreError> {
+    check_place(path)?;
+    let failed = |error| explain(path, error);
+    let writer = connect(path, WRITER_CACHE_KIB).map_err(failed)?;
+    if writer.is_readonly("main").map_err(failed)? {
+        return Err(cannot(path, "it is read-only; make the file and its folder writable", None));
+    }
+    let mode: String = writer.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(failed)?;
+    if !mode.eq_ignore_ascii_case("wal") {
+        let why = format!("its journal mode stays `{mode}`; put it on a local disk, where `wal` works");
+        return Err(cannot(path, &why, None));
+    }
+    Ok(writer)
 }
 
 /// A connection that writes.
@@ -130,7 +137,7 @@ fn check_place(path: &Path) -> Result<(), StoreError> {
 }
 
 /// Says what an error means for whoever opens the file.
-fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
+pub(super) fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
     let why = match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => {
             "it is not a SQLite database; name another file, or move this one away".to_owned()
@@ -149,7 +156,7 @@ fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
     cannot(path, &why, Some(error))
 }
 
-fn cannot(path: &Path, why: &str, source: Option<rusqlite::Error>) -> StoreError {
+pub(super) fn cannot(path: &Path, why: &str, source: Option<rusqlite::Error>) -> StoreError {
     let source = source.map(|error| Arc::new(error) as crate::error::Cause);
     StoreError::Open { path: path.to_owned(), why: why.to_owned(), source }
 }
