@@ -44,6 +44,8 @@ pub mod metric {
     pub const PUBLISHED: &str = "redrive_published_total";
     /// What came a second time, by where that was noticed.
     pub const DUPLICATES: &str = "redrive_duplicates_total";
+    /// Ids that a dedupe window forgot before their time, because more came than fit.
+    pub const WINDOW_EVICTED: &str = "redrive_window_evicted_total";
     /// Dead letters, by reason.
     pub const DEAD: &str = "redrive_dead_total";
     /// Events whose handler said that they are not needed.

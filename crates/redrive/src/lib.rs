@@ -57,8 +57,8 @@
 //!
 //! | feature | brings |
 //! |---|---|
-//! | `engine` | durable events, with a store in memory; `testing`, for tests of what uses them |
-//! | `sqlite` | durable events in a SQLite file; turns on `engine`, brings SQLite itself |
+//! | `engine` | durable events, with a store in memory; the dedupe `window`; `testing`, for tests of what uses them |
+//! | `sqlite` | both in a SQLite file; turns on `engine`, brings SQLite itself |
 //! | `http` | tower layers for both sides, statuses, headers |
 //! | `reqwest` | the client wrapper and its classifier; turns on `http` |
 //! | `tracing`, `metrics` | observers, spans around attempts, the engine's logs and counters |
@@ -76,12 +76,20 @@ pub mod http;
 pub mod engine;
 
 #[cfg(feature = "engine")]
+pub mod window;
+
+#[cfg(feature = "engine")]
 pub mod testing;
+
+#[cfg(feature = "engine")]
+mod address;
 
 pub mod prelude;
 
 #[cfg(feature = "engine")]
 pub use engine::{AfterDead, Delivery, Failure, Redrive, Reply, Transaction};
+#[cfg(feature = "engine")]
+pub use redrive_core::event::EventId;
 #[cfg(feature = "engine")]
 pub use redrive_core::{Event, event, triage};
 /// Stores by themselves: what [`engine::Options::over`] takes.
@@ -122,6 +130,11 @@ pub struct EngineGuide;
 #[cfg(all(doctest, feature = "engine"))]
 #[doc = include_str!("../../../docs/desk.md")]
 pub struct DeskGuide;
+
+/// The window guide's examples, run.
+#[cfg(all(doctest, feature = "sqlite"))]
+#[doc = include_str!("../../../docs/window.md")]
+pub struct WindowGuide;
 
 /// The examples of the page on errors, run.
 #[cfg(all(doctest, feature = "engine"))]

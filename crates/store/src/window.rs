@@ -160,6 +160,15 @@ impl Window {
         }
     }
 
+    /// The same for code without async.
+    pub fn close_blocking(&self) {
+        self.state().is_closed = true;
+        #[cfg(feature = "sqlite")]
+        if let Some(keeper) = &self.keeper {
+            keeper.close_blocking();
+        }
+    }
+
     fn check(&self) -> Result<(), StoreError> {
         #[cfg(feature = "sqlite")]
         if let Some(keeper) = &self.keeper {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use redrive_store::{Memory, Store, StoreError};
 
 use super::{Redrive, Timepiece};
+use crate::address::Address;
 
 /// How to open. Defaults: the time of day, the thread's own dice.
 #[derive(Debug, Default)]
@@ -61,31 +62,19 @@ impl Options {
     }
 
     async fn store(&self, address: &str) -> Result<Arc<dyn Store>, StoreError> {
-        let cannot = |why: &str| StoreError::Open { path: address.into(), why: why.to_owned(), source: None };
-        match address.split_once(':').unwrap_or((address, "")) {
-            ("memory", _) => Ok(Arc::new(Memory::new())),
-            ("sqlite", "" | "//") => Err(cannot("it names no file; write `sqlite:orders.db`")),
-            ("sqlite", ":memory:") => {
-                Err(cannot("a database in memory is no store for events; use `memory:`"))
-            }
-            ("sqlite", path) if path.contains('?') => {
-                Err(cannot("an address has no `?…`; settings are in `engine::Options`"))
-            }
+        match Address::parse(address)? {
+            Address::Memory => Ok(Arc::new(Memory::new())),
             #[cfg(feature = "sqlite")]
-            ("sqlite", path) => self.sqlite(path.trim_start_matches("//")).await,
-            #[cfg(not(feature = "sqlite"))]
-            ("sqlite", _) => Err(cannot("this program was built without the feature `sqlite` of redrive")),
-            _ => Err(cannot("there is no such store; use `sqlite:FILE` or `memory:`")),
+            Address::Sqlite(path) => self.sqlite(path).await,
         }
     }
 
     #[cfg(feature = "sqlite")]
-    async fn sqlite(&self, path: &str) -> Result<Arc<dyn Store>, StoreError> {
+    async fn sqlite(&self, path: std::path::PathBuf) -> Result<Arc<dyn Store>, StoreError> {
         use redrive_store::sqlite::{Settings, Sqlite};
 
         let mut settings = Settings::default();
         settings.disk_least = self.disk_least.unwrap_or(settings.disk_least);
-        let path = std::path::PathBuf::from(path);
         // Recovery may take a while, and must not hold up the runtime.
         let opening = tokio::task::spawn_blocking(move || Sqlite::open(path, settings));
         let store = opening.await.map_err(|_| StoreError::Closed)??;

@@ -120,6 +120,18 @@ impl Failure {
         self
     }
 
+    /// What it was classified as; nothing where nobody did.
+    #[must_use]
+    pub const fn fault(&self) -> Option<Fault> {
+        self.fault
+    }
+
+    /// What happened, as it is kept in a story.
+    #[must_use]
+    pub const fn cause(&self) -> &Cause {
+        &self.cause
+    }
+
     /// What kind of error this is, so that like ones can be found. Default: the name of its type.
     #[must_use]
     pub fn kind(mut self, kind: impl Into<String>) -> Self {

@@ -36,7 +36,7 @@ pub(crate) struct Keeper {
     health: Arc<Health>,
     syncs: Arc<AtomicU64>,
     ended: watch::Receiver<bool>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Keeper {
@@ -74,7 +74,7 @@ impl Keeper {
             why: format!("no thread could be started: {error}"),
             source: Some(Arc::new(error)),
         })?;
-        Ok((Self { calls, health, syncs, ended, thread: Some(thread) }, damaged))
+        Ok((Self { calls, health, syncs, ended, thread: Mutex::new(Some(thread)) }, damaged))
     }
 
     /// Nothing, while the file may be trusted.
@@ -101,6 +101,14 @@ impl Keeper {
         self.ended.clone()
     }
 
+    /// Has the file closed, and waits for it.
+    pub(crate) fn close_blocking(&self) {
+        let _ = self.calls.send(Call::Close);
+        if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let _ = thread.join();
+        }
+    }
+
     /// Lets a test at the connection.
     #[cfg(feature = "planted")]
     pub(crate) fn meddle(
@@ -116,9 +124,6 @@ impl Keeper {
 impl Drop for Keeper {
     /// Writes what was handed in, and closes the file.
     fn drop(&mut self) {
-        let _ = self.calls.send(Call::Close);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.close_blocking();
     }
 }

@@ -1,0 +1,149 @@
+//! The window without async: the same words, and a commit waits on its thread. It needs no runtime, and must not be
+//! called from async code.
+//!
+//! ```
+//! use redrive::window::blocking::{Claim, Window};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let window = Window::open("memory:", Default::default())?;
+//! if let Claim::First(ticket) = window.claim("order-17")? {
+//!     // … the effect …
+//!     ticket.commit()?;
+//! }
+//! assert!(matches!(window.claim("order-17")?, Claim::Seen { .. }));
+//! # Ok(())
+//! # }
+//! ```
+
+use redrive_core::Moment;
+use redrive_store::StoreError;
+
+use super::once::failed;
+use super::{ClaimError, CommitError, Figures, Once, OnceError, Settings};
+use crate::address::Address;
+use crate::engine::{Failure, Timepiece};
+
+/// A window of ids that were dealt with. Clones are the same one.
+#[derive(Debug, Clone)]
+pub struct Window {
+    inner: super::Window,
+}
+
+/// The answer to a claim; see [`window::Claim`](super::Claim).
+#[derive(Debug)]
+pub enum Claim {
+    /// Nobody has dealt with it as far as the window goes back: do it, then commit.
+    First(Ticket),
+    /// It was dealt with: acknowledge it.
+    Seen {
+        /// When that was committed.
+        since: Moment,
+    },
+    /// Somebody is at it: have it delivered again later.
+    Busy {
+        /// When their claim runs out, if it is not settled before.
+        until: Moment,
+    },
+}
+
+/// The right to deal with an id, until it runs out; see [`window::Ticket`](super::Ticket).
+#[derive(Debug)]
+#[must_use = "commit it after the effect, or release it where there was none; dropped, it runs out by itself"]
+pub struct Ticket {
+    inner: super::Ticket,
+}
+
+impl Window {
+    /// As [`window::Window::open`](super::Window::open).
+    ///
+    /// # Errors
+    /// With what is in the way, and what to do about it.
+    pub fn open(address: &str, settings: Settings) -> Result<Self, StoreError> {
+        let clock = Timepiece::wall();
+        let inner = match Address::parse(address)? {
+            Address::Memory => super::Window::memory(address, settings, clock)?,
+            #[cfg(feature = "sqlite")]
+            Address::Sqlite(path) => {
+                super::Window::over(super::store::Window::open(path, settings, clock.now())?, clock)
+            }
+        };
+        Ok(Self { inner })
+    }
+
+    /// Asks for an id, before its effect. Costs no write.
+    ///
+    /// # Errors
+    /// As [`window::Window::claim`](super::Window::claim).
+    pub fn claim(&self, id: impl AsRef<[u8]>) -> Result<Claim, ClaimError> {
+        self.claim_in("", id)
+    }
+
+    /// The same within a scope.
+    ///
+    /// # Errors
+    /// As [`window::Window::claim`](super::Window::claim).
+    pub fn claim_in(&self, scope: &str, id: impl AsRef<[u8]>) -> Result<Claim, ClaimError> {
+        Ok(match self.inner.ask(scope, id.as_ref())? {
+            super::Claim::First(inner) => Claim::First(Ticket { inner }),
+            super::Claim::Seen { since } => Claim::Seen { since },
+            super::Claim::Busy { until } => Claim::Busy { until },
+        })
+    }
+
+    /// Runs an effect if nobody has, and commits it; see [`window::Window::once`](super::Window::once).
+    ///
+    /// # Errors
+    /// Where nothing can be said of the id, or the effect failed.
+    pub fn once<T>(
+        &self,
+        id: impl AsRef<[u8]>,
+        effect: impl FnOnce() -> Result<T, Failure>,
+    ) -> Result<Once<T>, OnceError> {
+        match self.claim(id)? {
+            Claim::Seen { since } => Ok(Once::Seen { since }),
+            Claim::Busy { until } => Ok(Once::Busy { until }),
+            Claim::First(ticket) => match effect() {
+                Ok(value) => Ok(Once::marked(value, ticket.commit())),
+                Err(failure) => Err(failed(ticket.inner, failure)),
+            },
+        }
+    }
+
+    /// How it stands, and what it has seen since it was opened.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        self.inner.figures()
+    }
+
+    /// Closes it, and waits until the file is free for the next process. Every clone is closed.
+    pub fn close(&self) {
+        self.inner.shared.store.close_blocking();
+    }
+
+    /// The same one, for async code.
+    #[must_use]
+    pub const fn inner(&self) -> &super::Window {
+        &self.inner
+    }
+}
+
+impl Ticket {
+    /// When it runs out.
+    #[must_use]
+    pub const fn until(&self) -> Moment {
+        self.inner.until()
+    }
+
+    /// Says that the effect happened, and waits until that is on the disk.
+    ///
+    /// # Errors
+    /// As [`window::Ticket::commit`](super::Ticket::commit).
+    pub fn commit(&self) -> Result<(), CommitError> {
+        self.inner.commit_blocking()
+    }
+
+    /// Says that the effect certainly did not happen.
+    pub fn release(self) -> bool {
+        self.inner.release()
+    }
+}
