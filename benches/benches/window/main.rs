@@ -1,0 +1,73 @@
+//! What remembering ids costs: ten million of them in a window and in the two collections that people reach for,
+//! and what it costs to have them on the disk.
+//!
+//! `cargo bench -p redrive-benches --bench window`. Prints tables, then a line for each target, then all figures as
+//! JSON. Each side is a process of its own, so that its memory can be told apart, and all take turns in short rounds.
+
+mod child;
+
+mod sides;
+
+mod checks;
+
+mod commits;
+
+mod opening;
+
+mod print;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use redrive_benches::conditions::{self, Conditions};
+use redrive_benches::turn::value;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().collect();
+    let outcome = match value(&args, child::FLAG) {
+        Ok(side) => sides::serve(side),
+        // `cargo bench` says `--bench`. `cargo test --all-targets` calls the binary too and says nothing: nothing
+        // is to be measured.
+        Err(_) if !args.iter().any(|arg| arg == "--bench") || args.iter().any(|arg| arg == "--list") => {
+            Ok(())
+        }
+        Err(_) => run(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &[String]) -> Result<(), String> {
+    let number = |word, otherwise: usize| match value(args, word) {
+        Ok(text) => text.parse::<usize>().map_err(|error| format!("{word} {text}: {error}")),
+        Err(_) => Ok(otherwise),
+    };
+    let ids = number("--ids", 10_000_000)?;
+    let rounds = number("--rounds", 21)?;
+    let folder = value(args, "--folder").unwrap_or(env!("CARGO_TARGET_TMPDIR"));
+    std::fs::create_dir_all(folder).map_err(|error| format!("{folder}: {error}"))?;
+    let folder = tempfile::tempdir_in(folder).map_err(|error| format!("{folder}: {error}"))?;
+
+    let load = conditions::load();
+    let started = Instant::now();
+    let checks = checks::measure(ids, rounds)?;
+    let commits = commits::measure(folder.path())?;
+    let opening = opening::measure(folder.path(), ids)?;
+    let conditions = Conditions::here();
+    print::report(&print::Run {
+        conditions,
+        load,
+        ids,
+        rounds,
+        took: started.elapsed(),
+        checks,
+        commits,
+        opening,
+    });
+    Ok(())
+}
