@@ -1,0 +1,101 @@
+//! The archive: somebody else's service, which fails by the clock.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tokio::net::TcpListener;
+
+use crate::readings;
+
+/// What it does, and until when. An outage of half a minute, at a twentieth of its length.
+const MOODS: [(Mood, Duration); 3] = [
+    (Mood::Calm, Duration::from_millis(1_500)),
+    (Mood::Down, Duration::from_millis(3_000)),
+    (Mood::Busy, Duration::from_millis(3_500)),
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mood {
+    Calm,
+    /// 502: whatever is behind it does not answer.
+    Down,
+    /// 429 with `Retry-After: 1`.
+    Busy,
+}
+
+/// What the archive has seen.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Seen {
+    /// Requests that say that they are the first attempt, or nothing.
+    pub(crate) firsts: u32,
+    /// Requests that say that they are retries.
+    pub(crate) retries: u32,
+    /// Requests while it was down.
+    pub(crate) while_down: u32,
+    /// Requests while it asked to be left alone.
+    pub(crate) while_busy: u32,
+}
+
+/// The archive, running. Ends with the program.
+#[derive(Debug)]
+pub(crate) struct Archive {
+    address: SocketAddr,
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    started: Instant,
+    seen: Mutex<Seen>,
+}
+
+impl Archive {
+    pub(crate) async fn start() -> std::io::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let inner = Arc::new(Inner { started: Instant::now(), seen: Mutex::default() });
+        let router = Router::new().route("/{station}/{page}", get(page)).with_state(Arc::clone(&inner));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Ok(Self { address, inner })
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub(crate) fn seen(&self) -> Seen {
+        *self.inner.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn page(
+    State(inner): State<Arc<Inner>>,
+    Path((station, page)): Path<(u32, u32)>,
+    headers: HeaderMap,
+) -> Response {
+    let attempt = headers.get("redrive-attempt").and_then(|attempt| attempt.to_str().ok());
+    match inner.ask(attempt.is_none_or(|attempt| attempt == "1")) {
+        Mood::Calm => readings::page(station, page).into_response(),
+        Mood::Down => StatusCode::BAD_GATEWAY.into_response(),
+        Mood::Busy => (StatusCode::TOO_MANY_REQUESTS, [(header::RETRY_AFTER, "1")]).into_response(),
+    }
+}
+
+impl Inner {
+    fn ask(&self, is_first: bool) -> Mood {
+        let since = self.started.elapsed();
+        let mood = MOODS.iter().find(|(_, until)| since < *until).map_or(Mood::Calm, |(mood, _)| *mood);
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.firsts += u32::from(is_first);
+        seen.retries += u32::from(!is_first);
+        seen.while_down += u32::from(mood == Mood::Down);
+        seen.while_busy += u32::from(mood == Mood::Busy);
+        mood
+    }
+}
