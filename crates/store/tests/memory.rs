@@ -41,11 +41,14 @@ mod with_three_shards {
 }
 
 mod faults {
+    use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
     use redrive_core::entry::{Change, Entry, Load, Settle, Settled, StreamId};
+    use redrive_core::triage::{Operator, Rule};
     use redrive_core::{Event, Moment};
     use redrive_store::memory::Fault;
+    use redrive_store::operate::{Order, What};
     use redrive_store::{
         By, Claim, Job, Memory, New, Published, QueueSpec, Store, StoreError, Transacted, memory,
     };
@@ -164,6 +167,27 @@ mod faults {
         let store = store.reopen();
         let _ = charge(&store, &claim).await.unwrap();
         store.table_snapshot().len()
+    }
+
+    #[tokio::test]
+    async fn an_order_fails_as_a_whole_with_its_line() {
+        for lands in [None, Some(false), Some(true)] {
+            let store = store().await;
+            let told = Arc::new(Mutex::new(0));
+            let hears = Arc::clone(&told);
+            store.watch(Arc::new(move |_| *hears.lock().unwrap() += 1));
+            let fault = lands.map_or(Fault::BeforeCommit, |lands| Fault::FailedSync { lands });
+            store.fail_next(fault);
+            let rule = Rule::Pause { queue: "orders".to_owned() };
+            let what = What::Set { rule, until: None, why: String::new() };
+            assert!(store.operate(Order { by: Operator::default(), at: AT, what }).await.is_err());
+            assert_eq!(*told.lock().unwrap(), 0);
+            let store = store.reopen();
+            let there = usize::from(lands == Some(true));
+            let controls = store.controls().await.unwrap();
+            assert_eq!((controls.list.len(), controls.version), (there, there as u64));
+            assert_eq!(store.audit(None, 0).await.unwrap().len(), there);
+        }
     }
 
     #[tokio::test]

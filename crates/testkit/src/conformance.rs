@@ -269,6 +269,9 @@ macro_rules! promises {
             a_lease_has_a_bound_in_bytes,
             an_expired_event_is_not_leased,
             what_is_leased_runs,
+            the_last_jobs_are_told,
+            some_keys_are_named,
+            too_many_causes_are_one_group,
         }
     };
 }

@@ -8,7 +8,6 @@ use redrive_store::operate::Act;
 use super::Subject;
 use super::desk::{redrive, state};
 use super::owner::{Owner, at};
-
 use super::worker::{again, conflict, dies, dispositions, done, held, work};
 
 /// A lease is settled after a crash of whoever handed it out, and remembered with its attempt.

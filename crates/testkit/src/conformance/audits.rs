@@ -48,4 +48,9 @@ pub async fn the_audit_is_paged<S: Subject>(subject: S) {
         told.extend(page.iter().map(|line| line.at));
     }
     assert_eq!(told, (0..7).rev().map(at).collect::<Vec<_>>());
+    for secs in 7..101 {
+        owner.done(set(Rule::Pause { queue: MAILS.to_owned() }), at(secs)).await;
+    }
+    assert_eq!(owner.store.audit(None, 0).await.unwrap().len(), 100);
+    assert_eq!(owner.store.audit(None, 1000).await.unwrap().len(), 101);
 }

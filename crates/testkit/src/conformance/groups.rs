@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use redrive_core::entry::{Change, Park, Progress};
-use redrive_core::event::{Cause, DeadReason, Story};
+use redrive_core::event::{Cause, DeadReason, Fingerprint, Story};
 use redrive_core::triage::job::JobAct;
 use redrive_core::triage::{CauseId, Filter, JobPlan, Redrive, Strategy, cause};
-use redrive_store::operate::{Act, Advance, Group, GroupBy, GroupQuery, Redriven, What};
+use redrive_store::operate::{Act, Advance, Group, GroupBy, GroupQuery, Letter, Redriven, What};
 use redrive_store::{Matching, Query};
 
 use super::Subject;
@@ -251,4 +251,58 @@ pub async fn a_filter_means_what_it_says<S: Subject>(subject: S) {
         let matching = owner.matching(filter.clone()).await;
         assert_eq!(matching.letters, u64::try_from(meant.len()).unwrap(), "{filter:?}");
     }
+}
+
+/// Some of the keys are named, and not all of them where there are many.
+pub async fn some_keys_are_named<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    for n in 0..25 {
+        let key = format!("k{n}");
+        owner.die(&order(&n.to_string(), &key), at(0), Park::Stay).await;
+    }
+    let matching = owner.matching(Filter::default()).await;
+    let mut keys = matching.keys.clone();
+    keys.sort();
+    keys.dedup();
+    assert_eq!((matching.letters, matching.keys.len(), keys.len()), (25, 20, 20));
+}
+
+/// Letters whose every cause is another one are told apart up to a number, and then are one group.
+pub async fn too_many_causes_are_one_group<S: Subject>(subject: S) {
+    const CAUSES_MAX: usize = 10_000;
+    let owner = Owner::of(subject).await;
+    let letter = |queue: &str, n: usize| {
+        let event = redrive_core::Event::new(queue, n.to_string());
+        let mut story = (*story("")).clone();
+        story.first[0].cause = Some(Cause::new(format!("Kind{n}"), ""));
+        Letter {
+            fingerprint: Fingerprint::of(&event),
+            event: Arc::new(event),
+            published: at(0),
+            died: at(1),
+            attempts: 1,
+            reason: REASON,
+            story: Some(Arc::new(story)),
+        }
+    };
+    let letters = (0..CAUSES_MAX).map(|n| letter(MAILS, n)).collect();
+    assert_eq!(owner.done(What::Import(letters), at(2)).await, 10_000);
+    let more = vec![letter(MAILS, 10_000), letter(MAILS, 10_001), letter(ORDERS, 10_002)];
+    owner.done(What::Import(more), at(3)).await;
+    let groups = owner.groups(GroupQuery { limit: 2, ..GroupQuery::default() }).await;
+    assert_eq!((groups[0].cause, groups[0].letters), (Some(CauseId::OTHER), 2));
+    assert_eq!((groups[0].title.as_str(), groups[1].letters), ("other causes", 1));
+    assert_eq!(owner.found(&mail("10001")).await.cause, Some(CauseId::OTHER));
+    let other = owner.found(&redrive_core::Event::new(ORDERS, "10002")).await.cause;
+    assert!(other.is_some_and(|cause| cause != CauseId::OTHER), "another stream has a number of its own");
+    // However many are looked at for a page, all are found.
+    let filter = Filter { id: Some("10001".to_owned()), ..Filter::default() };
+    let (mut query, mut found) = (Query { filter, ..Query::default() }, 0);
+    loop {
+        let page = owner.store.list(query.clone()).await.unwrap();
+        found += page.events.len();
+        let Some(next) = page.next else { break };
+        query.after = Some(next);
+    }
+    assert_eq!(found, 1);
 }

@@ -231,3 +231,17 @@ pub async fn what_a_job_puts_back_is_told<S: Subject>(subject: S) {
     owner.run(id, 1, 2).await;
     assert!(super::desk::told(&arrivals, "1"));
 }
+
+/// The last hundred jobs are told, the latest first.
+pub async fn the_last_jobs_are_told<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    let first = owner.start(all(), 0).await;
+    let mut last = first;
+    for secs in 1..=100 {
+        last = owner.start(all(), secs).await;
+    }
+    let told = owner.store.jobs(None).await.unwrap();
+    assert_eq!((told.len(), told[0].id), (100, last));
+    assert!(told.iter().rev().map(|job| job.id).is_sorted_by(|a, b| a < b));
+    assert_eq!(owner.job(first).await.id, first, "the others can be asked for");
+}

@@ -10,7 +10,6 @@ use redrive_store::{Query, StoreError};
 use super::Subject;
 use super::desk::set;
 use super::owner::{MAILS, Owner, at, id, secs};
-
 use super::worker::{PULLED, again, dies, done, held, work};
 
 /// Only a queue that was declared so is pulled from.

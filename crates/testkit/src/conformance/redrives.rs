@@ -6,7 +6,7 @@ use redrive_core::triage::Redrive;
 use redrive_store::operate::{Act, Refusal};
 
 use super::Subject;
-use super::desk::{REASON, out_of_order, redrive, state, told};
+use super::desk::{REASON, out_of_order, recalled, redrive, state, told};
 use super::owner::{MAILS, Owner, at, mail, order, secs, story};
 
 /// A redriven letter is the same event at the same place, with its story, and as if it had not run yet.
@@ -72,7 +72,10 @@ pub async fn what_was_passed_is_redriven_out_of_order_alone<S: Subject>(subject:
     assert_eq!(owner.act_refused(&late, redrive(), at(5)).await, Refusal::OutOfOrder);
     assert_eq!(owner.due_ids(at(5)).await, ["2"]);
     let running = owner.entry("2", at(5)).await;
+    let (arrivals, version) = (owner.watch(), owner.version().await);
     owner.act(&late, out_of_order(), at(5)).await;
+    assert!(recalled(&arrivals), "the head until then is to wait, if it has not started");
+    assert!(owner.version().await > version);
     assert_eq!(owner.due_ids(at(5)).await, ["1"], "it is the head of its key again");
     let entry = owner.entry("1", at(5)).await;
     assert!(entry.progress.out_of_order);
