@@ -288,10 +288,13 @@ mod planted {
         Flaw::KeyRunsTwice,
     ];
 
+    /// Takes longer than all others together, and is about a bound that no flaw touches.
+    const LEFT_OUT: &str = "too_many_causes_are_one_group";
+
     fn broken_by(flaw: Option<Flaw>) -> Vec<&'static str> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         plant(flaw);
-        let all = conformance::all::<InMemory<1>>().into_iter();
+        let all = conformance::all::<InMemory<1>>().into_iter().filter(|(name, _)| *name != LEFT_OUT);
         let fails =
             |promise: fn() -> _| catch_unwind(AssertUnwindSafe(|| runtime.block_on(promise()))).is_err();
         let broken = all.filter(|(_, promise)| fails(*promise)).map(|(name, _)| name).collect();
