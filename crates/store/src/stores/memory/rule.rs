@@ -13,6 +13,9 @@ use super::row::Chain;
 use super::state::{Counter, State};
 use crate::operate::Refusal;
 
+/// How many rules may hold: they are looked through for every event that is handed out.
+const RULES_MAX: usize = 10_000;
+
 impl State {
     pub(super) fn controls(&self) -> Controls {
         let version = self.counters.get(&Counter::Recalls).copied().unwrap_or_default();
@@ -40,6 +43,9 @@ impl State {
         }
         let replaced = self.rules.iter().map(|(other, _)| other).filter(|other| rule.replaces(other));
         let replaced: Vec<_> = replaced.cloned().collect();
+        if replaced.is_empty() && self.rules.len() >= RULES_MAX {
+            return Err(Refusal::Senseless(format!("there are {RULES_MAX} rules; lift some first")));
+        }
         replaced.iter().for_each(|other| self.rules.remove(other));
         let control =
             Control { rule: rule.clone(), since: at, until, who: by.who.clone(), why: why.to_owned() };
