@@ -103,7 +103,7 @@ impl Desk {
                 self.redrive(met.held, &met.stream, redrive, by, at)?;
             }
             Act::Discard if stand != Stand::Discarded => {
-                self.discard(met.held, met.was_live, &met.stream, at)?
+                self.discard(met.held, met.was_live, &met.stream, at)?;
             }
             Act::Restore if stand == Stand::Discarded && met.receipt.until >= at => self.restore(met, at)?,
             Act::Kill if stand.is_alive() => self.kill(met, at)?,

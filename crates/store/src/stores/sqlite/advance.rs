@@ -146,15 +146,20 @@ impl Desk {
         (columns.route, columns.out_of_order) = (redrive.to.clone(), 0);
         (columns.redrive, columns.redriven) = (Some(by.to_column()), columns.redriven + 1);
         columns.update(&self.conn, seq)?;
-        if tells { self.tell_of(seq, &stream) } else { Ok(self.foreign = true) }
+        if tells {
+            return self.tell_of(seq, &stream);
+        }
+        self.foreign = true;
+        Ok(())
     }
 
     fn tell_of(&mut self, seq: Seq, stream: &Stream) -> Step<()> {
         match Held::find(&self.conn, seq, stream)? {
-            Some(Ok(held)) => Ok(self.arrive(held.entry(), stream)?),
+            Some(Ok(held)) => self.arrive(held.entry(), stream)?,
             // The next load names it.
-            _ => Ok(self.foreign = true),
+            _ => self.foreign = true,
         }
+        Ok(())
     }
 
     fn discard_letter(&mut self, letter: Meant, step: &Advance) -> Step<()> {

@@ -20,7 +20,7 @@ use super::rows::{Damage, EventRow, Stream, event_columns};
 use crate::lease::{self, Lease, LeaseSettle, LeaseSettled, Leased, TokenHash};
 
 /// How many leases that are over are dealt with in one call, so that it stays short.
-const LAPSED_MAX: usize = 1000;
+const LAPSED_MAX: u32 = 1000;
 
 impl Desk {
     /// Hands out what is due to somebody outside.
@@ -68,7 +68,7 @@ impl Desk {
                 let mut rows = select.query(params![stream.id.0, from_moment(call.at)])?;
                 let mut over = Vec::new();
                 while let Some(row) = rows.next()?
-                    && lapsed + over.len() < LAPSED_MAX
+                    && lapsed + over.len() < LAPSED_MAX as usize
                 {
                     over.extend(Held::read(row, stream).ok());
                 }
@@ -92,7 +92,7 @@ impl Desk {
                     held_columns!(),
                     " FROM redrive_held WHERE state = 2 AND stream = ?1 AND park_until <= ?2 LIMIT ?3"
                 ))?;
-                let params = params![stream.id.0, from_moment(at), LAPSED_MAX as i64];
+                let params = params![stream.id.0, from_moment(at), LAPSED_MAX];
                 let over = select.query_map(params, |row| Ok(Held::read(row, stream).ok()))?;
                 over.filter_map(Result::transpose).collect::<rusqlite::Result<_>>()?
             };
