@@ -87,7 +87,9 @@ async fn a_damaged_retry_is_skipped_and_named() {
 
 #[tokio::test]
 async fn a_damaged_receipt_is_no_answer() {
-    for column in ["fingerprint = zeroblob(16)", "until = 0", "state = 'done'", "seq = seq + 1"] {
+    let columns =
+        ["fingerprint = zeroblob(16)", "until = 0", "state = 'done'", "seq = seq + 1", "became = 'x'"];
+    for column in columns {
         let sql = format!("UPDATE redrive_receipt SET {column} WHERE id = '1'");
         let (_place, store, grant) = damage(None, &sql).await;
         assert!(matches!(store.find("", "orders", "1").await, Err(StoreError::Damaged { .. })), "{column}");
