@@ -4,7 +4,9 @@
 //! looked at. Where a step puts many back, the owner is told that there is something to load, and not each of them:
 //! it would have to be read for that.
 
-use redrive_core::entry::Seq;
+use std::collections::HashMap;
+
+use redrive_core::entry::{Seq, StreamId};
 use redrive_core::event::Mode;
 use redrive_core::triage::job::JobAct;
 use redrive_core::triage::{CauseId, Job, JobId, JobState, Redrive};
@@ -49,10 +51,19 @@ impl Desk {
         let recalled_before = std::mem::take(&mut self.recall);
         let tells = looked.meant.len() <= TOLD_MAX;
         let taken = looked.meant.len() as u64;
-        for letter in looked.meant {
-            match &job.plan.act {
-                JobAct::Redrive(redrive) => self.redrive_letter(letter, redrive, job.id, step, tells)?,
-                JobAct::Discard => self.discard_letter(letter, step)?,
+        match &job.plan.act {
+            JobAct::Redrive(redrive) => {
+                let (ordered, plain): (Vec<_>, Vec<_>) =
+                    looked.meant.into_iter().partition(|letter| letter.is_ordered);
+                self.redrive_plain(plain, redrive, job.id, step, tells)?;
+                for letter in ordered {
+                    self.redrive_ordered(letter.seq, redrive, job.id, step)?;
+                }
+            }
+            JobAct::Discard => {
+                for letter in looked.meant {
+                    self.discard_letter(letter, step)?;
+                }
             }
         }
         self.raise_version()?;
@@ -111,46 +122,48 @@ impl Desk {
         Ok(found)
     }
 
-    fn redrive_letter(
+    /// Puts back letters that keep no order, with one statement for all: nobody else is to be looked at.
+    fn redrive_plain(
         &mut self,
-        letter: Meant,
+        mut letters: Vec<Meant>,
         redrive: &Redrive,
         job: JobId,
         step: &Advance,
         tells: bool,
     ) -> Step<()> {
-        let Meant { seq, is_ordered, mut columns, .. } = letter;
-        let Some(stream) = self.names.of(&self.conn, stream_of(seq))? else { return Ok(()) };
         let by = PutBack::Job(job);
-        if is_ordered {
-            // Others of its key are to be looked at.
-            return match Held::find(&self.conn, seq, &stream)? {
-                Some(Ok(held)) => self.redrive(held, &stream, redrive, by, step.at),
-                _ => Ok(()),
-            };
+        let mut groups: HashMap<(StreamId, Option<i64>), u64> = HashMap::new();
+        {
+            let mut update = Columns::updating(&self.conn)?;
+            for Meant { seq, columns, .. } in &mut letters {
+                *groups.entry((stream_of(*seq), columns.cause)).or_default() += 1;
+                put_back(columns, redrive, by, step);
+                columns.write(&mut update, *seq)?;
+            }
         }
-        let cause = columns.cause.map(|cause| CauseId(bits(cause)));
-        self.uncount_death(stream.id, cause, false)?;
-        self.count_redrive(stream.id, cause, by, step.at)?;
-        columns.rev += 1;
-        columns.state = Stand::Waits as i64;
-        columns.due = from_moment(step.at);
-        columns.mode = Mode::Redrive;
-        if !redrive.keep_attempts {
-            columns.attempts = 0;
+        for ((stream, cause), letters) in groups {
+            let cause = cause.map(|cause| CauseId(bits(cause)));
+            self.count_redrives(stream, cause, letters, by, step.at)?;
         }
-        (columns.started, columns.previous, columns.strikes, columns.suspect) = (None, 0, 0, 0);
-        (columns.reason, columns.died, columns.death) = (None, None, None);
-        (columns.park_until, columns.park_count) = (None, None);
-        (columns.lease_attempt, columns.lease_token, columns.lease_until) = (None, None, None);
-        (columns.route, columns.out_of_order) = (redrive.to.clone(), 0);
-        (columns.redrive, columns.redriven) = (Some(by.to_column()), columns.redriven + 1);
-        columns.update(&self.conn, seq)?;
-        if tells {
-            return self.tell_of(seq, &stream);
+        if !tells {
+            self.foreign |= !letters.is_empty();
+            return Ok(());
         }
-        self.foreign = true;
+        for Meant { seq, .. } in letters {
+            if let Some(stream) = self.names.of(&self.conn, stream_of(seq))? {
+                self.tell_of(seq, &stream)?;
+            }
+        }
         Ok(())
+    }
+
+    /// Puts back a letter of which others of its key are to be looked at.
+    fn redrive_ordered(&mut self, seq: Seq, redrive: &Redrive, job: JobId, step: &Advance) -> Step<()> {
+        let Some(stream) = self.names.of(&self.conn, stream_of(seq))? else { return Ok(()) };
+        match Held::find(&self.conn, seq, &stream)? {
+            Some(Ok(held)) => self.redrive(held, &stream, redrive, PutBack::Job(job), step.at),
+            _ => Ok(()),
+        }
     }
 
     fn tell_of(&mut self, seq: Seq, stream: &Stream) -> Step<()> {
@@ -180,4 +193,21 @@ impl Desk {
         columns.update(&self.conn, seq)?;
         Ok(())
     }
+}
+
+/// What becomes of the columns of a letter that keeps no order.
+fn put_back(columns: &mut Columns, redrive: &Redrive, by: PutBack, step: &Advance) {
+    columns.rev += 1;
+    columns.state = Stand::Waits as i64;
+    columns.due = from_moment(step.at);
+    columns.mode = Mode::Redrive;
+    if !redrive.keep_attempts {
+        columns.attempts = 0;
+    }
+    (columns.started, columns.previous, columns.strikes, columns.suspect) = (None, 0, 0, 0);
+    (columns.reason, columns.died, columns.death) = (None, None, None);
+    (columns.park_until, columns.park_count) = (None, None);
+    (columns.lease_attempt, columns.lease_token, columns.lease_until) = (None, None, None);
+    (columns.route, columns.out_of_order) = (redrive.to.clone(), 0);
+    (columns.redrive, columns.redriven) = (Some(by.to_column()), columns.redriven + 1);
 }

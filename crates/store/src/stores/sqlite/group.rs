@@ -37,11 +37,11 @@ impl Tally {
         Self { title, letters: 0, holding: 0, first: at, last: at, redriven: None, is_changed: false }
     }
 
-    /// One of its letters was put back. Each order and each job is a redrive of its own.
-    pub(super) fn put_back(&mut self, by: PutBack, at: Moment) {
+    /// Some of its letters were put back. Each order and each job is a redrive of its own.
+    pub(super) fn put_back(&mut self, letters: u64, by: PutBack, at: Moment) {
         match &mut self.redriven {
-            Some((last, redriven)) if *last == by => redriven.letters += 1,
-            redriven => *redriven = Some((by, Redriven { at, letters: 1, failed: 0 })),
+            Some((last, redriven)) if *last == by => redriven.letters += letters,
+            redriven => *redriven = Some((by, Redriven { at, letters, failed: 0 })),
         }
     }
 

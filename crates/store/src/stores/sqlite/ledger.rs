@@ -134,7 +134,22 @@ impl Desk {
         by: PutBack,
         at: Moment,
     ) -> rusqlite::Result<()> {
-        self.change_group(stream, cause, |tally| tally.put_back(by, at))
+        self.change_group(stream, cause, |tally| tally.put_back(1, by, at))
+    }
+
+    /// Dead letters that hold up nobody were put back, so many at once.
+    pub(super) fn count_redrives(
+        &mut self,
+        stream: StreamId,
+        cause: Option<CauseId>,
+        letters: u64,
+        by: PutBack,
+        at: Moment,
+    ) -> rusqlite::Result<()> {
+        self.change_group(stream, cause, |tally| {
+            tally.letters = tally.letters.saturating_sub(letters);
+            tally.put_back(letters, by, at);
+        })
     }
 
     fn count_failed(
