@@ -10,6 +10,13 @@ use redrive_core::event::{Fingerprint, State, Story};
 use redrive_core::triage::{CauseId, JobId, JobPlan, JobState, Operator, Redrive, Rule};
 use redrive_core::{Event, Moment};
 
+mod deed;
+
+pub(crate) use deed::{Deed, lines_asked, refused};
+
+/// How many events one order is for at most; more of them are a job.
+const TARGETS_MAX: usize = 10_000;
+
 /// What an operator wants.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Order {
@@ -84,6 +91,23 @@ impl What {
             Self::Import(_) => "import",
         }
     }
+}
+
+impl What {
+    /// The job that it is about, where that is there already.
+    pub(crate) const fn job(&self) -> Option<JobId> {
+        match self {
+            Self::Turn(id, ..) => Some(*id),
+            _ => None,
+        }
+    }
+}
+
+/// Refuses an order for too many events.
+pub(crate) fn check_targets<T>(targets: &[T]) -> Result<(), Refusal> {
+    let few = targets.len() <= TARGETS_MAX;
+    let what = || format!("an order is for {TARGETS_MAX} events at most; start a job for more");
+    if few { Ok(()) } else { Err(Refusal::Senseless(what())) }
 }
 
 /// Which event.

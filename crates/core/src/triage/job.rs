@@ -216,6 +216,48 @@ pub enum Step {
 }
 
 impl Job {
+    /// A job that begins: about so many letters, and no later death than this one.
+    #[must_use]
+    pub fn begin(id: JobId, plan: JobPlan, who: &str, at: Moment, (planned, deaths): (u64, u64)) -> Self {
+        Self {
+            id,
+            plan,
+            state: JobState::Running,
+            why: String::new(),
+            who: who.to_owned(),
+            started: at,
+            running_since: at,
+            taken_before: 0,
+            ended: None,
+            planned,
+            deaths,
+            cursor: None,
+            exhausted: false,
+            taken: 0,
+            skipped: 0,
+            done: 0,
+            failed: 0,
+            other: 0,
+        }
+    }
+
+    /// Puts it in another state.
+    pub fn turn(&mut self, to: JobState, why: &str, at: Moment) {
+        self.state = to;
+        why.clone_into(&mut self.why);
+        if to == JobState::Running {
+            self.running_since = at;
+            self.taken_before = self.taken;
+        }
+        self.ended = to.is_over().then_some(at);
+    }
+
+    /// How many letters it is about: those that it took, or was planned for while it has taken none.
+    #[must_use]
+    pub const fn letters(&self) -> u64 {
+        if self.taken == 0 && !self.state.is_over() { self.planned } else { self.taken }
+    }
+
     /// Letters that have not ended since it put them back.
     #[must_use]
     pub const fn under_way(&self) -> u64 {
@@ -289,26 +331,8 @@ mod tests {
 
     fn job(strategy: Strategy) -> Job {
         let act = JobAct::Redrive(Redrive::default());
-        Job {
-            id: JobId(1),
-            plan: JobPlan { filter: Filter::default(), act, strategy },
-            state: JobState::Running,
-            why: String::new(),
-            who: String::new(),
-            started: Moment::default(),
-            running_since: Moment::default(),
-            taken_before: 0,
-            ended: None,
-            planned: 100,
-            deaths: 100,
-            cursor: None,
-            exhausted: false,
-            taken: 0,
-            skipped: 0,
-            done: 0,
-            failed: 0,
-            other: 0,
-        }
+        let plan = JobPlan { filter: Filter::default(), act, strategy };
+        Job::begin(JobId(1), plan, "ada", Moment::default(), (100, 100))
     }
 
     fn at(seconds: f64) -> Moment {

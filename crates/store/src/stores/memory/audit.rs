@@ -6,21 +6,7 @@ use redrive_core::Moment;
 use redrive_core::triage::Operator;
 
 use super::state::State;
-use crate::operate::AuditLine;
-
-/// How many lines are given where nobody says.
-const PAGE: usize = 100;
-/// How many lines are given at most.
-const PAGE_MAX: usize = 1000;
-
-/// What was done, to what, and what else there is to say.
-#[derive(Debug)]
-pub(super) struct Deed {
-    pub(super) verb: &'static str,
-    pub(super) target: String,
-    pub(super) count: u64,
-    pub(super) note: String,
-}
+use crate::operate::{AuditLine, Deed, lines_asked};
 
 impl State {
     /// The number of the line that is written next.
@@ -36,7 +22,7 @@ impl State {
     }
 
     pub(super) fn lines(&self, before: Option<u64>, limit: usize) -> Vec<AuditLine> {
-        let limit = if limit == 0 { PAGE } else { limit.min(PAGE_MAX) };
+        let limit = lines_asked(limit);
         let before = before.map_or(Bound::Unbounded, Bound::Excluded);
         let lines = self.audit.range((Bound::Unbounded, before)).rev().take(limit);
         lines.map(|(_, line)| line.clone()).collect()

@@ -7,9 +7,9 @@ use redrive_core::event::State as Where;
 use redrive_core::planted::{Flaw, has};
 use redrive_core::triage::{Operator, Rule};
 
-use super::audit::Deed;
 use super::row::{End, Identity, Receipt, Row};
 use super::state::State;
+use crate::operate::Deed;
 
 /// How many of each kind are forgotten in one call, so that it stays short.
 const SLICE: usize = 1000;

@@ -32,26 +32,9 @@ impl State {
             self.declared(to)?;
         }
         let id = JobId(self.jobs.iter().next_back().map_or(1, |(id, _)| id.0 + 1));
-        let job = Job {
-            id,
-            plan: plan.clone(),
-            state: JobState::Running,
-            why: String::new(),
-            who: by.who.clone(),
-            started: at,
-            running_since: at,
-            taken_before: 0,
-            ended: None,
-            planned: self.matching(&plan.filter).letters,
-            deaths: self.counters.get(&Counter::Deaths).copied().unwrap_or_default(),
-            cursor: None,
-            exhausted: false,
-            taken: 0,
-            skipped: 0,
-            done: 0,
-            failed: 0,
-            other: 0,
-        };
+        let planned = self.matching(&plan.filter).letters;
+        let deaths = self.counters.get(&Counter::Deaths).copied().unwrap_or_default();
+        let job = Job::begin(id, plan.clone(), &by.who, at, (planned, deaths));
         self.jobs.put(id, job);
         Ok(id)
     }
@@ -62,13 +45,7 @@ impl State {
             return Err(Refusal::JobOver { is: is.as_str() });
         }
         if let Some(job) = self.jobs.alter(&id) {
-            job.state = to;
-            why.clone_into(&mut job.why);
-            if to == JobState::Running {
-                job.running_since = at;
-                job.taken_before = job.taken;
-            }
-            job.ended = to.is_over().then_some(at);
+            job.turn(to, why, at);
         }
         Ok(())
     }

@@ -1,22 +1,15 @@
 //! What operators order. Each order is one commit with its line in the audit, also where all of it is refused:
 //! who tried is worth knowing.
 
-use std::fmt::Write as _;
-
 use redrive_core::Moment;
 use redrive_core::entry::Park;
 use redrive_core::event::{DeadReason, State as Where};
 use redrive_core::planted::{Flaw, has};
+use redrive_core::triage::Job;
 
-use super::audit::Deed;
 use super::row::{End, Identity, PutBack, Row};
 use super::state::State;
-use crate::operate::{Act, Operated, Order, Refusal, Target, What};
-
-/// How many events one order is for at most; more of them are a job.
-const TARGETS_MAX: usize = 10_000;
-/// How many refusals are told in the audit.
-const REFUSALS_TOLD: usize = 3;
+use crate::operate::{Act, Deed, Operated, Order, Refusal, Target, What, check_targets, refused};
 
 impl State {
     /// Does what an operator orders.
@@ -41,17 +34,15 @@ impl State {
             What::Turn(id, to, why) => one(self.turn(*id, *to, why, at).map(|()| 1)),
             What::Import(letters) => self.import(letters, at),
         };
-        let (target, note) = (target(&what, &done), note(&what, &done));
-        self.write_line(by, at, Deed { verb: what.word(), target, count: done.changed, note });
+        let letters = what.job().or(done.job).and_then(|id| self.jobs.get(&id)).map(Job::letters);
+        self.write_line(by, at, Deed::of(&what, &done, letters));
         done
     }
 
     fn act_on_all(&mut self, targets: &[Target], act: &Act, at: Moment) -> Operated {
         let mut done = Operated::default();
-        if targets.len() > TARGETS_MAX {
-            return refused(Refusal::Senseless(format!(
-                "an order is for {TARGETS_MAX} events at most; start a job for more"
-            )));
+        if let Err(refusal) = check_targets(targets) {
+            return refused(refusal);
         }
         let by = PutBack::Order(self.next_line());
         for (place, target) in targets.iter().enumerate() {
@@ -162,68 +153,4 @@ impl State {
         // It may run already, only sooner than was told.
         self.arrived.push(seq);
     }
-}
-
-fn refused(refusal: Refusal) -> Operated {
-    Operated { refused: vec![(0, refusal)], ..Operated::default() }
-}
-
-/// What an order is about, in words.
-fn target(what: &What, done: &Operated) -> String {
-    let of_key = |queue: &str, tenant: &str, key: &str| match tenant {
-        "" => format!("queue {queue}, key {key}"),
-        tenant => format!("queue {queue}, tenant {tenant}, key {key}"),
-    };
-    match what {
-        What::Events(targets, _) => several(targets.iter().map(name), targets.len()),
-        What::Edit(target, edited) => format!("{} into {}", name(target), edited.event.id),
-        What::SkipHead { queue, tenant, key } | What::Unpark { queue, tenant, key } => {
-            of_key(queue, tenant, key)
-        }
-        What::Set { rule, .. } | What::Lift(rule) => rule.target(),
-        What::Start(plan) => match done.job {
-            Some(job) => format!("job {}, {}", job.0, plan.act.word()),
-            None => format!("a job, {}", plan.act.word()),
-        },
-        What::Turn(id, ..) => format!("job {}", id.0),
-        What::Import(letters) => {
-            let named =
-                letters.iter().map(|letter| (&letter.event.tenant, &letter.event.queue, &letter.event.id));
-            let named = named.map(|(tenant, queue, id)| name(&Target::new(tenant, queue, id)));
-            several(named, letters.len())
-        }
-    }
-}
-
-fn several(mut names: impl Iterator<Item = String>, all: usize) -> String {
-    match names.next() {
-        None => "nothing".to_owned(),
-        Some(first) if all == 1 => first,
-        Some(first) => format!("{first} and {} more", all - 1),
-    }
-}
-
-fn name(Target { tenant, queue, id, .. }: &Target) -> String {
-    match tenant.as_str() {
-        "" => format!("{queue}/{id}"),
-        tenant => format!("{queue}/{id} of tenant {tenant}"),
-    }
-}
-
-/// Why, as the operator says it, and the first few refusals.
-fn note(what: &What, done: &Operated) -> String {
-    let mut note = match what {
-        What::Set { why, .. } | What::Turn(_, _, why) => why.clone(),
-        What::Lift(rule) => rule.word().to_owned(),
-        _ => String::new(),
-    };
-    if done.refused.is_empty() {
-        return note;
-    }
-    let joint = if note.is_empty() { "" } else { "; " };
-    let _ = write!(note, "{joint}{} refused", done.refused.len());
-    for (place, refusal) in done.refused.iter().take(REFUSALS_TOLD) {
-        let _ = write!(note, "; {place}: {refusal}");
-    }
-    note
 }

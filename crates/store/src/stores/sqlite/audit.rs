@@ -8,21 +8,7 @@ use rusqlite::{Connection, params};
 use super::desk::Desk;
 use super::faults::Step;
 use super::numbers::{bits, column, from_moment, to_moment};
-use crate::operate::AuditLine;
-
-/// How many lines are given where nobody says.
-const PAGE: usize = 100;
-/// How many lines are given at most.
-const PAGE_MAX: usize = 1000;
-
-/// What was done, to what, and what else there is to say.
-#[derive(Debug)]
-pub(super) struct Deed {
-    pub(super) verb: &'static str,
-    pub(super) target: String,
-    pub(super) count: u64,
-    pub(super) note: String,
-}
+use crate::operate::{AuditLine, Deed, lines_asked};
 
 impl Desk {
     /// The number of the line that is written next.
@@ -47,7 +33,7 @@ impl Desk {
 
 /// The lines before a number, the latest first.
 pub(super) fn lines(conn: &Connection, before: Option<u64>, limit: usize) -> Step<Vec<AuditLine>> {
-    let limit = if limit == 0 { PAGE } else { limit.min(PAGE_MAX) };
+    let limit = lines_asked(limit);
     let mut select = conn.prepare_cached(
         "SELECT number, at, who, place, verb, target, count, note FROM redrive_audit WHERE number < ?1 \
          ORDER BY number DESC LIMIT ?2",

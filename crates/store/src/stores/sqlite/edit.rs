@@ -12,9 +12,9 @@ use super::desk::Desk;
 use super::faults::Step;
 use super::held::{Held, PutBack, Stand, delete_held};
 use super::numbers::seq;
-use super::operate::refused;
 use super::receipt::{End, Receipt};
 use super::rows::EventRow;
+use crate::operate::refused;
 use crate::operate::{Edited, Letter, Operated, Refusal, Target};
 
 /// How many letters are kept in one commit at most.

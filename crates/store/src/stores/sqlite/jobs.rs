@@ -165,26 +165,8 @@ impl Desk {
             .conn
             .prepare_cached("SELECT coalesce(max(id), 0) + 1 FROM redrive_job")?
             .query_row([], |row| row.get(0).map(|id| JobId(bits(id))))?;
-        let job = Job {
-            id,
-            plan: plan.clone(),
-            state: JobState::Running,
-            why: String::new(),
-            who: by.who.clone(),
-            started: at,
-            running_since: at,
-            taken_before: 0,
-            ended: None,
-            planned: how_many(&self.conn, &mut self.names, &plan.filter)?,
-            deaths: self.deaths()?,
-            cursor: None,
-            exhausted: false,
-            taken: 0,
-            skipped: 0,
-            done: 0,
-            failed: 0,
-            other: 0,
-        };
+        let about = (how_many(&self.conn, &mut self.names, &plan.filter)?, self.deaths()?);
+        let job = Job::begin(id, plan.clone(), &by.who, at, about);
         write_job(&self.conn, &job)?;
         Ok(Ok(id))
     }
@@ -206,13 +188,7 @@ impl Desk {
         if job.state.is_over() {
             return Ok(Err(Refusal::JobOver { is: job.state.as_str() }));
         }
-        job.state = to;
-        why.clone_into(&mut job.why);
-        if to == JobState::Running {
-            job.running_since = at;
-            job.taken_before = job.taken;
-        }
-        job.ended = to.is_over().then_some(at);
+        job.turn(to, why, at);
         self.changed_job(id);
         Ok(Ok(()))
     }

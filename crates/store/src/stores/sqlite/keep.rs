@@ -10,13 +10,13 @@ use redrive_core::event::State;
 use redrive_core::triage::Operator;
 use rusqlite::{OptionalExtension, params};
 
-use super::audit::Deed;
 use super::desk::Desk;
 use super::faults::Step;
 use super::forget::{FORGOTTEN_MAX, LOOKED_AT_MAX};
 use super::held::{Held, delete_held};
 use super::numbers::{bits, stream_of, to_duration, to_moment};
 use super::receipt::End;
+use crate::operate::Deed;
 use crate::store::Keep;
 
 /// When a letter died, the number of its death, and which it is.

@@ -1,12 +1,9 @@
 //! What operators order. Each order is one commit with its line in the audit, also where all of it is refused:
 //! who tried is worth knowing.
 
-use std::fmt::Write as _;
-
 use redrive_core::triage::{Control, Rule};
 use rusqlite::{OptionalExtension, params};
 
-use super::audit::Deed;
 use super::columns::change_columns;
 use super::desk::Desk;
 use super::faults::Step;
@@ -14,12 +11,7 @@ use super::held::{Held, PutBack, held_columns};
 use super::names::find_stream;
 use super::numbers::span;
 use super::rows::event_columns;
-use crate::operate::{Act, Operated, Order, Refusal, Target, What};
-
-/// How many events one order is for at most; more of them are a job.
-const TARGETS_MAX: usize = 10_000;
-/// How many refusals are told in the audit.
-const REFUSALS_TOLD: usize = 3;
+use crate::operate::{Act, Deed, Operated, Order, Refusal, Target, What, check_targets, refused};
 
 impl Desk {
     /// Does what an operator orders.
@@ -51,8 +43,11 @@ impl Desk {
             What::Turn(id, to, why) => one(self.turn(*id, *to, why, *at)?.map(|()| 1)),
             What::Import(letters) => self.import(letters, *at)?,
         };
-        let (target, note) = (target(what, &done), note(what, &done));
-        self.write_line(by, *at, &Deed { verb: what.word(), target, count: done.changed, note })?;
+        let letters = match what.job().or(done.job) {
+            Some(id) => self.job(id)?.map(|job| job.letters()),
+            None => None,
+        };
+        self.write_line(by, *at, &Deed::of(what, &done, letters))?;
         self.raise_version()?;
         self.recall |= recalled_before;
         Ok(done)
@@ -67,10 +62,8 @@ impl Desk {
     }
 
     fn act_on_all(&mut self, targets: &[Target], act: &Act, at: redrive_core::Moment) -> Step<Operated> {
-        if targets.len() > TARGETS_MAX {
-            return Ok(refused(Refusal::Senseless(format!(
-                "an order is for {TARGETS_MAX} events at most; start a job for more"
-            ))));
+        if let Err(refusal) = check_targets(targets) {
+            return Ok(refused(refusal));
         }
         let by = PutBack::Order(self.next_line()?);
         let mut done = Operated::default();
@@ -142,69 +135,4 @@ fn one(done: Result<u64, Refusal>) -> Operated {
         Ok(changed) => Operated { changed, ..Operated::default() },
         Err(refusal) => refused(refusal),
     }
-}
-
-/// What became of an order of which nothing was done.
-pub(super) fn refused(refusal: Refusal) -> Operated {
-    Operated { refused: vec![(0, refusal)], ..Operated::default() }
-}
-
-/// What an order is about, in words.
-fn target(what: &What, done: &Operated) -> String {
-    let of_key = |queue: &str, tenant: &str, key: &str| match tenant {
-        "" => format!("queue {queue}, key {key}"),
-        tenant => format!("queue {queue}, tenant {tenant}, key {key}"),
-    };
-    match what {
-        What::Events(targets, _) => several(targets.iter().map(name), targets.len()),
-        What::Edit(target, edited) => format!("{} into {}", name(target), edited.event.id),
-        What::SkipHead { queue, tenant, key } | What::Unpark { queue, tenant, key } => {
-            of_key(queue, tenant, key)
-        }
-        What::Set { rule, .. } | What::Lift(rule) => rule.target(),
-        What::Start(plan) => match done.job {
-            Some(job) => format!("job {}, {}", job.0, plan.act.word()),
-            None => format!("a job, {}", plan.act.word()),
-        },
-        What::Turn(id, ..) => format!("job {}", id.0),
-        What::Import(letters) => {
-            let named = letters.iter().map(|letter| {
-                name(&Target::new(&*letter.event.tenant, &*letter.event.queue, &*letter.event.id))
-            });
-            several(named, letters.len())
-        }
-    }
-}
-
-fn several(mut names: impl Iterator<Item = String>, all: usize) -> String {
-    match names.next() {
-        None => "nothing".to_owned(),
-        Some(first) if all == 1 => first,
-        Some(first) => format!("{first} and {} more", all - 1),
-    }
-}
-
-fn name(Target { tenant, queue, id, .. }: &Target) -> String {
-    match tenant.as_str() {
-        "" => format!("{queue}/{id}"),
-        tenant => format!("{queue}/{id} of tenant {tenant}"),
-    }
-}
-
-/// Why, as the operator says it, and the first few refusals.
-fn note(what: &What, done: &Operated) -> String {
-    let mut note = match what {
-        What::Set { why, .. } | What::Turn(_, _, why) => why.clone(),
-        What::Lift(rule) => rule.word().to_owned(),
-        _ => String::new(),
-    };
-    if done.refused.is_empty() {
-        return note;
-    }
-    let joint = if note.is_empty() { "" } else { "; " };
-    let _ = write!(note, "{joint}{} refused", done.refused.len());
-    for (place, refusal) in done.refused.iter().take(REFUSALS_TOLD) {
-        let _ = write!(note, "; {place}: {refusal}");
-    }
-    note
 }
