@@ -80,6 +80,16 @@ pub enum Flaw {
     RecallMissesLoads,
     /// An answer that was under way when an order came names an event that the order took away, and that runs.
     RecallMissesAnswers,
+    /// An event that an operator puts back before its settle was answered is not looked for after that.
+    PutBackUnheard,
+    /// A flow is forgotten while a dead letter of it is being told to hold up nobody any more.
+    FlowsForgottenEarly,
+    /// Care ends by a load that left out what has left memory since without having ended.
+    CareEndsBlind,
+    /// What was being noted or struck when an order came starts all the same.
+    RecallMissesNotes,
+    /// The next of a key starts while the one before runs that an order took away.
+    NextBesideTakenAway,
     /// An event that is put back out of order runs beside a later one of its key.
     KeyRunsTwice,
     /// What is put back loses its receipt, and whoever publishes its id again makes a second event.
@@ -102,7 +112,7 @@ pub enum Flaw {
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Flaw; 44] = [
+    pub const ALL: [Flaw; 49] = [
         Self::FenceOff,
         Self::EpochWithoutRev,
         Self::DueOnlyHeads,
@@ -138,6 +148,11 @@ impl Flaw {
         Self::RulesForgotten,
         Self::RecallMissesLoads,
         Self::RecallMissesAnswers,
+        Self::PutBackUnheard,
+        Self::FlowsForgottenEarly,
+        Self::CareEndsBlind,
+        Self::RecallMissesNotes,
+        Self::NextBesideTakenAway,
         Self::KeyRunsTwice,
         Self::RedriveForgetsIdentity,
         Self::EditLosesPlace,

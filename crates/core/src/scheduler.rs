@@ -176,6 +176,8 @@ struct Held {
 enum Place {
     /// In its flow, to be run.
     Ready,
+    /// To be run when another one of its key is over.
+    PutOff,
     /// To be run alone.
     Suspect,
     /// Its strike is being written.
@@ -186,6 +188,13 @@ enum Place {
     Running(Box<Running>),
     /// Its end is being written.
     Settling(Settle),
+}
+
+impl Place {
+    /// Whether nothing has been begun.
+    const fn waits(&self) -> bool {
+        matches!(self, Self::Ready | Self::PutOff | Self::Suspect)
+    }
 }
 
 /// An attempt under way, and what it holds.
@@ -206,6 +215,8 @@ enum Timer {
     Queue,
     /// A rule ends.
     Rule,
+    /// An event was put off.
+    PutOff(Seq),
     /// As of which rev, and in which time as the owner.
     Settle(Seq, u32, u64),
 }
@@ -227,6 +238,9 @@ pub struct Scheduler {
     controls: Controls,
     /// Events whose answers may be older than the last recall: whom they name may have been taken away since.
     wary: SeqSet,
+    /// Events that an order has put back, or may have, before their settles were answered: they are looked for
+    /// after that.
+    put_back: SeqSet,
     loads: usize,
     timers: BinaryHeap<Reverse<(Moment, Timer)>>,
     /// Events that run alone, because one of them may have killed the process.
@@ -347,7 +361,7 @@ impl Scheduler {
     /// Whether no attempt is under way and nothing waits to be written.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
-        let busy = |held: &Held| !matches!(held.place, Place::Ready | Place::Suspect);
+        let busy = |held: &Held| !held.place.waits();
         if has(Flaw::ReleaseWhileRunning) && self.draining {
             return true;
         }
@@ -443,10 +457,11 @@ impl Scheduler {
         self.lone.remove(&seq);
         self.unsure.remove(&seq);
         self.wary.remove(&seq);
+        self.put_back.remove(&seq);
         match place {
             Place::Noting(running) | Place::Running(running) => self.end_run(queue, *running),
             Place::Striking(_) => self.running -= 1,
-            Place::Ready | Place::Suspect | Place::Settling(_) => {}
+            Place::Ready | Place::PutOff | Place::Suspect | Place::Settling(_) => {}
         }
         if let Some(flow) = self.key_of(&entry).and_then(|key| self.flows.get_mut(&key)) {
             flow.let_go(&entry);

@@ -259,7 +259,7 @@ mod planted {
     const FOUND_BY_FAULTS: [Flaw; 2] = [Flaw::MarkerInSecondCommit, Flaw::LookUpAfterFailedSync];
 
     /// What the owner gets wrong, with a store that is right: only a simulation of the engine finds it.
-    const OF_THE_ENGINE: [Flaw; 26] = [
+    const OF_THE_ENGINE: [Flaw; 31] = [
         Flaw::NextBeforeCommit,
         Flaw::ArrivalsLostInLoad,
         Flaw::StaleLoad,
@@ -284,6 +284,11 @@ mod planted {
         Flaw::RetriesTooEarly,
         Flaw::RulesForgotten,
         Flaw::RecallMissesLoads,
+        Flaw::RecallMissesNotes,
+        Flaw::CareEndsBlind,
+        Flaw::FlowsForgottenEarly,
+        Flaw::PutBackUnheard,
+        Flaw::NextBesideTakenAway,
         Flaw::RecallMissesAnswers,
         Flaw::KeyRunsTwice,
     ];

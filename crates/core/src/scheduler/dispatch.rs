@@ -57,7 +57,7 @@ impl Scheduler {
         }
         if self.is_met(&held.entry) && !has(Flaw::KeyRunsTwice) {
             self.take_turn(number, lane, key);
-            self.put_off(key, seq, now);
+            self.put_off(seq, now);
             return true;
         }
         let mode = held.entry.progress.mode;
@@ -130,6 +130,10 @@ impl Scheduler {
 
     /// Runs an attempt for which everything is prepared.
     pub(super) fn run(&mut self, seq: Seq, now: Moment, actions: &mut Vec<Action>) {
+        if self.wary.contains(&seq) && !has(Flaw::RecallMissesNotes) {
+            self.hold_back(seq, now);
+            return;
+        }
         let Some(held) = self.held.get_mut(&seq) else { return };
         let Some(shard) = self.shards.get(&held.entry.shard) else { return };
         let place = std::mem::replace(&mut held.place, Place::Ready);

@@ -56,6 +56,8 @@ pub(super) struct Loading {
     pub(super) coming: [usize; 2],
     /// Whether an order came since, that its snapshot may not have seen.
     pub(super) recalled: bool,
+    /// Whether something left memory since that has not ended, and was left out because it was there.
+    pub(super) is_blind: bool,
 }
 
 impl Flow {

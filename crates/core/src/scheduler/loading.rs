@@ -29,12 +29,23 @@ impl Scheduler {
                 self.flow_of(*shard, stream, &queue, &tenant);
             }
         }
+        // One of them may be an event whose death is being answered, and a load leaves out what is in memory.
+        if !has(Flaw::PutBackUnheard) {
+            let busy = self.held.iter().filter(|(_, held)| !held.place.waits());
+            self.put_back.extend(busy.map(|(seq, _)| *seq));
+        }
         let keys: Vec<FlowKey> = self.flows.keys().copied().collect();
         keys.into_iter().for_each(|key| self.hunger(key));
     }
 
     /// Takes an event in that the store just handed out, or remembers that it is there.
     pub(super) fn arrive(&mut self, entry: Entry, now: Moment) {
+        let is_newer = self.held.get(&entry.seq).is_some_and(|held| held.entry.rev < entry.rev);
+        if is_newer && !has(Flaw::PutBackUnheard) {
+            // An operator put it back before its settle was answered. What is in memory is about to leave.
+            self.put_back.insert(entry.seq);
+            return;
+        }
         let Event { queue, tenant, .. } = &*entry.event;
         let Some(key) = self.flow_of(entry.shard, entry.stream, queue, tenant) else { return };
         let Some(flow) = self.flows.get_mut(&key) else { return };
@@ -183,9 +194,8 @@ impl Scheduler {
 
     pub(super) fn loaded(&mut self, key: FlowKey, loaded: Loaded, now: Moment) {
         let Some(flow) = self.flows.get_mut(&key) else { return };
-        let Some(Loading { mut gone, arrived, mut due, coming, recalled }) = flow.loading.take() else {
-            return;
-        };
+        let Some(loading) = flow.loading.take() else { return };
+        let Loading { mut gone, arrived, mut due, coming, recalled, is_blind } = loading;
         self.loads -= 1;
         self.queues[flow.queue].no_longer_expect(coming);
         if has(Flaw::StaleLoad) {
@@ -209,7 +219,7 @@ impl Scheduler {
         if recalled && !has(Flaw::RecallMissesLoads) {
             // Its snapshot may show what was taken away since.
             entries.clear();
-        } else {
+        } else if !is_blind || has(Flaw::CareEndsBlind) {
             self.pass_care(key, &entries, [more_live, more_retry]);
         }
         if let Some(due) = next_due {
@@ -275,6 +285,7 @@ impl Scheduler {
                 // The next `act` looks anyway.
                 Timer::Queue => {}
                 Timer::Rule => self.wake_all(now),
+                Timer::PutOff(seq) => self.take_up(seq),
                 Timer::Settle(seq, rev, epoch) => self.settle_again(seq, rev, epoch),
             }
         }

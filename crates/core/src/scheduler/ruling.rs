@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use super::care::Shard;
 use super::flow::FlowKey;
+use super::loading::lane;
 use super::queue::Lane;
 use super::{Held, Place, Scheduler, Timer};
 use crate::entry::{Change, Entry, Progress, Seq};
@@ -51,9 +52,8 @@ impl Scheduler {
                 loading.recalled = true;
             }
         }
-        let waits = |held: &Held| matches!(held.place, Place::Ready | Place::Suspect);
         let (waiting, busy): (Vec<_>, Vec<_>) =
-            self.held.iter().map(|(seq, held)| (*seq, waits(held))).partition(|(_, waits)| *waits);
+            self.held.iter().map(|(seq, held)| (*seq, held.place.waits())).partition(|(_, waits)| *waits);
         self.wary.extend(busy.into_iter().map(|(seq, _)| seq));
         for (seq, _) in waiting {
             let Some(key) = self.let_go(seq).and_then(|entry| self.key_of(&entry)) else { continue };
@@ -66,6 +66,14 @@ impl Scheduler {
         self.suspects.clear();
         let keys: Vec<FlowKey> = self.flows.keys().copied().collect();
         keys.into_iter().for_each(|key| self.hunger(key));
+    }
+
+    /// An order came while it was being noted or struck: only the store knows whether it may still start.
+    pub(super) fn hold_back(&mut self, seq: Seq, now: Moment) {
+        if !self.held.get(&seq).is_some_and(|held| matches!(held.place, Place::Noting(_))) {
+            return;
+        }
+        if self.lone.contains(&seq) { self.give_up(seq, now) } else { self.reload(seq) }
     }
 
     /// Whether anything of a lane may start.
@@ -131,23 +139,39 @@ impl Scheduler {
         self.settle(seq, Change::Dead { reason: DeadReason::Unroutable, progress, park }, now);
     }
 
-    /// Whether a later one of its key is under way: it was put back out of order, and one at a time still holds.
+    /// Whether another one of its key is under way: it was put back out of order, or the one before was taken away
+    /// while it ran. One at a time still holds.
     pub(super) fn is_met(&self, entry: &Entry) -> bool {
+        let was_recalled = !self.wary.is_empty() && !has(Flaw::NextBesideTakenAway);
+        if !(entry.progress.out_of_order || was_recalled) || entry.event.key.is_none() {
+            return false;
+        }
         let other = |held: &Held| {
-            let busy = !matches!(held.place, Place::Ready | Place::Suspect);
             let same = held.entry.stream == entry.stream && held.entry.event.key == entry.event.key;
-            busy && same && held.entry.seq != entry.seq
+            !held.place.waits() && same && held.entry.seq != entry.seq
         };
-        entry.progress.out_of_order && entry.event.key.is_some() && self.held.values().any(other)
+        self.held.values().any(other)
     }
 
-    /// Puts an event off until the other one of its key is over.
-    pub(super) fn put_off(&mut self, key: FlowKey, seq: Seq, now: Moment) {
-        self.let_go(seq);
-        if let Some(flow) = self.flows.get_mut(&key) {
-            flow.note_due(now + KEY_AGAIN);
+    /// Puts an event off until the other one of its key is over. It stays in memory: otherwise the next load would
+    /// bring it back at once.
+    pub(super) fn put_off(&mut self, seq: Seq, now: Moment) {
+        let Some(held) = self.held.get_mut(&seq) else { return };
+        held.place = Place::PutOff;
+        self.timers.push(Reverse((now + KEY_AGAIN, Timer::PutOff(seq))));
+    }
+
+    /// Looks again at an event that was put off.
+    pub(super) fn take_up(&mut self, seq: Seq) {
+        let Some(held) = self.held.get_mut(&seq).filter(|held| matches!(held.place, Place::PutOff)) else {
+            return;
+        };
+        held.place = Place::Ready;
+        let (lane, queue) = (lane(&held.entry), held.queue);
+        let Some(key) = self.held.get(&seq).and_then(|held| self.key_of(&held.entry)) else { return };
+        if self.flows.get_mut(&key).is_some_and(|flow| flow.push(lane, seq)) {
+            self.queues[queue].turns[lane.index()].push_back(key);
         }
-        self.arm(key, now + KEY_AGAIN);
     }
 
     /// Forgets a flow that has nothing, where a queue has many of them.
@@ -155,6 +179,11 @@ impl Scheduler {
         let Some(flow) = self.flows.get(&key).filter(|flow| flow.is_empty()) else { return };
         let queue = flow.queue;
         if self.queues[queue].flows <= FLOWS_KEPT || self.asleep.contains(&key) {
+            return;
+        }
+        // If that cannot be written, the flow is to be looked at again.
+        let tells_letters = self.letters.values().any(|of| *of == key);
+        if tells_letters && !has(Flaw::FlowsForgottenEarly) {
             return;
         }
         self.flows.remove(&key);

@@ -72,7 +72,8 @@ impl Scheduler {
         let Some(flow) = self.flows.get_mut(&key) else { return };
         let is_followed = self.held.get(&seq).is_some_and(|held| flow.is_followed(&held.entry));
         let is_old = self.wary.contains(&seq) && !has(Flaw::RecallMissesAnswers);
-        let queue = flow.queue;
+        let is_back = matches!(change, Some(Change::Dead { .. } | Change::Again(_)));
+        let (queue, is_back) = (flow.queue, is_back && self.put_back.contains(&seq));
         if let Some(due) = change.as_ref().and_then(comes_back) {
             flow.note_due(due);
             self.arm(key, due.max(now));
@@ -86,6 +87,9 @@ impl Scheduler {
             Some(next) if is_old => self.look_for(&next),
             Some(next) => self.arrive(next, now),
             None => {}
+        }
+        if is_back {
+            self.hunger(key);
         }
         self.forget_flow(key);
     }
@@ -110,6 +114,9 @@ impl Scheduler {
             && let Some(flow) = self.flows.get_mut(&key)
         {
             flow.is_past_care = [false; 2];
+            if let Some(loading) = &mut flow.loading {
+                loading.is_blind = true;
+            }
         }
         self.hunger(key);
     }
