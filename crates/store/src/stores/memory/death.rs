@@ -57,7 +57,8 @@ impl State {
             previous: Duration::ZERO,
             story: story.clone(),
             route: redrive.to.as_deref().map(Arc::from),
-            out_of_order: row.is_passed(),
+            // Once later ones of its key may have run before it, that stays so, also if it holds up the key since.
+            out_of_order: row.is_passed() || row.entry.progress.out_of_order,
             ..Progress::fresh(at)
         };
         if let Some(to) = redrive.to.as_deref().filter(|_| has(Flaw::RerouteAsMove)) {

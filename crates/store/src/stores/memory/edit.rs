@@ -48,8 +48,8 @@ impl State {
         let queue = self.queues.get(&event.queue).cloned().unwrap_or_default();
         let until = at + queue.horizon + queue.window;
         self.keep_receipt(row.entry.seq, identity, edited.fingerprint, at, until);
-        row.entry.progress =
-            Progress { mode: Mode::Redrive, out_of_order: row.is_passed(), ..Progress::fresh(at) };
+        let out_of_order = row.is_passed() || row.entry.progress.out_of_order;
+        row.entry.progress = Progress { mode: Mode::Redrive, out_of_order, ..Progress::fresh(at) };
         row.entry.published = at;
         row.entry.expires = event.expires.map(|expiry| expiry.moment(at));
         row.entry.event = Arc::new(event);

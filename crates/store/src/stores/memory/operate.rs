@@ -117,7 +117,11 @@ impl State {
         row.discarded = true;
         row.lease = None;
         row.put_back = None;
+        let chain = row.chain.clone();
         self.write(row.entry.seq, Some(row));
+        if let Some(chain) = chain {
+            self.relieve(&chain);
+        }
     }
 
     /// Makes a dead letter of what was discarded.

@@ -119,7 +119,9 @@ impl State {
         if waiting <= count {
             return None;
         }
-        self.let_go(first.clone())
+        let next = self.let_go(first.clone());
+        // Behind it may be another one that holds up more than it may.
+        next.or_else(|| self.relieve(chain))
     }
 
     /// Ends the hold of a dead letter over those that follow.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use redrive_core::Moment;
 use redrive_core::triage::{Control, Controls, Operator, Rule};
 
-use super::row::Chain;
+use super::row::{Chain, Row};
 use super::state::{Counter, State};
 use crate::operate::Refusal;
 
@@ -104,8 +104,10 @@ impl State {
     /// Lets a key go on without the dead letter at its head.
     pub(super) fn skip_head(&mut self, queue: &str, tenant: &str, key: &str) -> Result<(), Refusal> {
         let chain = self.chain(queue, tenant, key);
-        let head = chain.and_then(|chain| self.members(&chain).next().cloned()).filter(|row| row.holds());
+        let Some(chain) = chain else { return Err(Refusal::NotParked) };
+        let head = self.members(&chain).next().cloned().filter(Row::holds);
         self.let_go(head.ok_or(Refusal::NotParked)?);
+        self.relieve(&chain);
         Ok(())
     }
 

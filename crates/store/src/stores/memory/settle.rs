@@ -20,6 +20,8 @@ impl State {
         let Settle { grant, seq, rev, at, change } = settle;
         self.see(at);
         match self.fenced(grant, seq, rev) {
+            // An order made a dead letter of it; who guesses its rev must not bring it back.
+            Ok(row) if row.death.is_some() && change != Change::GoOn => Settled::Stale,
             Ok(row) => self.change(row, at, change),
             Err(Refused::Fenced) => Settled::Fenced,
             Err(Refused::Stale) => Settled::Stale,
@@ -76,7 +78,8 @@ impl State {
             }
             Change::GoOn if row.death.is_some() => {
                 row.entry.rev -= 1; // `let_go` raises it
-                self.let_go(row)
+                let chain = row.chain.clone();
+                self.let_go(row).or_else(|| self.relieve(&chain?))
             }
             // Whoever lives holds nobody up by being dead: this was meant for an earlier one.
             Change::GoOn => return Settled::Stale,
@@ -94,7 +97,8 @@ impl State {
         }
         self.job_saw_the_end(&row, end.as_ref().map_or(Where::Done, |end| end.state));
         self.stamp(&identity, at, end);
-        self.write(row.entry.seq, None)
+        // The next of its key may be a dead letter: one that died when this was put back before it.
+        self.write(row.entry.seq, None).or_else(|| self.relieve(&row.chain?))
     }
 
     /// Writes an end on a receipt, which is remembered for a window from then on at least.
