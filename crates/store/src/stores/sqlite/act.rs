@@ -135,14 +135,15 @@ impl Desk {
         by: PutBack,
         at: Moment,
     ) -> Step<()> {
-        let Progress { attempts, story, .. } = held.progress;
+        let Progress { attempts, story, out_of_order, .. } = held.progress;
         held.progress = Progress {
             mode: Mode::Redrive,
             attempts: if redrive.keep_attempts { attempts } else { 0 },
             previous: Duration::ZERO,
             story,
             route: redrive.to.as_deref().map(Arc::from),
-            out_of_order: held.stand == Stand::DeadPassed && held.row.ordered,
+            // Once later ones of its key may have run before it, that stays so, also if it holds up the key since.
+            out_of_order: out_of_order || (held.stand == Stand::DeadPassed && held.row.ordered),
             ..Progress::fresh(at)
         };
         self.put_back(&mut held, stream, by, at)?;

@@ -69,8 +69,8 @@ impl Desk {
             times,
         )?;
 
-        held.progress =
-            Progress { mode: Mode::Redrive, out_of_order: is_passed(&held), ..Progress::fresh(at) };
+        let out_of_order = is_passed(&held) || held.progress.out_of_order;
+        held.progress = Progress { mode: Mode::Redrive, out_of_order, ..Progress::fresh(at) };
         let by = PutBack::Order(self.next_line()?);
         self.put_back(&mut held, &stream, by, at)?;
         let EventRow { seq, ordered, .. } = held.row;
