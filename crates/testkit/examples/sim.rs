@@ -132,10 +132,10 @@ fn find_planted(seeds_max: u64) -> ExitCode {
     let mut missed = 0;
     for flaw in Flaw::ALL {
         let name = format!("{flaw:?}");
-        match planted::find(flaw, 0..seeds_max) {
-            Some(planted::Found { seeds, what, .. }) => {
+        match planted::find(flaw, seeds_max) {
+            Some(planted::Found { seed, seeds, what }) => {
                 let what: String = what.chars().take(80).collect();
-                println!("{name:<24} found by {seeds:>6} seeds: {what}");
+                println!("{name:<24} found by {seeds:>6} seeds, the last is {seed:>6}: {what}");
             }
             None => {
                 missed += 1;

@@ -14,6 +14,8 @@ pub struct Figures {
     pub effects: u64,
     /// What went wrong on request, by kind.
     pub faults: BTreeMap<&'static str, u64>,
+    /// What operators and workers did, by verb.
+    pub orders: BTreeMap<&'static str, u64>,
     /// What became of the events.
     pub fates: BTreeMap<&'static str, u64>,
     /// Depends on every step: two runs of one seed have the same.
@@ -23,6 +25,10 @@ pub struct Figures {
 impl Figures {
     pub(super) fn fault(&mut self, kind: &'static str) {
         *self.faults.entry(kind).or_default() += 1;
+    }
+
+    pub(super) fn order(&mut self, verb: &'static str) {
+        *self.orders.entry(verb).or_default() += 1;
     }
 
     pub(super) fn fate(&mut self, fate: &'static str) {
@@ -39,7 +45,12 @@ impl Figures {
         self.attempts += other.attempts;
         self.effects += other.effects;
         self.stir(other.digest);
-        for (sum, more) in [(&mut self.faults, &other.faults), (&mut self.fates, &other.fates)] {
+        let sums = [
+            (&mut self.faults, &other.faults),
+            (&mut self.fates, &other.fates),
+            (&mut self.orders, &other.orders),
+        ];
+        for (sum, more) in sums {
             for (kind, number) in more {
                 *sum.entry(kind).or_default() += number;
             }
@@ -52,7 +63,12 @@ impl fmt::Display for Figures {
         writeln!(f, "steps     {:>12}", self.steps)?;
         writeln!(f, "attempts  {:>12}", self.attempts)?;
         writeln!(f, "effects   {:>12}", self.effects)?;
-        for (title, rows) in [("events by fate", &self.fates), ("faults by kind", &self.faults)] {
+        let tables = [
+            ("events by fate", &self.fates),
+            ("orders by verb", &self.orders),
+            ("faults by kind", &self.faults),
+        ];
+        for (title, rows) in tables {
             writeln!(f, "\n{title}")?;
             for (kind, number) in rows {
                 writeln!(f, "  {kind:<32}{number:>12}")?;

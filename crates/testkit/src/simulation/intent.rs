@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redrive_core::Event;
 use redrive_core::event::Fingerprint;
-use redrive_core::event::When;
+use redrive_core::event::{Mode, When};
 use redrive_store::New;
 
 use super::chance::Chance;
@@ -21,6 +21,8 @@ pub(super) struct Intent {
     pub(super) chain: Option<usize>,
     /// What the handler does at each attempt; the last goes on for ever.
     script: Vec<Act>,
+    /// What it does at the first attempt after an operator put the event back.
+    mended: Act,
     /// Another one, published in the transaction of this one's handler.
     pub(super) child: Option<usize>,
     pub(super) sent: Sent,
@@ -91,7 +93,7 @@ impl Intent {
         let (queue, tenant) = (chance.below(plan.queues.len()), chance.below(plan.tenants));
         let key = (!chance.one_in(3)).then(|| chance.below(plan.keys));
         let mut event = Event::new(&*plan.queues[queue].name, format!("e{number}"));
-        event = event.tenant(if tenant == 0 { String::new() } else { format!("t{tenant}") });
+        event = event.tenant(Plan::tenant(tenant));
         if let Some(key) = key {
             event = event.key(format!("k{key}"));
         }
@@ -111,13 +113,46 @@ impl Intent {
             queue,
             chain,
             script: script(plan, chance),
+            mended: chance.pick(&MENDED),
             child: None,
             sent: Sent::Not,
         }
     }
 
+    /// What an operator makes of another one: a new identity and a new payload, and nothing else is new.
+    pub(super) fn edited(&self, number: usize, plan: &Plan, chance: &mut Chance) -> Self {
+        let mut event = Event::new(&*self.event.queue, format!("e{number}")).tenant(&*self.event.tenant);
+        if let Some(key) = &self.event.key {
+            event = event.key(&**key);
+        }
+        let event = event.payload(*b"mended");
+        Self {
+            fingerprint: Fingerprint::of(&event),
+            event: Arc::new(event),
+            queue: self.queue,
+            chain: self.chain,
+            script: script(plan, chance),
+            mended: chance.pick(&MENDED),
+            child: None,
+            sent: Sent::ByHandler,
+        }
+    }
+
+    /// The number of the intent with this id.
+    pub(super) fn number(id: &str) -> usize {
+        id[1..].parse().expect("ids are numbers")
+    }
+
+    /// The fingerprint of what it says.
+    pub(super) const fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
     /// What its handler does at this attempt.
-    pub(super) fn act(&self, attempt: u32) -> Act {
+    pub(super) fn act(&self, attempt: u32, mode: Mode) -> Act {
+        if mode == Mode::Redrive {
+            return self.mended;
+        }
         let index = usize::try_from(attempt.saturating_sub(1)).unwrap_or(usize::MAX);
         self.script[index.min(self.script.len() - 1)]
     }
@@ -127,6 +162,9 @@ impl Intent {
         New { event: Arc::clone(&self.event), fingerprint: self.fingerprint, at, horizon: None }
     }
 }
+
+/// What a handler does with an event that an operator put back.
+const MENDED: [Act; 6] = [Act::Succeed, Act::Transact, Act::Transact, Act::Fail, Act::Permanent, Act::Linger];
 
 fn script(plan: &Plan, chance: &mut Chance) -> Vec<Act> {
     const FAILS: [Act; 9] = [

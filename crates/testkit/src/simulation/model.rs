@@ -4,11 +4,13 @@
 //! what the store should have answered, and what a scheduler may do. It knows nothing of how either works.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use redrive_core::Moment;
 use redrive_core::entry::{Change, Grant, Park, Progress, Seq, StreamId};
 use redrive_core::event::{DeadReason, State};
+use redrive_core::triage::JobId;
+use redrive_core::{Event, Moment};
 use redrive_store::QueueSpec;
 
 mod owners;
@@ -21,7 +23,21 @@ mod verdicts;
 
 mod looks;
 
+mod orders;
+
+mod rules;
+
+mod jobs;
+
+mod leases;
+
+mod memory;
+
+pub(super) use leases::{Hand, Reply};
+pub(super) use memory::Gone;
+pub(super) use orders::{Aim, Wish, check_operated};
 pub(super) use owners::Owner;
+pub(super) use rules::{ChainName, Held};
 pub(super) use starts::Start;
 pub(super) use verdicts::{Word, check_verdict};
 
@@ -42,6 +58,18 @@ pub(super) struct Model {
     specs: Vec<QueueSpec>,
     last_seqs: BTreeMap<StreamId, Seq>,
     streams: BTreeMap<StreamId, (usize, String)>,
+    /// What is known of identities whose events were edited into others.
+    pub(super) gone: BTreeMap<usize, Gone>,
+    /// The key of each chain.
+    chain_names: Vec<ChainName>,
+    pub(super) rules: Vec<Held>,
+    pub(super) jobs: Vec<redrive_core::triage::Job>,
+    /// How many deaths there were.
+    deaths: u64,
+    /// The lines that the audit should have: what was done, and to how many.
+    pub(super) audit: Vec<(&'static str, u64)>,
+    /// Counts commits: the number of the last one.
+    pub(super) stamp: u64,
 }
 
 /// What is true of one event.
@@ -49,6 +77,7 @@ pub(super) struct Model {
 pub(super) struct Record {
     pub(super) seq: Seq,
     pub(super) intent: usize,
+    pub(super) event: Arc<Event>,
     pub(super) queue: usize,
     pub(super) chain: Option<usize>,
     pub(super) shard: u32,
@@ -63,6 +92,19 @@ pub(super) struct Record {
     /// How often its effect happened in the domain.
     pub(super) effects: u32,
     pub(super) deaths: Deaths,
+    /// The number of its last death in the store, and when it was.
+    pub(super) death: u64,
+    pub(super) died: Moment,
+    /// The job that put it back, until it ends or dies again.
+    pub(super) job: Option<JobId>,
+    /// The last lease, as long as it lives.
+    pub(super) lease: Option<Hand>,
+    /// The commit in which an order took it out of an owner's hands.
+    pub(super) taken_away: u64,
+    /// The change by which an operator had it run at once: who knows an older one may still run that, in vain.
+    pub(super) hastened: u32,
+    /// The commit in which an order put it in the way of others.
+    pub(super) put_back: u64,
 }
 
 /// What is known of the deaths that an event may have been the cause of.
@@ -72,6 +114,8 @@ pub(super) struct Deaths {
     pub(super) kills: u32,
     /// How often the owner died of something else while this had a strike and ran alone.
     pub(super) excuses: u32,
+    /// How often its handler killed the owner since an order last came between.
+    pub(super) spree: u32,
 }
 
 /// Where an event is, as far as it matters.
@@ -81,7 +125,15 @@ pub(super) enum Fate {
     Done,
     Dropped,
     Expired,
-    Dead { reason: DeadReason, holds: Option<Hold> },
+    Dead {
+        reason: DeadReason,
+        holds: Option<Hold>,
+    },
+    /// Taken away: by an operator, who can restore it while its identity is remembered, or by retention.
+    Discarded {
+        was: DeadReason,
+        restorable: bool,
+    },
 }
 
 /// How a dead letter holds up those that follow.
@@ -99,6 +151,7 @@ impl Fate {
             Self::Dropped => Some(State::Dropped),
             Self::Expired => Some(State::Expired),
             Self::Dead { .. } => Some(State::Dead),
+            Self::Discarded { .. } => Some(State::Discarded),
         }
     }
 
@@ -122,7 +175,7 @@ pub(super) struct Accepted<'a> {
     pub(super) intent: usize,
     pub(super) queue: usize,
     pub(super) chain: Option<usize>,
-    pub(super) event: &'a redrive_core::Event,
+    pub(super) event: &'a Arc<Event>,
     pub(super) at: Moment,
     pub(super) seq: Seq,
     /// Where the store says that it is.
@@ -130,7 +183,13 @@ pub(super) struct Accepted<'a> {
 }
 
 impl Model {
-    pub(super) fn new(intents: usize, chains: usize, shards: u32, specs: Vec<QueueSpec>) -> Self {
+    pub(super) fn new(
+        intents: usize,
+        chain_names: Vec<ChainName>,
+        shards: u32,
+        specs: Vec<QueueSpec>,
+    ) -> Self {
+        let chains = chain_names.len();
         Self {
             events: BTreeMap::new(),
             by_intent: vec![None; intents],
@@ -140,32 +199,23 @@ impl Model {
             specs,
             last_seqs: BTreeMap::new(),
             streams: BTreeMap::new(),
-        }
-    }
-
-    /// The event with the identity of an intent, if it has to be remembered at `now`.
-    pub(super) fn remembered(&self, intent: usize, now: Moment) -> Option<&Record> {
-        let record = self.events.get(&self.by_intent[intent]?)?;
-        (record.fate.exists() || now <= record.remembered).then_some(record)
-    }
-
-    /// The store was told to forget what need not be remembered at `now`. It may, though the clock goes back.
-    pub(super) fn forget(&mut self, now: Moment) {
-        for record in self.events.values_mut() {
-            if !record.fate.exists() && record.remembered < now {
-                record.remembered = Moment::default();
-            }
+            gone: BTreeMap::new(),
+            chain_names,
+            rules: Vec::new(),
+            jobs: Vec::new(),
+            deaths: 0,
+            audit: Vec::new(),
+            stamp: 0,
         }
     }
 
     /// An event was accepted.
     pub(super) fn accept(&mut self, accepted: Accepted<'_>) -> Check {
         let Accepted { intent, queue, chain, event, at, seq, place: (shard, stream) } = accepted;
-        if let Some(before) = self.remembered(intent, at) {
-            return Err(format!(
-                "the identity of {} was given to {seq:?}, but it is that of {:?}, which is {:?}",
-                event.id, before.seq, before.fate
-            ));
+        if self.is_remembered(intent, at) {
+            let (before, gone) = (self.record_of(intent), self.gone.get(&intent));
+            let what = format!("the identity of {} was given to {seq:?}, but is that of", event.id);
+            return Err(format!("{what} {before:?} {gone:?}"));
         }
         let known = self.streams.entry(stream).or_insert_with(|| (queue, event.tenant.clone()));
         if (known.0, &known.1) != (queue, &event.tenant) {
@@ -179,6 +229,7 @@ impl Model {
         let record = Record {
             seq,
             intent,
+            event: Arc::clone(event),
             queue,
             chain,
             shard,
@@ -188,12 +239,19 @@ impl Model {
             progress: Progress::fresh(due),
             fate: Fate::Pending,
             result: None,
-            remembered: at + spec.horizon + spec.window,
+            remembered: due.max(at) + spec.horizon + spec.window,
             effects: 0,
             deaths: Deaths::default(),
+            death: 0,
+            died: at,
+            job: None,
+            lease: None,
+            taken_away: 0,
+            hastened: 0,
+            put_back: 0,
         };
+        self.give_identity(intent, seq);
         self.events.insert(seq, record);
-        self.by_intent[intent] = Some(seq);
         if let Some(chain) = chain {
             self.chains[chain].push(seq);
             self.relieve(chain);
@@ -227,8 +285,9 @@ impl Model {
         let window = self.window(seq);
         let Some(record) = self.events.get_mut(&seq) else { return Err(format!("{seq:?} is not there")) };
         record.rev += 1;
-        let chain = record.chain;
+        let (chain, job) = (record.chain, record.job);
         let mut end = |fate: Fate, attempts: u32| {
+            record.job = None;
             record.fate = fate;
             record.progress.attempts = attempts;
             record.remembered = record.remembered.max(at + window);
@@ -241,7 +300,13 @@ impl Model {
             }
             Change::Dropped { attempts, .. } => end(Fate::Dropped, *attempts),
             Change::Expired { attempts, .. } => end(Fate::Expired, *attempts),
-            Change::Again(progress) => record.progress = progress.clone(),
+            Change::Again(progress) => {
+                if !progress.suspect {
+                    // It ran to its end: whoever looks for a killer begins anew.
+                    record.deaths.spree = 0;
+                }
+                record.progress = progress.clone();
+            }
             Change::Dead { reason, progress, park } => {
                 record.progress = progress.clone();
                 let holds = match park {
@@ -250,7 +315,7 @@ impl Model {
                     Park::UpTo { until, count } => Some(Hold { until: *until, count: *count }),
                 };
                 let holds = holds.filter(|_| record.chain.is_some());
-                record.fate = Fate::Dead { reason: *reason, holds };
+                self.bury(seq, *reason, holds, at);
                 self.convict(seq, *reason)?;
             }
             Change::Strike => {
@@ -263,10 +328,24 @@ impl Model {
                 }
             }
         }
+        if let Some(job) = job {
+            self.job_heard(job, change);
+        }
         if let Some(chain) = chain {
             self.relieve(chain);
         }
         Ok(())
+    }
+
+    /// An event is a dead letter now.
+    fn bury(&mut self, seq: Seq, reason: DeadReason, holds: Option<Hold>, at: Moment) {
+        let Some(record) = self.events.get_mut(&seq) else { return };
+        self.deaths += 1;
+        record.fate = Fate::Dead { reason, holds };
+        record.death = self.deaths;
+        record.died = at;
+        record.job = None;
+        record.lease = None;
     }
 
     fn window(&self, seq: Seq) -> Duration {

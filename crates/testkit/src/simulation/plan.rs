@@ -10,7 +10,7 @@ use redrive_core::breaker::BreakerSettings;
 use redrive_core::budget::BudgetSettings;
 use redrive_core::scheduler::{AfterDead, QueuePlan};
 use redrive_core::{Backoff, Breaker, Budget, Fault, Jitter, Limit, Policy};
-use redrive_store::QueueSpec;
+use redrive_store::{Keep, QueueSpec};
 
 use super::chance::Chance;
 
@@ -28,6 +28,10 @@ pub(super) struct Plan {
     pub(super) intents: usize,
     /// Steps during which things go wrong; then they stop, and everything has to come to an end.
     pub(super) steps: usize,
+    /// Whether operators act.
+    pub(super) operators: bool,
+    /// The queue that workers outside pull from: the last one, which no process runs.
+    pub(super) pulled: Option<usize>,
     pub(super) rates: Rates,
 }
 
@@ -66,12 +70,30 @@ pub(super) struct QueueSetup {
     budget: bool,
     breaker: bool,
     limit: Option<u32>,
+    pub(super) pull: bool,
+    keep: Keep,
 }
 
 impl Plan {
     pub(super) fn new(chance: &mut Chance) -> Self {
-        let queues = (0..chance.between(1, 2)).map(|number| QueueSetup::new(number, chance)).collect();
+        let mut queues: Vec<_> =
+            (0..chance.between(1, 2)).map(|number| QueueSetup::new(number, chance)).collect();
+        let operators = chance.one_in(2);
+        let mut pulled = None;
+        if operators {
+            for queue in &mut queues {
+                queue.keep = keep(chance);
+            }
+            if chance.one_in(3) {
+                let mut queue = QueueSetup::new(queues.len() as u64, chance);
+                queue.pull = true;
+                pulled = Some(queues.len());
+                queues.push(queue);
+            }
+        }
         Self {
+            operators,
+            pulled,
             nodes: chance.pick(&[1, 1, 2, 2, 3]),
             shards: chance.pick(&[1, 1, 2, 3]),
             queues,
@@ -81,6 +103,27 @@ impl Plan {
             steps: chance.pick(&[40, 80, 160, 320]),
             rates: Rates::new(chance),
         }
+    }
+}
+
+impl Plan {
+    /// The name of a tenant.
+    pub(super) fn tenant(number: usize) -> String {
+        if number == 0 { String::new() } else { format!("t{number}") }
+    }
+
+    /// Queue, tenant and key of each chain, by its number.
+    pub(super) fn chain_names(&self) -> Vec<(String, String, String)> {
+        let mut names = Vec::new();
+        for queue in &self.queues {
+            for tenant in 0..self.tenants {
+                names.extend(
+                    (0..self.keys)
+                        .map(|key| (queue.name.to_string(), Self::tenant(tenant), format!("k{key}"))),
+                );
+            }
+        }
+        names
     }
 }
 
@@ -131,6 +174,8 @@ impl QueueSetup {
             budget: chance.one_in(3),
             breaker: chance.one_in(5),
             limit: chance.pick(&[None, None, None, Some(1), Some(2)]),
+            pull: false,
+            keep: Keep::default(),
         }
     }
 
@@ -169,8 +214,16 @@ impl QueueSetup {
             ordered: self.ordered,
             window: WINDOW,
             horizon,
-            ..QueueSpec::default()
+            pull: self.pull,
+            keep: self.keep,
         }
+    }
+}
+
+fn keep(chance: &mut Chance) -> Keep {
+    Keep {
+        time: chance.pick(&[None, None, None, Some(Duration::from_secs(300))]),
+        count: chance.pick(&[None, None, None, Some(2)]),
     }
 }
 

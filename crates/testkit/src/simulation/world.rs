@@ -28,11 +28,20 @@ mod publisher;
 
 mod owning;
 
+mod rules;
+
+mod operators;
+
+mod clerk;
+
+mod workers;
+
 mod fault;
 
 mod audit;
 
 use node::{Node, Op};
+use workers::{Call, Lot};
 
 /// Steps within which everything has to end once nothing goes wrong any more.
 const CALM_STEPS_MAX: u64 = 20_000;
@@ -68,6 +77,12 @@ pub(super) struct World {
     /// Counts commits.
     stamp: u64,
     actions: Vec<Action>,
+    /// What workers outside have, or had.
+    lots: Vec<Lot>,
+    /// How many leases were asked for.
+    tokens: u64,
+    /// A call for leases of which it will turn out whether it happened.
+    unleased: Option<Call>,
     pub(super) trace: Trace,
     pub(super) figures: Figures,
 }
@@ -83,12 +98,11 @@ impl World {
             perform::at_once(store.declare(spec.clone(), redrive_store::By::Runner))
                 .expect("a new store takes queues");
         }
-        let chains = plan.queues.len() * plan.tenants * plan.keys;
-        let model = Model::new(intents.len(), chains, plan.shards, specs);
+        let model = Model::new(intents.len(), plan.chain_names(), plan.shards, specs);
         let now = Moment::from_nanos(0) + START;
         let mut nodes = Vec::new();
         for _ in 0..plan.nodes {
-            nodes.push(Node::start(0, &store, &plan, chance.dice()));
+            nodes.push(Node::start(0, &store, &plan, chance.dice(), now, 0));
         }
         let holders = (0..plan.shards).map(|_| None).collect();
         let mut world = Self {
@@ -108,6 +122,9 @@ impl World {
             set_back: Duration::ZERO,
             stamp: 0,
             actions: Vec::new(),
+            lots: Vec::new(),
+            tokens: 0,
+            unleased: None,
             trace: Trace::new(trace),
             figures: Figures::default(),
         };
@@ -139,6 +156,8 @@ impl World {
     fn step(&mut self) -> Check {
         let kind = self.chance.below(100);
         let done = match kind {
+            _ if self.plan.operators && self.chance.one_in(7) => self.operate_some()?,
+            _ if self.plan.pulled.is_some() && self.chance.one_in(6) => self.work_some()?,
             0..32 => self.deliver_some()?,
             32..56 => self.perform_some()?,
             56..72 => self.attempt_some()?,
@@ -161,6 +180,7 @@ impl World {
     fn calm_down(&mut self) -> Check {
         say!(self, "— from here on nothing goes wrong —");
         self.calm = true;
+        self.lift_all()?;
         let (end, last) = (self.now + CALM_TIME_MAX + self.set_back, self.figures.steps + CALM_STEPS_MAX);
         loop {
             self.count_step();
@@ -170,14 +190,16 @@ impl World {
             if self.limbo {
                 self.recover()?;
             }
-            let first = self.chance.below(5);
+            let first = self.chance.below(7);
             let mut done = false;
-            for kind in (first..5).chain(0..first) {
+            for kind in (first..7).chain(0..first) {
                 done = match kind {
                     0 => self.deliver_some()?,
                     1 => self.perform_some()?,
                     2 => self.attempt_some()?,
                     3 => self.publish_some()?,
+                    4 => self.clerk_some()?,
+                    5 => self.work_some()?,
                     _ => self.own_some()?,
                 };
                 if done {
@@ -224,7 +246,9 @@ impl World {
 
     fn next_time(&self) -> Option<Moment> {
         let up = self.nodes.iter().filter(|node| node.up);
+        let pull = self.plan.pulled.and_then(|queue| self.model.next_pull(queue));
         up.flat_map(|node| node.deadlines().chain(node.scheduler.next_wake()))
+            .chain(pull)
             .filter(|at| *at > self.now)
             .min()
     }

@@ -21,9 +21,20 @@ impl Model {
         if let Some(before) = self.blocker(record) {
             return Err(format!("{seq:?} is handed out before {:?} of its key is over", before.seq));
         }
+        if !self.is_runnable(record) {
+            return Err(format!("{seq:?} is handed out though it is held back or leased"));
+        }
         let (is, should) = (&entry.progress, &record.progress);
-        if (is.due, is.attempts, is.strikes, is.suspect)
-            != (should.due, should.attempts, should.strikes, should.suspect)
+        if (is.due, is.attempts, is.strikes, is.suspect, &is.route, is.out_of_order)
+            != (
+                should.due,
+                should.attempts,
+                should.strikes,
+                should.suspect,
+                &should.route,
+                should.out_of_order,
+            )
+            || entry.event.id != record.event.id
         {
             return Err(format!("{seq:?} is handed out as {is:?}, but is {should:?}"));
         }
@@ -49,7 +60,7 @@ impl Model {
             let more = if live { loaded.more_live } else { loaded.more_retry };
             let seq = record.seq;
             if record.progress.due <= load.until && !found(seq) && !more {
-                return Err(format!("{seq:?} may run and is due, and was not loaded"));
+                return Err(format!("{seq:?} may run and is due, and was not loaded: {record:?}"));
             }
             let later = record.progress.due > load.until;
             if later && loaded.next_due.is_none_or(|next| next > record.progress.due) {
@@ -74,13 +85,22 @@ impl Model {
             }
             return Ok(());
         };
-        let pending = matches!(found.state, State::Ready | State::Waiting | State::Parked);
+        let out = record.lease.as_ref().is_some_and(|lease| lease.out);
+        let pending = match found.state {
+            State::Ready | State::Waiting | State::Parked | State::Quarantined => !out,
+            State::Running => out,
+            _ => false,
+        };
         let same = record.fate.state().map_or(pending, |state| state == found.state);
         if found.seq != seq || !same {
             return Err(format!(
                 "{seq:?} is {:?}, but the store says {:?} of {:?}",
                 record.fate, found.state, found.seq
             ));
+        }
+        let holds = matches!(record.fate, Fate::Dead { holds: Some(_), .. });
+        if found.holds != holds || (record.fate.exists() && found.rev != record.rev) {
+            return Err(format!("{seq:?} is {record:?}, but the store says {found:?}"));
         }
         if found.attempts != record.progress.attempts || found.result != record.result {
             return Err(format!(

@@ -12,9 +12,22 @@ impl Model {
         before.filter_map(|seq| self.events.get(seq)).find(|record| is_in_the_way(record))
     }
 
-    /// Whether an event may run, now or when it is due.
+    /// Whether an attempt may be made, here or outside, now or when it is due.
+    pub(in super::super) fn is_free(&self, record: &Record) -> bool {
+        record.fate == Fate::Pending
+            && !record.lease.as_ref().is_some_and(|lease| lease.out)
+            && self.blocker(record).is_none()
+            && self.withholding(record).is_none()
+    }
+
+    /// Whether its owner may run it, now or when it is due.
     pub(in super::super) fn is_runnable(&self, record: &Record) -> bool {
-        record.fate == Fate::Pending && self.blocker(record).is_none()
+        self.is_free(record) && !self.is_pulled(record)
+    }
+
+    /// The first of a key that has not ended.
+    pub(super) fn first(&self, chain: usize) -> Option<Seq> {
+        self.chains[chain].iter().copied().find(|seq| is_in_the_way(&self.events[seq]))
     }
 
     /// Whether an event waits behind a dead letter for longer than anybody can wait here.
@@ -36,19 +49,19 @@ impl Model {
 
     /// A dead letter lets those go that it holds up, if there are more of them than it may.
     pub(super) fn relieve(&mut self, chain: usize) {
-        let mut living = self.chains[chain].iter().filter(|seq| is_in_the_way(&self.events[seq]));
-        let Some(first) = living.next() else { return };
-        let Fate::Dead { holds: Some(Hold { count: Some(count), .. }), .. } = self.events[first].fate else {
-            return;
-        };
-        if living.count() <= count as usize {
-            return;
-        }
-        let first = *first;
-        if let Some(record) = self.events.get_mut(&first) {
-            record.rev += 1;
-            if let Fate::Dead { holds, .. } = &mut record.fate {
-                *holds = None;
+        loop {
+            let mut living = self.chains[chain].iter().filter(|seq| is_in_the_way(&self.events[seq]));
+            let Some(first) = living.next() else { return };
+            let Fate::Dead { holds: Some(Hold { count: Some(count), .. }), .. } = self.events[first].fate
+            else {
+                return;
+            };
+            if living.count() <= count as usize {
+                return;
+            }
+            let first = *first;
+            if let Some(record) = self.events.get_mut(&first) {
+                super::rules::let_go(record);
             }
         }
     }
@@ -60,8 +73,10 @@ impl Model {
         if record.effects > 1 {
             return Err(format!("{seq:?} had its effect {} times", record.effects));
         }
-        let Some(chain) = record.chain else { return Ok(()) };
-        match self.effects[chain].replace(seq).filter(|last| *last > seq) {
+        let (Some(chain), out_of_order) = (record.chain, record.progress.out_of_order) else { return Ok(()) };
+        let last = self.effects[chain];
+        self.effects[chain] = last.max(Some(seq));
+        match last.filter(|last| *last > seq && !out_of_order) {
             Some(last) => Err(format!("the effect of {seq:?} came after that of {last:?} of its key")),
             None => Ok(()),
         }

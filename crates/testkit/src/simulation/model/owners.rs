@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use redrive_core::Moment;
 use redrive_core::entry::{Change, Grant, Seq, Taken};
 use redrive_core::event::DeadReason;
+use redrive_core::triage::Controls;
 
-use super::{Check, Fate, Model};
+use super::{Check, Fate, Model, Record};
 
 /// How many deaths a killer may cause before it is convicted.
 const KILLS_MAX: u32 = 5;
@@ -32,8 +33,9 @@ impl Model {
         owner.owned && owner.epoch == grant.epoch
     }
 
-    /// A shard was taken, also where nobody heard of it. Gives whether the owner before had died.
-    pub(in super::super) fn take(&mut self, shard: u32, now: Moment) -> bool {
+    /// A shard was taken, also where nobody heard of it, by a node that knows of these rules. Gives whether the
+    /// owner before had died.
+    pub(in super::super) fn take(&mut self, shard: u32, told: &Controls, now: Moment) -> bool {
         self.excuse(shard);
         let owner = &mut self.owners[shard as usize];
         let unclean = owner.owned;
@@ -49,6 +51,11 @@ impl Model {
         // Whoever was not at the head of its key was not under way.
         let here = self.events.values().filter(|record| unclean && record.shard == shard);
         let due = here.filter(|record| record.progress.due <= now && self.is_runnable(record));
+        // Nobody waits for what operators hold back.
+        let rules = self.controls();
+        let held_back =
+            |record: &Record| [&rules, told].iter().any(|rules| self.is_held_back(record, rules, now));
+        let due = due.filter(|record| !held_back(record));
         self.owners[shard as usize].careful = due.map(|record| record.seq).collect();
         unclean
     }
@@ -64,7 +71,7 @@ impl Model {
         let living = self.events.values().filter(|record| record.shard == grant.shard);
         let expected: Vec<Seq> = living
             .clone()
-            .filter(|record| record.fate == Fate::Pending && record.progress.suspect)
+            .filter(|record| self.is_runnable(record) && record.progress.suspect)
             .map(|record| record.seq)
             .collect();
         let mut named: Vec<Seq> = suspects.iter().map(|entry| entry.seq).collect();
@@ -117,8 +124,9 @@ impl Model {
             return Ok(());
         }
         record.deaths.kills += 1;
-        if record.deaths.kills > KILLS_MAX {
-            return Err(format!("{seq:?} killed its process {} times", record.deaths.kills));
+        record.deaths.spree += 1;
+        if record.deaths.spree > KILLS_MAX {
+            return Err(format!("{seq:?} killed its process {} times", record.deaths.spree));
         }
         Ok(())
     }
@@ -143,7 +151,7 @@ impl Model {
         let Some(record) = self.events.get(&seq).filter(|_| reason == DeadReason::KilledProcess) else {
             return Ok(());
         };
-        let super::Deaths { kills, excuses } = record.deaths;
+        let super::Deaths { kills, excuses, .. } = record.deaths;
         if kills + excuses < STRIKES {
             return Err(format!(
                 "{seq:?} is convicted of killing the process: it did so {kills} times, and ran alone {excuses} \

@@ -38,17 +38,22 @@ impl World {
         } else if self.chance.one_in(backward) {
             self.go_back();
         } else if self.chance.one_in(3) {
-            say!(self, "forgets what is old");
-            let forgotten = match at_once(self.store.forget(self.now)) {
-                Ok(_) => true,
-                Err(error) => self.landed(&error),
-            };
-            if forgotten {
-                self.model.forget(self.now);
-            }
-            self.committed();
+            self.forget();
         }
         Ok(true)
+    }
+
+    /// The store forgets what is over.
+    pub(super) fn forget(&mut self) {
+        say!(self, "forgets what is old");
+        let forgotten = match at_once(self.store.forget(self.now)) {
+            Ok(_) => true,
+            Err(error) => self.landed(&error),
+        };
+        self.committed();
+        if forgotten {
+            self.model.forget(self.now);
+        }
     }
 
     /// A process dies of something that is nobody's fault.
@@ -100,6 +105,7 @@ impl World {
         self.orphans.clear();
         self.store = self.store.reopen();
         self.limbo = false;
+        self.recover_leases()?;
         for intent in std::mem::take(&mut self.unresolved) {
             self.resolve(intent)?;
             if self.intents[intent].sent == Sent::Disproved {

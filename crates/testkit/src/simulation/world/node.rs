@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use redrive_core::entry::{Grant, Load, Seq, Settle};
 use redrive_core::scheduler::{FlowKey, Input, Scheduler, Ticket};
+use redrive_core::triage::Controls;
 use redrive_core::{Moment, Seeded};
 use redrive_store::memory::Memory;
 use redrive_store::{Arrivals, Store};
 
+use super::perform::at_once;
 use crate::simulation::intent::Act;
 use crate::simulation::model::Word;
 use crate::simulation::plan::Plan;
@@ -36,11 +38,20 @@ pub(super) struct Node {
     /// Whether it is to stop, and whether its scheduler was told.
     pub(super) draining: bool,
     pub(super) drained: bool,
+    /// The rules that its scheduler was told of.
+    pub(super) told: Controls,
+    /// The last commit whose orders its scheduler has heeded.
+    pub(super) recalled: u64,
+    /// Whether the rules are being read, and whether they are to be read again after that.
+    pub(super) is_asking: bool,
+    pub(super) is_asked_again: bool,
 }
 
 /// Something that the scheduler is to be told.
 #[derive(Debug)]
 pub(super) struct Mail {
+    /// Whether it is told before that an order may have taken something out of its hands.
+    pub(super) recall: bool,
     pub(super) input: Input,
     pub(super) order: Order,
 }
@@ -62,6 +73,8 @@ pub(super) enum Order {
 #[derive(Debug)]
 pub(super) enum Op {
     Load(FlowKey, Load),
+    /// The rules are to be read.
+    Rules,
     Note(Grant, Vec<Seq>),
     Settle(Settle),
     /// Only of a process that died: a transaction that was on its way.
@@ -81,15 +94,25 @@ pub(super) struct Attempt {
 #[derive(Debug, Default)]
 pub(super) struct Entry {
     pub(super) attempt: u32,
+    /// The queue whose handler runs it.
+    pub(super) via: usize,
     pub(super) expires: Option<Moment>,
     pub(super) word: Option<Word>,
     pub(super) settle: Option<Settle>,
 }
 
 impl Node {
-    pub(super) fn start(life: u32, store: &Memory, plan: &Plan, dice: Seeded) -> Self {
+    /// A process that starts at `now`, when there were so many commits. It knows the rules before it owns anything.
+    pub(super) fn start(
+        life: u32,
+        store: &Memory,
+        plan: &Plan,
+        mut dice: Seeded,
+        now: Moment,
+        stamp: u64,
+    ) -> Self {
         let mut scheduler = Scheduler::new();
-        for queue in &plan.queues {
+        for queue in plan.queues.iter().filter(|queue| !queue.pull) {
             scheduler.add_queue(queue.plan());
         }
         let store = store.reopen();
@@ -98,6 +121,8 @@ impl Node {
         store.watch(Arc::new(move |arrivals| {
             ear.lock().unwrap_or_else(PoisonError::into_inner).push(arrivals);
         }));
+        let told = at_once(store.controls()).expect("a store that was just opened says its rules");
+        scheduler.handle(Input::Ruled(told.clone()), now, &mut dice);
         Self {
             life,
             up: true,
@@ -112,7 +137,17 @@ impl Node {
             grants: Vec::new(),
             draining: false,
             drained: false,
+            told,
+            recalled: stamp,
+            is_asking: false,
+            is_asked_again: false,
         }
+    }
+
+    /// The last commit whose orders it has heeded: all of them, where nothing more is on its way to it.
+    pub(super) fn recalled(&self) -> u64 {
+        let told_soon = |mail: &Mail| mail.recall || matches!(mail.input, Input::Missed(_));
+        if self.is_asking || self.inbox.iter().any(told_soon) { self.recalled } else { u64::MAX }
     }
 
     /// What the store told it since the last time.

@@ -41,7 +41,7 @@ impl World {
         say!(self, "node {number} starts");
         let life = self.nodes[number].life + 1;
         let dice = self.chance.dice();
-        self.nodes[number] = Node::start(life, &self.store, &self.plan, dice);
+        self.nodes[number] = Node::start(life, &self.store, &self.plan, dice, self.now, self.stamp);
     }
 
     /// A node takes a shard, whoever has it.
@@ -52,7 +52,7 @@ impl World {
         say!(self, "node {number} takes shard {shard}: {}", words::taken(&answer));
         match answer {
             Ok(taken) => {
-                let unclean = self.model.take(shard, self.now);
+                let unclean = self.model.take(shard, &self.nodes[number].told, self.now);
                 self.model.check_taken(&taken, unclean)?;
                 self.holders[shard as usize] = Some((number, self.nodes[number].life));
                 let order = Order::Own(self.stamp);
@@ -60,7 +60,7 @@ impl World {
             }
             Err(error) => {
                 if self.landed(&error) {
-                    self.model.take(shard, self.now);
+                    self.model.take(shard, &self.nodes[number].told, self.now);
                 }
                 self.holders[shard as usize] = None;
             }
@@ -109,7 +109,7 @@ impl World {
         drop(at_once(node.store.close()));
         let (ops, attempts) = (std::mem::take(&mut node.ops), std::mem::take(&mut node.attempts));
         for op in ops {
-            if !matches!(op, Op::Load(..)) && self.chance.one_in(2) {
+            if !matches!(op, Op::Load(..) | Op::Rules) && self.chance.one_in(2) {
                 self.orphans.push(op);
             }
         }

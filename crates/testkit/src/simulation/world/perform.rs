@@ -44,6 +44,7 @@ impl World {
     fn perform(&mut self, node: Option<usize>, op: Op) -> Check {
         match op {
             Op::Load(key, load) => self.load(node, key, load),
+            Op::Rules => self.read_rules(node),
             Op::Note(grant, list) => self.note(node, grant, list),
             Op::Settle(settle) => self.settle(node, settle),
             Op::Transact(ticket) => self.transact(&ticket, false).map(drop),
@@ -53,7 +54,7 @@ impl World {
     /// Something is told to a node, if it is still there.
     pub(super) fn answer(&mut self, node: Option<usize>, order: Order, input: Input) {
         if let Some(node) = node {
-            self.nodes[node].inbox.push(Mail { input, order });
+            self.nodes[node].inbox.push(Mail { recall: false, input, order });
         }
     }
 
@@ -229,6 +230,7 @@ impl World {
     /// Something may have been committed: whoever watches is told.
     pub(super) fn committed(&mut self) {
         self.stamp += 1;
+        self.model.stamp = self.stamp;
         self.hear();
     }
 }

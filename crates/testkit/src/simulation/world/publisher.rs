@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::World;
 use super::perform::at_once;
 use crate::simulation::intent::Sent;
-use crate::simulation::model::{Check, Record};
+use crate::simulation::model::Check;
 use crate::simulation::trace::say;
 use crate::simulation::words;
 
@@ -37,7 +37,7 @@ impl World {
         Ok(true)
     }
 
-    fn publish(&mut self, batch: &[usize]) -> Check {
+    pub(super) fn publish(&mut self, batch: &[usize]) -> Check {
         let news = batch.iter().map(|intent| self.intents[*intent].new_event(self.now)).collect();
         self.arm(false);
         let answer = at_once(self.store.publish(news));
@@ -54,7 +54,7 @@ impl World {
                     if !error.is_definite() {
                         self.intents[*intent].sent = Sent::Unsure;
                     }
-                    let known = self.model.remembered(*intent, self.now).is_some();
+                    let known = self.model.is_remembered(*intent, self.now);
                     if landed && !known && self.limbo {
                         self.unresolved.push(*intent);
                     } else if landed && !known {
@@ -71,11 +71,7 @@ impl World {
         match answer {
             Ok(Published::Accepted(seq)) => self.accepted(intent, seq, self.now)?,
             Ok(Published::Duplicate(found)) => {
-                let record = self.record(intent);
-                let Some(record) = record else {
-                    return Err(format!("e{intent} was never published, and is a duplicate of {found:?}"));
-                };
-                self.model.check_found(record, Some(&found), self.now)?;
+                self.model.check_known(intent, Some(&found), self.now)?;
             }
             Err(error) => return Err(format!("e{intent} was refused: {error}")),
         }
@@ -87,10 +83,6 @@ impl World {
         Ok(())
     }
 
-    fn record(&self, intent: usize) -> Option<&Record> {
-        self.model.by_intent[intent].and_then(|seq| self.model.events.get(&seq))
-    }
-
     /// Publishes something again that was acknowledged, or something else under its name.
     fn publish_again(&mut self, intent: usize) -> Check<bool> {
         if self.intents[intent].sent != Sent::Acknowledged || self.limbo {
@@ -100,7 +92,7 @@ impl World {
             self.publish(&[intent])?;
             return Ok(true);
         }
-        let remembered = self.model.remembered(intent, self.now).is_some();
+        let remembered = self.model.is_remembered(intent, self.now);
         if !remembered {
             return Ok(false);
         }
@@ -122,19 +114,16 @@ impl World {
         say!(self, "a publisher looks for e{intent}: {}", words::found(&found));
         match found {
             Ok(Some(found)) if !self.limbo => {
-                let Some(record) = self.record(intent) else {
-                    return Err(format!("e{intent} is there, and was never published"));
-                };
-                self.model.check_found(record, Some(&found), self.now)?;
+                self.model.check_known(intent, Some(&found), self.now)?;
                 self.intents[intent].sent = Sent::Acknowledged;
             }
             Ok(Some(_)) => {}
             Ok(None) => {
-                if self.model.remembered(intent, self.now).is_some() {
+                if self.model.is_remembered(intent, self.now) {
                     return Err(format!("e{intent} is there, and was not found"));
                 }
                 // Forgotten, because its publisher waited for longer than it is remembered; or never there.
-                let forgotten = self.record(intent).is_some();
+                let forgotten = self.model.is_known(intent);
                 self.intents[intent].sent = if forgotten { Sent::Acknowledged } else { Sent::Disproved };
             }
             Err(StoreError::Poisoned { .. }) if self.limbo => {}

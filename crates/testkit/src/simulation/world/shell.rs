@@ -4,7 +4,8 @@ use redrive_core::entry::{Change, Settle};
 use redrive_core::scheduler::{Action, Input, Ticket};
 
 use super::World;
-use super::node::{Attempt, Entry, Mail, Op, Order};
+use super::node::{Attempt, Entry, Mail, Op};
+use crate::simulation::intent::Intent;
 use crate::simulation::model::{Check, Start, Word, check_verdict};
 use crate::simulation::trace::say;
 use crate::simulation::words;
@@ -35,8 +36,18 @@ impl World {
         }
         let wanted = self.chance.below(count);
         let node = &mut self.nodes[number];
-        let Mail { input, .. } = node.inbox.remove(node.first_before(wanted));
+        let Mail { recall, input, order } = node.inbox.remove(node.first_before(wanted));
+        if recall {
+            self.recall(number, order);
+        }
+        if let Input::Ruled(controls) = input {
+            self.ruled(number, controls, order);
+            return;
+        }
         say!(self, "node {number} hears {}", words::input(&input));
+        if recall || matches!(input, Input::Missed(_)) {
+            self.ask_for_rules(number);
+        }
         let node = &mut self.nodes[number];
         match &input {
             Input::Own(taken) => {
@@ -113,14 +124,22 @@ impl World {
         );
         let node = &mut self.nodes[number];
         let beside = node.under_way();
-        let attempts_max = self.plan.queues[queue].attempts;
-        let start =
-            Start { ticket: &ticket, now: self.now, beside: &beside, drained: node.drained, attempts_max };
+        let attempts_max = Some(self.plan.queues[queue].attempts).filter(|_| !self.plan.operators);
+        let start = Start {
+            ticket: &ticket,
+            now: self.now,
+            beside: &beside,
+            drained: node.drained,
+            attempts_max,
+            told: &node.told,
+            recalled: if self.limbo { node.recalled } else { node.recalled() },
+        };
         self.model.check_start(&start)?;
         self.model.check_beside(&beside)?;
-        node.ledger.insert((grant.epoch, seq, rev), Entry { attempt, expires, ..Entry::default() });
-        let number = self.model.events[&seq].intent;
-        let act = self.intents[number].act(attempt);
+        node.ledger
+            .insert((grant.epoch, seq, rev), Entry { attempt, via: queue, expires, ..Entry::default() });
+        let number = Intent::number(&ticket.entry.event.id);
+        let act = self.intents[number].act(attempt, ticket.entry.progress.mode);
         node.attempts.push(Attempt { ticket, act, late: false });
         self.figures.attempts += 1;
         Ok(())
@@ -132,7 +151,7 @@ impl World {
         let is_strike = matches!(settle.change, Change::Strike | Change::GoOn);
         let entry = self.nodes[number].ledger.get_mut(&key).filter(|_| !is_strike);
         let Some(entry) = entry else {
-            return self.model.check_unasked(settle.seq, &settle.change, self.now);
+            return self.model.check_unasked(settle, self.now);
         };
         if let Some(before) = &entry.settle {
             if before.change == settle.change {
@@ -141,29 +160,10 @@ impl World {
             return Err(format!("{:?} is settled twice: {:?}, {:?}", key, before.change, settle.change));
         }
         let Some(word) = &entry.word else {
-            return self.model.check_unasked(settle.seq, &settle.change, self.now);
+            return self.model.check_unasked(settle, self.now);
         };
-        let queue = self.model.events[&settle.seq].queue;
-        check_verdict(word, &settle.change, &self.plan.queues[queue])?;
+        check_verdict(word, &settle.change, &self.plan.queues[entry.via])?;
         entry.settle = Some(settle.clone());
         Ok(())
-    }
-
-    /// Puts into the mail what the store told its watchers.
-    pub(super) fn hear(&mut self) {
-        for number in 0..self.nodes.len() {
-            for arrivals in self.nodes[number].hear() {
-                if !self.nodes[number].up {
-                    continue;
-                }
-                let input = if !self.calm && self.chance.one_in(self.plan.rates.missed_arrival) {
-                    self.figures.fault("missed arrival");
-                    Input::Missed(self.model.streams())
-                } else {
-                    Input::Arrived(arrivals.entries)
-                };
-                self.nodes[number].inbox.push(Mail { input, order: Order::Arrival(self.stamp) });
-            }
-        }
     }
 }

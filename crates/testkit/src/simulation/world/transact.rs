@@ -27,12 +27,12 @@ impl World {
         aborts: bool,
     ) -> Check<Result<Transacted, StoreError>> {
         let (grant, seq, rev) = (ticket.grant, ticket.entry.seq, ticket.entry.rev);
-        let intent = self.model.events[&seq].intent;
+        let intent = Intent::number(&ticket.entry.event.id);
         let child = self.intents[intent].child.filter(|_| !aborts);
         let result = (seq.0 % 2 == 0).then(|| LEFT.to_vec());
         let story = ticket.entry.progress.story.clone();
         let claim = Claim { grant, seq, rev, at: self.now, attempts: ticket.attempt, story: story.clone() };
-        let work = self.work(seq, child, aborts, result.clone());
+        let work = self.work(effect_id(seq, intent), child, aborts, result.clone());
         let job = Job { work, claim: Some(claim), time: Duration::from_secs(1), alone: false };
 
         let judged = self.model.judge(grant, seq, rev, None);
@@ -73,11 +73,11 @@ impl World {
         Ok(answer)
     }
 
-    fn work(&self, seq: Seq, child: Option<usize>, aborts: bool, result: Option<Vec<u8>>) -> Work {
+    fn work(&self, id: String, child: Option<usize>, aborts: bool, result: Option<Vec<u8>>) -> Work {
         let child = child.map(|child| self.intents[child].new_event(self.now));
         let until = self.now + Duration::from_secs(86_400);
         Box::new(move |tx: &mut dyn Tx| {
-            let id = seq.0.to_string();
+            let id = id.clone();
             if tx.mark("handler", &id, until)? {
                 let table = memory::table(tx).ok_or("not a store in memory")?;
                 *table.entry(id).or_insert_with(|| vec![0]).first_mut().ok_or("empty")? += 1;
@@ -105,8 +105,8 @@ impl World {
         let Ok(Some(found)) = found else {
             return Err(format!("e{intent} was published, and is not there: {found:?}"));
         };
-        if self.model.remembered(intent, self.now).is_some_and(|record| record.seq == found.seq) {
-            return Ok(());
+        if self.model.is_remembered(intent, self.now) {
+            return self.model.check_known(intent, Some(&found), self.now);
         }
         self.accepted(intent, found.seq, found.published)
     }
@@ -119,4 +119,9 @@ impl World {
         let Intent { queue, chain, event, .. } = of;
         self.model.accept(Accepted { intent, queue: *queue, chain: *chain, event, at, seq, place })
     }
+}
+
+/// Under which name an effect is in the user's table: an event that was edited has the place of another.
+pub(super) fn effect_id(seq: Seq, intent: usize) -> String {
+    format!("{}.{intent}", seq.0)
 }

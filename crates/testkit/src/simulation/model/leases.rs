@@ -1,0 +1,164 @@
+//! Attempts that are made by somebody outside.
+
+use redrive_core::Moment;
+use redrive_core::entry::{Change, Entry, Seq};
+use redrive_core::event::Mode;
+use redrive_store::lease::{LeaseSettled, TokenHash};
+
+use super::{Check, Fate, Model, Record};
+
+/// The last lease of an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in super::super) struct Hand {
+    pub(in super::super) attempt: u32,
+    /// None where nobody heard of it.
+    pub(in super::super) token: Option<TokenHash>,
+    pub(in super::super) until: Moment,
+    /// Whether somebody works at it.
+    pub(in super::super) out: bool,
+}
+
+/// What a store should say of a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Reply {
+    Applied(Seq),
+    Already,
+    Conflict,
+    Unknown,
+}
+
+impl Model {
+    /// Whether an event is of a queue that is pulled from.
+    pub(in super::super) fn is_pulled(&self, record: &Record) -> bool {
+        self.specs[record.queue].pull
+    }
+
+    /// Events that somebody outside works at, or should have settled by then.
+    pub(in super::super) fn leased(&self, queue: usize) -> impl Iterator<Item = (&Record, &Hand)> {
+        let of_queue = self.events.values().filter(move |record| record.queue == queue);
+        of_queue.filter_map(|record| Some((record, record.lease.as_ref().filter(|lease| lease.out)?)))
+    }
+
+    /// A lease was over before anybody settled it. Gives whether the store may say so.
+    pub(in super::super) fn lapse(&mut self, seq: Seq, at: Moment, change: &Change) -> Check {
+        let lease = self.events.get(&seq).and_then(|record| record.lease.as_ref());
+        if !lease.is_some_and(|lease| lease.out && lease.until <= at) {
+            return Err(format!("a lease of {seq:?} is taken for over, and is {lease:?}"));
+        }
+        self.settle_lease(seq, at, change)
+    }
+
+    /// What became of an attempt outside is written.
+    pub(in super::super) fn settle_lease(&mut self, seq: Seq, at: Moment, change: &Change) -> Check {
+        if let Some(lease) = self.events.get_mut(&seq).and_then(|record| record.lease.as_mut()) {
+            lease.out = false;
+        }
+        self.apply(seq, at, change)
+    }
+
+    /// An event was handed out to somebody outside.
+    pub(in super::super) fn hand_out(&mut self, entry: &Entry, hand: Hand, at: Moment) -> Check {
+        let seq = entry.seq;
+        let Some(record) = self.events.get(&seq) else { return Err(format!("{seq:?} was never accepted")) };
+        let wrong = |what: &str| Err(format!("{seq:?} is leased {what}: {record:?}"));
+        if record.fate != Fate::Pending || record.lease.as_ref().is_some_and(|lease| lease.out) {
+            return wrong("and is not free");
+        }
+        if self.blocker(record).is_some() {
+            return wrong("before its turn");
+        }
+        if self.withholding(record).is_some() {
+            return wrong("though its key is held back");
+        }
+        let (queue, tenant) = (&record.event.queue, &record.event.tenant);
+        let has_run = record.progress.attempts > 0 || record.progress.mode != Mode::Live;
+        if self.controls().is_closed(queue, tenant, has_run, at) {
+            return wrong("though a rule holds it back");
+        }
+        if record.progress.due > at || record.expires.is_some_and(|expires| expires <= at) {
+            return wrong("at the wrong time");
+        }
+        let is = (entry.rev, entry.progress.attempts + 1, entry.event.id.as_str());
+        if is != (record.rev + 1, hand.attempt, record.event.id.as_str())
+            || hand.attempt != record.progress.attempts + 1
+        {
+            return wrong(&format!("as {is:?}"));
+        }
+        self.keep_lease(seq, hand, at);
+        Ok(())
+    }
+
+    /// An event has a lease.
+    pub(in super::super) fn keep_lease(&mut self, seq: Seq, hand: Hand, at: Moment) {
+        let Some(record) = self.events.get_mut(&seq) else { return };
+        record.rev += 1;
+        record.progress.started.get_or_insert(at);
+        record.lease = Some(hand);
+    }
+
+    /// Dead letters of a queue that is pulled from, which held up their keys for long enough, do so no more.
+    pub(in super::super) fn let_overdue_go(&mut self, queue: usize, at: Moment) {
+        let over = self.overdue(at).filter(|record| record.queue == queue);
+        let over: Vec<Seq> = over.map(|record| record.seq).collect();
+        for seq in over {
+            if let Some(record) = self.events.get_mut(&seq) {
+                super::rules::let_go(record);
+            }
+        }
+    }
+
+    /// What a store should say to somebody who settles a lease, or wants it for longer.
+    pub(in super::super) fn judge_lease(
+        &self,
+        intent: usize,
+        attempt: u32,
+        token: TokenHash,
+        extends: bool,
+    ) -> Reply {
+        if let Some(gone) = self.gone.get(&intent) {
+            return if gone.remembered > Moment::default() { Reply::Conflict } else { Reply::Unknown };
+        }
+        let Some(record) = self.record_of(intent) else { return Reply::Unknown };
+        if !record.fate.exists() && record.remembered == Moment::default() {
+            return Reply::Unknown;
+        }
+        let is_last = |lease: &Hand| lease.attempt == attempt && lease.token == Some(token);
+        let last =
+            record.lease.as_ref().filter(|_| record.fate == Fate::Pending).filter(|lease| is_last(lease));
+        match last {
+            Some(lease) if lease.out || !extends => Reply::Applied(record.seq),
+            _ if record.fate == Fate::Done && record.progress.attempts == attempt => Reply::Already,
+            _ => Reply::Conflict,
+        }
+    }
+
+    /// Whether a store says of a lease what it should.
+    pub(in super::super) fn check_reply(
+        &self,
+        intent: usize,
+        is: &LeaseSettled,
+        should: Reply,
+        now: Moment,
+    ) -> Check {
+        match (is, should) {
+            (LeaseSettled::Applied, Reply::Applied(_))
+            | (LeaseSettled::Already, Reply::Already)
+            | (LeaseSettled::Unknown, Reply::Unknown) => Ok(()),
+            (LeaseSettled::Conflict(found), Reply::Conflict) => self.check_known(intent, Some(found), now),
+            _ => Err(format!("a lease of e{intent} is answered with {is:?}, and should be {should:?}")),
+        }
+    }
+
+    /// When something happens next in a queue that is pulled from.
+    pub(in super::super) fn next_pull(&self, queue: usize) -> Option<Moment> {
+        let leases = self.leased(queue).map(|(_, lease)| lease.until);
+        let free = self.events.values().filter(|record| record.queue == queue && self.is_free(record));
+        let holds = self.events.values().filter(|record| record.queue == queue).filter_map(|record| {
+            match record.fate {
+                Fate::Dead { holds: Some(hold), .. } => hold.until,
+                _ => None,
+            }
+        });
+        leases.chain(free.map(|record| record.progress.due)).chain(holds).min()
+    }
+}
