@@ -1,13 +1,13 @@
 //! Redrives: dead letters that run again, as the same events at the same places.
 
-use redrive_core::entry::{Change, Park, Progress};
+use redrive_core::entry::{Change, Park, Progress, Settled};
 use redrive_core::event::{Mode, State};
 use redrive_core::triage::Redrive;
 use redrive_store::operate::{Act, Refusal};
 
 use super::Subject;
 use super::desk::{REASON, out_of_order, recalled, redrive, state, told};
-use super::owner::{MAILS, Owner, at, mail, order, secs, story};
+use super::owner::{MAILS, Owner, at, dead, mail, order, secs, story};
 
 /// A redriven letter is the same event at the same place, with its story, and as if it had not run yet.
 pub async fn a_redrive_keeps_identity_and_place<S: Subject>(subject: S) {
@@ -124,4 +124,48 @@ pub async fn a_reroute_keeps_queue_order_and_identity<S: Subject>(subject: S) {
     owner.settle_next(&entry, at(6), dead).await;
     owner.act(&order("1", "k"), redrive(), at(7)).await;
     assert_eq!(owner.entry("1", at(7)).await.progress.route, None, "a redrive without a queue goes home");
+}
+
+/// A letter that becomes the head of its key when one that was put back before it has ended holds up no more than
+/// it may.
+pub async fn a_letter_that_becomes_the_head_holds_up_no_more_than_it_may<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    for id in ["1", "2", "3"] {
+        owner.publish(order(id, "k"), at(0)).await;
+    }
+    let first = owner.entry("1", at(0)).await;
+    owner.settle_next(&first, at(1), dead(Park::GoOn)).await;
+    let second = owner.entry("2", at(1)).await;
+    owner.settle_next(&second, at(2), dead(Park::UpTo { until: None, count: Some(1) })).await;
+    assert!(owner.due_ids(at(2)).await.is_empty(), "the third waits");
+    owner.act(&order("1", "k"), out_of_order(), at(3)).await;
+    owner.publish(order("4", "k"), at(4)).await;
+    let first = owner.entry("1", at(4)).await;
+    assert_eq!(owner.settle_next(&first, at(5), Change::Done).await.as_deref(), Some("3"));
+}
+
+/// A settle changes no dead letter, whatever rev it names.
+pub async fn a_settle_brings_no_dead_letter_back<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    owner.publish(mail("1"), at(0)).await;
+    let mut entry = owner.entry("1", at(0)).await;
+    owner.act(&mail("1"), Act::Kill, at(1)).await;
+    entry.rev = owner.found(&mail("1")).await.rev;
+    for change in [Change::Done, Change::Again(Progress::fresh(at(2)))] {
+        assert_eq!(owner.settle(&entry, at(2), change).await, Settled::Stale);
+    }
+    assert_eq!(owner.state(&mail("1")).await, State::Dead);
+}
+
+/// Once later ones of its key may have run before a letter, its redrives are marked so, also if it holds up the key
+/// since.
+pub async fn what_ran_out_of_order_stays_marked<S: Subject>(subject: S) {
+    let owner = Owner::passed(subject).await;
+    owner.act(&order("1", "k"), out_of_order(), at(5)).await;
+    let entry = owner.entry("1", at(5)).await;
+    let Change::Dead { reason, park, .. } = dead(Park::Stay) else { panic!("a death") };
+    let progress = entry.progress.clone();
+    owner.settle_next(&entry, at(6), Change::Dead { reason, progress, park }).await;
+    owner.act(&order("1", "k"), redrive(), at(7)).await;
+    assert!(owner.entry("1", at(7)).await.progress.out_of_order);
 }

@@ -183,7 +183,7 @@ impl Desk {
         (held.park_until, held.park_count, held.lease, held.death) = (None, None, None, None);
         self.keep(&held, was_live)?;
         if let Some(key) = held.row.key().filter(|_| was != Stand::DeadPassed) {
-            self.let_next(stream, key)?;
+            self.go_on(stream, key)?;
         }
         Ok(())
     }

@@ -73,6 +73,15 @@ impl Desk {
         }
     }
 
+    /// The head of a key is none any more: the next one may run. It may be a dead letter, one that died when an
+    /// earlier one was put back before it; then that holds up the key, as far as it may.
+    pub(super) fn go_on(&mut self, stream: &Stream, key: &str) -> Step<Option<Entry>> {
+        match self.let_next(stream, key)? {
+            Some(next) => Ok(Some(next)),
+            None => self.relieve(stream, key),
+        }
+    }
+
     /// Lets those go on that wait behind a dead letter, if there are more of them than it may hold up.
     pub(super) fn relieve(&mut self, stream: &Stream, key: &str) -> Step<Option<Entry>> {
         let (first, last) = span(stream.id);
@@ -88,6 +97,9 @@ impl Desk {
         // A damaged dead letter holds on: nobody knows how many it may hold up.
         let Some(Ok(dead)) = dead else { return Ok(None) };
         let Some(count) = dead.park_count else { return Ok(None) };
+        if self.has_earlier(stream, key, dead.row.seq)? {
+            return Ok(None);
+        }
         let waiting: u32 = self
             .conn
             .prepare_cached(
@@ -107,7 +119,7 @@ impl Desk {
         dead.rev += 1;
         dead.update(&self.conn)?;
         match dead.row.key() {
-            Some(key) => self.let_next(stream, key),
+            Some(key) => self.go_on(stream, key),
             None => Ok(None),
         }
     }

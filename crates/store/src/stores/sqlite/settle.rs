@@ -186,7 +186,7 @@ impl Desk {
         }
         self.remove(seq, there.was_live)?;
         match there.key {
-            Some(key) => self.let_next(stream, &key),
+            Some(key) => self.go_on(stream, &key),
             None => Ok(None),
         }
     }
@@ -284,7 +284,7 @@ impl Desk {
         self.keep(&held, was_live)?;
         match key {
             Some(key) if holds => self.relieve(stream, &key),
-            Some(key) => self.let_next(stream, &key),
+            Some(key) => self.go_on(stream, &key),
             None => Ok(None),
         }
     }
@@ -303,7 +303,13 @@ impl Desk {
             }
         }
         let held = Held::find(&self.conn, settle.seq, stream)?.and_then(Result::ok);
-        let is_meant = |held: &Held| held.rev == settle.rev && held.stand != Stand::Discarded;
+        // Of a dead letter it is said that it holds up nobody any more, and nothing else: an order may have made one
+        // of it, and who guesses its rev must not bring it back.
+        let is_meant = |held: &Held| {
+            let is_over =
+                held.stand == Stand::Discarded || held.stand.is_dead() && settle.change != Change::GoOn;
+            held.rev == settle.rev && !is_over
+        };
         Ok(held.filter(is_meant).map(|held| (held, false)))
     }
 
@@ -331,7 +337,7 @@ impl Desk {
         self.conn
             .prepare_cached(
                 "SELECT id, key, calm, state, cause, redrive FROM redrive_held WHERE seq = ?1 AND rev = ?2 \
-                 AND state <> 5",
+                 AND state NOT IN (2, 3, 5)",
             )?
             .query_row(params![column(seq.0), rev], |row| {
                 let (id, key, calm) = (row.get(0)?, row.get(1)?, to_moment(row.get(2)?));
