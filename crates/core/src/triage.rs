@@ -15,7 +15,7 @@ pub mod job;
 
 pub use cause::CauseId;
 pub use filter::{Filter, Subject};
-pub use job::{Job, JobId, JobPlan, JobState, Step, Strategy};
+pub use job::{Job, JobAct, JobId, JobPlan, JobState, Step, Strategy};
 pub use rule::{Control, Controls, Rule};
 
 /// Who changes something, for the audit.

@@ -97,8 +97,8 @@ pub enum LeaseSettled {
     Applied,
     /// The same attempt has settled it before.
     Already,
-    /// Another attempt has it, or it was settled otherwise: this is so now, and final.
+    /// Another attempt has it, or it was settled otherwise, or the token is not the one: this is so now, and final.
     Conflict(Box<Found>),
-    /// There is no such event, or the token is not the one.
+    /// There is no such event.
     Unknown,
 }

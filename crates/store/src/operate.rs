@@ -103,6 +103,18 @@ impl What {
     }
 }
 
+/// Refuses to send events of one queue to the handler of another, where workers lease those of either: they have no
+/// handler, and there is none to send them to. Each with whether it is pulled from.
+pub(crate) fn check_route(from: (&str, bool), to: (&str, bool)) -> Result<(), Refusal> {
+    match [from, to].into_iter().find(|(_, pulls)| *pulls) {
+        None => Ok(()),
+        Some((queue, _)) => {
+            let what = format!("the queue {queue} has no handler: its events are leased to workers outside");
+            Err(Refusal::Senseless(what))
+        }
+    }
+}
+
 /// Refuses an order for too many events.
 pub(crate) fn check_targets<T>(targets: &[T]) -> Result<(), Refusal> {
     let few = targets.len() <= TARGETS_MAX;
@@ -232,6 +244,9 @@ pub enum Refusal {
     /// Later ones of its key may have run before it.
     #[error("later events of its key may have run already; say that it may run out of order")]
     OutOfOrder,
+    /// It is not needed any more, by its own word: it would end without a run.
+    #[error("its time was over before, and it would not run; edit it, and the new one has no such time")]
+    Expired,
     /// The new id was used before.
     #[error("the id {id} is taken")]
     IdTaken {

@@ -313,3 +313,12 @@ async fn a_kill_at_any_time_loses_no_commit_that_was_answered() {
         look(&place, &said, &format!("after {lines} lines"));
     }
 }
+
+#[test]
+fn a_window_is_no_store_of_events() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("seen.db");
+    drop(Window::open(&path, small(10), start()).unwrap());
+    let refused = redrive_store::Sqlite::open(&path, redrive_store::sqlite::Settings::default()).unwrap_err();
+    assert!(refused.to_string().contains("it is a dedupe window"), "{refused}");
+}

@@ -197,6 +197,8 @@ macro_rules! promises {
             a_redriven_head_goes_before_those_that_wait,
             a_letter_that_becomes_the_head_holds_up_no_more_than_it_may,
             a_settle_brings_no_dead_letter_back,
+            a_letter_whose_time_is_over_is_not_put_back,
+            what_is_pulled_takes_no_other_way,
             what_ran_out_of_order_stays_marked,
             what_was_passed_is_redriven_out_of_order_alone,
             redriven_letters_keep_the_order_of_their_key,

@@ -4,6 +4,9 @@ use super::CauseId;
 use crate::event::{DeadReason, Event, Story};
 use crate::moment::Moment;
 
+/// Bytes of a text to look for.
+const TEXT_BYTES_MAX: usize = 512;
+
 /// Which events are meant: those that fit everything that is set.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -57,7 +60,20 @@ impl Filter {
         Self { queue: Some(name.into()), ..Self::default() }
     }
 
-    /// Whether it says anything but queue, tenant and cause: those are counted, and the rest has to be looked at.
+    /// Whether its text is short enough to be looked for in every letter, and kept with a job.
+    ///
+    /// # Errors
+    /// With what is wrong with it.
+    pub fn check(&self) -> Result<(), String> {
+        match self.text.as_ref().map(String::len) {
+            Some(bytes) if bytes > TEXT_BYTES_MAX => Err(format!(
+                "the text to look for has {bytes} bytes, and at most {TEXT_BYTES_MAX} are allowed"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it says nothing but queue, tenant and cause: those are counted, and the rest has to be looked at.
     #[must_use]
     pub fn is_coarse(&self) -> bool {
         let coarse = Self {

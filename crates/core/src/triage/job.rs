@@ -184,7 +184,8 @@ pub struct Job {
     pub taken_before: u64,
     /// When it was over.
     pub ended: Option<Moment>,
-    /// How many letters it was about when it was started.
+    /// How many letters it was about when it was started. Where its filter is a fine one, of the first ten thousand
+    /// that were looked at: a plan counts them all.
     pub planned: u64,
     /// The last death that it is about.
     pub deaths: u64,

@@ -4,6 +4,7 @@
 //! loads nothing of what they hold. Those over a key are the store's, which hands out no head of such a key:
 //! otherwise the memory of the owner would fill with what may not run.
 
+use crate::event::bounds;
 use crate::moment::Moment;
 
 /// What is held back, or goes elsewhere.
@@ -56,6 +57,26 @@ pub enum Rule {
 }
 
 impl Rule {
+    /// Whether it can be meant: names within their bounds, and nothing sent to where it is.
+    ///
+    /// # Errors
+    /// With what is wrong with it.
+    pub fn check(&self) -> Result<(), String> {
+        let tenant = |tenant: &str| check_name("a tenant", tenant, bounds::TENANT_BYTES_MAX);
+        match self {
+            Self::Pause { .. } | Self::PauseRetries { .. } => Ok(()),
+            Self::QuarantineTenant { tenant: name, .. } => tenant(name),
+            Self::QuarantineKey { tenant: name, key, .. } | Self::ParkKey { tenant: name, key, .. } => {
+                tenant(name)?;
+                check_name("a key", key, bounds::KEY_BYTES_MAX)
+            }
+            Self::Reroute { queue, to } if queue == to => {
+                Err(format!("the queue {queue} is run by its own handler already"))
+            }
+            Self::Reroute { .. } => Ok(()),
+        }
+    }
+
     /// The word in the audit.
     #[must_use]
     pub const fn word(&self) -> &'static str {
@@ -108,6 +129,27 @@ impl Rule {
             _ => None,
         }
     }
+}
+
+/// How many bytes of text say why.
+const WHY_BYTES_MAX: usize = 512;
+
+/// Whether a text can be kept as a reason: short, and without letters that cannot be shown.
+///
+/// # Errors
+/// With what is wrong with it.
+pub fn check_words(why: &str) -> Result<(), String> {
+    check_name("a reason", why, WHY_BYTES_MAX)
+}
+
+fn check_name(what: &str, name: &str, bytes_max: usize) -> Result<(), String> {
+    if name.len() > bytes_max {
+        return Err(format!("{what} has {} bytes, and at most {bytes_max} are allowed", name.len()));
+    }
+    if name.chars().any(char::is_control) {
+        return Err(format!("{what} has letters that cannot be shown"));
+    }
+    Ok(())
 }
 
 /// A rule that holds.

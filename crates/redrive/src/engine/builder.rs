@@ -305,16 +305,16 @@ impl QueueBuilder {
         if redrive.0.starting.load(Ordering::Acquire) && !matches!(handler, Handler::Elsewhere) {
             return Err(QueueError::Started { queue });
         }
-        let by = if matches!(handler, Handler::Elsewhere) { By::Publisher } else { By::Runner };
         // Who only publishes does not know whether order matters, and order that was not kept from the start
         // cannot be had later.
-        let ordered = ordered || by == By::Publisher;
+        let ordered = ordered || matches!(handler, Handler::Elsewhere);
         let pull = matches!(handler, Handler::Pulled);
         let spec = QueueSpec { name: queue.clone(), ordered, window, horizon: horizon.total(), pull, keep };
         let meters = Meters::of(&queue);
         let made = Arc::new(Queue {
             plan,
             window,
+            spec: spec.clone(),
             handler,
             meters,
             slow: AtomicBool::new(false),
@@ -323,7 +323,9 @@ impl QueueBuilder {
         if !redrive.0.queues.add(made) {
             return Err(QueueError::Twice { queue });
         }
-        if let Err(error) = redrive.0.store.declare(spec, by).await {
+        // Its word counts where nobody has said anything. Whoever runs the queue has the last one, when it starts: one
+        // that is refused then must not have changed what the other one runs.
+        if let Err(error) = redrive.0.store.declare(spec, By::Publisher).await {
             redrive.0.queues.remove(&queue);
             return Err(error.into());
         }

@@ -15,7 +15,7 @@ use redrive_core::entry::Grant;
 use redrive_core::scheduler::{Ending, Input, Said, Scheduler};
 use redrive_core::triage::Controls;
 use redrive_core::{Moment, Seeded};
-use redrive_store::{Arrivals, StoreError};
+use redrive_store::{Arrivals, By, StoreError};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 
@@ -63,7 +63,7 @@ async fn conduct(inner: &Inner) -> Result<(), StartError> {
     let mut dice = Seeded::new(inner.seed.unwrap_or_else(|| RandomState::new().hash_one(now)));
     // Before anything is taken, so that nothing starts that is not to.
     scheduler.handle(Input::Ruled(inner.store.controls().await?), now, &mut dice);
-    let mut grants = Vec::new();
+    let (mut grants, mut owned) = (Vec::new(), Vec::new());
     for shard in 0..inner.store.shards() {
         let taken = inner.store.take(shard, now).await?;
         grants.push(taken.grant);
@@ -72,6 +72,12 @@ async fn conduct(inner: &Inner) -> Result<(), StartError> {
                 super::observe::unhandled(name);
             }
         }
+        owned.push(taken);
+    }
+    for spec in inner.queues.specs() {
+        inner.store.declare(spec, By::Runner).await?;
+    }
+    for taken in owned {
         scheduler.handle(Input::Own(taken), now, &mut dice);
     }
     let (commands, orders) = mpsc::unbounded_channel();

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use redrive_core::entry::Seq;
 use redrive_core::event::{EventError, Fingerprint, State};
+use redrive_core::triage::rule::check_words;
 use redrive_core::triage::{Controls, Filter, Operator, Redrive as How, Rule};
 use redrive_core::{Event, Moment};
 use redrive_store::operate::{
@@ -24,12 +25,15 @@ mod jobs;
 pub use exchange::{ExchangeError, Imported};
 pub use jobs::Plan;
 
+/// How long the name of an operator is, at most, in letters.
+const NAME_MAX: usize = 128;
+
 /// Why the desk could not do it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeskError {
     /// It was refused, and nothing was changed.
-    #[error("{0}")]
+    #[error(transparent)]
     Refused(#[from] Refusal),
     /// What an event was to be replaced with is none.
     #[error(transparent)]
@@ -84,7 +88,7 @@ impl Redrive {
     /// the audit.
     #[must_use]
     pub fn desk(&self, who: impl Into<String>, from: impl Into<String>) -> Desk {
-        Desk { redrive: self.clone(), by: Operator::new(who, from) }
+        Desk { redrive: self.clone(), by: Operator::new(plain(who.into()), plain(from.into())) }
     }
 }
 
@@ -188,7 +192,9 @@ impl Desk {
     pub async fn edit(&self, letter: Target, edit: Edit) -> Result<EditDone, DeskError> {
         let shown = self.show(&letter.tenant, &letter.queue, &letter.id).await?.ok_or(Refusal::Unknown)?;
         let Some(original) = shown.event else {
-            return Err(Refusal::State { is: shown.found.state }.into());
+            let Found { state, edited_into, .. } = shown.found;
+            let refusal = edited_into.map_or(Refusal::State { is: state }, |into| Refusal::Edited { into });
+            return Err(refusal.into());
         };
         let mut event = Event { id: edit.id, ..Event::clone(&original) };
         event.when = redrive_core::event::When::Now;
@@ -207,7 +213,7 @@ impl Desk {
         Ok(EditDone { unsure: !done.unsure.is_empty() })
     }
 
-    /// Starts nothing of a queue any more, for so long or until [`lift`](Self::lift).
+    /// Starts nothing of a queue any more, for so long or until [`resume`](Self::resume).
     ///
     /// # Errors
     /// Where there is no such queue, or the store could not.
@@ -228,13 +234,17 @@ impl Desk {
     /// # Errors
     /// Where it is not paused, or the store could not.
     pub async fn resume(&self, queue: &str) -> Result<(), DeskError> {
-        let whole = self.lift(Rule::Pause { queue: queue.to_owned() }).await;
-        let retries = self.lift(Rule::PauseRetries { queue: queue.to_owned() }).await;
-        match (whole, retries) {
-            (Err(DeskError::Refused(Refusal::NoRule)), other) => other,
-            (other, Err(DeskError::Refused(Refusal::NoRule))) => other,
-            (whole, retries) => whole.and(retries),
+        let [whole, retries] =
+            [Rule::Pause { queue: queue.to_owned() }, Rule::PauseRetries { queue: queue.to_owned() }];
+        let hold = self.redrive.store().controls().await?.list;
+        let pauses = |rule: &Rule| hold.iter().any(|control| control.rule == *rule);
+        if pauses(&retries) {
+            self.lift(retries).await?;
+            if !pauses(&whole) {
+                return Ok(());
+            }
         }
+        self.lift(whole).await
     }
 
     /// Makes a rule: a quarantine of a tenant or a key, a parked key, another route. It holds for so long, or until
@@ -243,6 +253,8 @@ impl Desk {
     /// # Errors
     /// Where a queue of it does not exist, or the store could not.
     pub async fn set(&self, rule: Rule, time: Option<Duration>, why: &str) -> Result<(), DeskError> {
+        rule.check().map_err(Refusal::Senseless)?;
+        check_words(why).map_err(Refusal::Senseless)?;
         let until = time.map(|time| self.redrive.now() + time);
         self.one(What::Set { rule, until, why: why.to_owned() }).await.map(drop)
     }
@@ -278,7 +290,10 @@ impl Desk {
     /// # Errors
     /// Where the store cannot be read.
     pub async fn rules(&self) -> Result<Controls, StoreError> {
-        self.redrive.store().controls().await
+        let mut controls = self.redrive.store().controls().await?;
+        let now = self.now();
+        controls.list.retain(|control| control.until.is_none_or(|until| until > now));
+        Ok(controls)
     }
 
     /// Who did what, the latest first, before the line with this number; a hundred lines where `limit` is 0.
@@ -331,4 +346,10 @@ impl Desk {
     fn now(&self) -> Moment {
         self.redrive.now()
     }
+}
+
+/// A name as it is kept: short, and of letters that can be shown.
+fn plain(name: String) -> String {
+    let shown = |c: char| if c.is_control() { ' ' } else { c };
+    name.chars().take(NAME_MAX).map(shown).collect()
 }

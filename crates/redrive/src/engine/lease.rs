@@ -26,6 +26,7 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -46,7 +47,7 @@ pub const LEASES_MAX: usize = 1_000;
 const BYTES_MAX: usize = 16 << 20;
 
 /// An event that somebody outside has for a while.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Lease {
     /// The event.
     pub event: Arc<Event>,
@@ -81,7 +82,7 @@ impl Lease {
 }
 
 /// What somebody says who settles or extends a lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Held {
     /// Of which tenant.
     pub tenant: String,
@@ -93,6 +94,31 @@ pub struct Held {
     pub attempt: u32,
     /// What proves that it is the holder's.
     pub token: String,
+}
+
+/// Without the token, which belongs in no log.
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tenant, queue, id, attempt, .. } = self;
+        f.debug_struct("Held")
+            .field("tenant", tenant)
+            .field("queue", queue)
+            .field("id", id)
+            .field("attempt", attempt)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Without the token, which belongs in no log.
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { event, attempt, until, .. } = self;
+        f.debug_struct("Lease")
+            .field("event", event)
+            .field("attempt", attempt)
+            .field("until", until)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Held {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redrive_core::policy::{PolicySettings, Tuning};
 use redrive_core::scheduler::QueuePlan;
 use redrive_core::{Event, Moment};
-use redrive_store::{New, PublishError};
+use redrive_store::{New, PublishError, QueueSpec};
 
 use super::handler::Handler;
 use super::observe::Meters;
@@ -17,6 +17,8 @@ use super::observe::Meters;
 pub(super) struct Queue {
     pub(super) plan: QueuePlan,
     pub(super) window: Duration,
+    /// As the store is told of it.
+    pub(super) spec: QueueSpec,
     pub(super) handler: Handler,
     pub(super) meters: Meters,
     /// Whether its transactions took too long once, and have a commit of their own from then on.
@@ -67,6 +69,12 @@ impl Queues {
     pub(super) fn to_run(&self) -> Vec<Arc<Queue>> {
         let runs = |queue: &&Arc<Queue>| !matches!(queue.handler, Handler::Elsewhere | Handler::Pulled);
         self.all().iter().filter(runs).cloned().collect()
+    }
+
+    /// Those that are run or leased here, as the store is told of them.
+    pub(super) fn specs(&self) -> Vec<QueueSpec> {
+        let own = |queue: &&Arc<Queue>| !matches!(queue.handler, Handler::Elsewhere);
+        self.all().iter().filter(own).map(|queue| queue.spec.clone()).collect()
     }
 
     /// Those whose events are leased.

@@ -116,6 +116,12 @@ async fn a_reroute_changes_the_handler_and_nothing_else() {
     publish(&redrive, "orders", Some("k"), &["1", "2"]).await;
     testing::drain(&redrive).await;
     let rule = || Rule::Reroute { queue: "orders".to_owned(), to: "mails".to_owned() };
+    let itself = Rule::Reroute { queue: "orders".to_owned(), to: "orders".to_owned() };
+    let long = Rule::QuarantineTenant { queue: None, tenant: "t".repeat(1000) };
+    for senseless in [itself, long] {
+        let refused = desk(&redrive).set(senseless, None, "").await;
+        assert!(matches!(refused, Err(DeskError::Refused(Refusal::Senseless(_)))), "{refused:?}");
+    }
     let nowhere = Rule::Reroute { queue: "orders".to_owned(), to: "nowhere".to_owned() };
     let refused = desk(&redrive).set(nowhere, None, "").await;
     assert!(matches!(refused, Err(DeskError::Refused(Refusal::NoQueue { .. }))), "{refused:?}");

@@ -1,12 +1,14 @@
 //! Letters out of one store and into another.
 
 use redrive::engine::desk::ExchangeError;
-use redrive::event::State;
+use redrive::event::{Expiry, State};
 use redrive::store::operate::Refusal;
 use redrive::triage::{Filter, Redrive as How};
 use redrive::{Event, testing};
 
-use crate::{Service, desk, mail, started};
+use crate::{SECOND, Service, desk, mail, started};
+
+const HOUR: std::time::Duration = SECOND.saturating_mul(3600);
 
 #[tokio::test(start_paused = true)]
 async fn letters_travel_with_their_stories() {
@@ -14,7 +16,11 @@ async fn letters_travel_with_their_stories() {
     service.breaks(&["text", "bytes"]);
     let here = started(&service).await;
     let bytes = [0xff, 0x00, 0xfe];
-    here.publish(Event::new("mails", "text").payload(*b"{\"euro\": 17}").header("a", "b")).await.unwrap();
+    here.publish(
+        Event::new("mails", "text").payload(*b"{\"euro\": 17}").header("a", "b").expires_after(HOUR),
+    )
+    .await
+    .unwrap();
     here.publish(Event::new("mails", "bytes").payload(bytes).tenant("t")).await.unwrap();
     testing::drain(&here).await;
     let mut file = Vec::new();
@@ -29,6 +35,8 @@ async fn letters_travel_with_their_stories() {
     let before = testing::expect_dead(&here, "mails", "text").await;
     let after = testing::expect_dead(&there, "mails", "text").await;
     assert_eq!((before.story, before.reason, before.attempts), (after.story, after.reason, after.attempts));
+    let shown = desk(&there).show("", "mails", "text").await.unwrap().unwrap();
+    assert!(matches!(shown.event.unwrap().expires, Some(Expiry::At(_))));
     let again = desk(&there).import(&mut file.as_slice()).await.unwrap();
     assert!(again.kept == 0 && matches!(again.refused[..], [(_, Refusal::IdTaken { .. }), _]), "{again:?}");
 

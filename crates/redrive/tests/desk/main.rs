@@ -7,6 +7,7 @@ mod exchange;
 mod jobs;
 mod leases;
 mod letters;
+mod processes;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};

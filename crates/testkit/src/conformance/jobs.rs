@@ -8,7 +8,7 @@ use redrive_store::operate::{Act, Advance, Refusal, What};
 
 use super::Subject;
 use super::desk::redrive;
-use super::owner::{MAILS, Owner, at, dead, mail, order};
+use super::owner::{MAILS, Owner, at, dead, mail, order, secs};
 
 fn plan(filter: Filter, act: JobAct) -> JobPlan {
     JobPlan { filter, act, strategy: Strategy::default() }
@@ -244,4 +244,17 @@ pub async fn the_last_jobs_are_told<S: Subject>(subject: S) {
     assert_eq!((told.len(), told[0].id), (100, last));
     assert!(told.iter().rev().map(|job| job.id).is_sorted_by(|a, b| a < b));
     assert_eq!(owner.job(first).await.id, first, "the others can be asked for");
+}
+
+/// A letter that would end without a run because its time is over stays a letter, one by one and in a job.
+pub async fn a_letter_whose_time_is_over_is_not_put_back<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    owner.die(&mail("1").expires_after(secs(10)), at(0), Park::GoOn).await;
+    assert_eq!(owner.act_refused(&mail("1"), redrive(), at(10)).await, Refusal::Expired);
+    let id = owner.start(all(), 10).await;
+    let job = owner.run(id, 10, 10).await;
+    assert_eq!((job.taken, job.skipped), (0, 1));
+    assert_eq!(owner.state(&mail("1")).await, State::Dead);
+    owner.act(&mail("1"), redrive(), at(9)).await;
+    assert_eq!(owner.state(&mail("1")).await, State::Ready);
 }

@@ -4,6 +4,7 @@ use redrive_core::entry::{Park, Progress};
 use redrive_core::event::State;
 use redrive_core::triage::Rule;
 use redrive_store::lease::Lease;
+use redrive_store::operate::Refusal;
 use redrive_store::operate::{Act, What};
 use redrive_store::{Query, StoreError};
 
@@ -19,6 +20,16 @@ pub async fn only_a_pulled_queue_is_leased<S: Subject>(subject: S) {
         let (queue, tokens) = (queue.to_owned(), vec![[1; 16]]);
         let call = Lease { queue, at: at(0), until: at(9), tokens, bytes_max: 9, lapsed: done() };
         assert!(matches!(owner.store.lease(call).await, Err(StoreError::Broken { .. })));
+    }
+}
+
+/// What is pulled has no handler, and cannot be sent to one or from one.
+pub async fn what_is_pulled_takes_no_other_way<S: Subject>(subject: S) {
+    let owner = Owner::pulled(subject).await;
+    for (queue, to) in [(PULLED, MAILS), (MAILS, PULLED)] {
+        let rule = Rule::Reroute { queue: queue.to_owned(), to: to.to_owned() };
+        let refused = owner.refused(set(rule), at(0)).await;
+        assert!(matches!(refused, Refusal::Senseless(_)), "{refused:?}");
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use redrive_core::event::{DeadReason, EventError, Fingerprint, Meta, State, Story};
+use redrive_core::event::{DeadReason, EventError, Expiry, Fingerprint, Meta, State, Story};
 use redrive_core::triage::Filter;
 use redrive_core::{Event, Moment};
 use redrive_store::operate::{Letter, Refusal, What};
@@ -69,6 +69,8 @@ struct Line {
     meta: Option<Meta>,
     published_ms: u64,
     died_ms: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    expires_ms: Option<u64>,
     attempts: u32,
     reason: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,6 +93,7 @@ impl Line {
             meta: event.meta.as_deref().cloned(),
             published_ms: millis(found.published),
             died_ms: millis(found.ended.unwrap_or(found.published)),
+            expires_ms: event.expires.map(|expiry| millis(expiry.moment(found.published))),
             attempts: found.attempts,
             reason: found.reason.unwrap_or(DeadReason::Killed).as_str().to_owned(),
             story: found.story.as_deref().cloned(),
@@ -107,6 +110,7 @@ impl Line {
         let mut event = Event::new(self.queue, self.id).tenant(self.tenant).payload(payload);
         event.key = self.key;
         event.meta = self.meta.map(Box::new);
+        event.expires = self.expires_ms.map(|expires| Expiry::At(moment(expires)));
         event.check().map_err(|error: EventError| error.to_string())?;
         let reason = DeadReason::from_word(&self.reason);
         Ok(Letter {

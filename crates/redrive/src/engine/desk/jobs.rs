@@ -26,7 +26,7 @@ impl Desk {
     /// # Errors
     /// [`DeskError::Refused`] where the strategy cannot be meant; or the store cannot be read.
     pub async fn plan(&self, plan: &JobPlan) -> Result<Plan, DeskError> {
-        plan.strategy.check().map_err(Refusal::Senseless)?;
+        plan.strategy.check().and_then(|()| plan.filter.check()).map_err(Refusal::Senseless)?;
         let matching = self.redrive.store().matching(plan.filter.clone()).await?;
         let mut warnings = Vec::new();
         if matching.letters == 0 {
@@ -60,6 +60,7 @@ impl Desk {
     /// # Errors
     /// [`DeskError::Refused`] where it cannot be meant; or the store could not.
     pub async fn start(&self, plan: JobPlan) -> Result<JobId, DeskError> {
+        plan.filter.check().map_err(Refusal::Senseless)?;
         let done = self.one(What::Start(Box::new(plan))).await?;
         self.redrive.0.clerk.notify_one();
         done.job.ok_or(DeskError::Refused(Refusal::NoJob))

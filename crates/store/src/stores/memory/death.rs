@@ -35,9 +35,12 @@ impl State {
     }
 
     /// Whether a dead letter may be put back.
-    pub(super) fn check_redrive(&self, row: &Row, redrive: &Redrive) -> Result<(), Refusal> {
+    pub(super) fn check_redrive(&self, row: &Row, redrive: &Redrive, at: Moment) -> Result<(), Refusal> {
         if let Some(to) = &redrive.to {
-            self.declared(to)?;
+            self.check_route(&row.entry.event.queue, to)?;
+        }
+        if row.entry.expires.is_some_and(|expires| expires <= at) {
+            return Err(Refusal::Expired);
         }
         if row.is_passed() && !redrive.out_of_order {
             return Err(Refusal::OutOfOrder);

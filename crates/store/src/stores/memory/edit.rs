@@ -6,7 +6,6 @@ use redrive_core::Moment;
 use redrive_core::entry::{Park, Progress};
 use redrive_core::event::{Mode, State as Where};
 use redrive_core::planted::{Flaw, has};
-use redrive_core::triage::Redrive;
 
 use super::row::{End, Identity, PutBack};
 use super::state::State;
@@ -32,8 +31,9 @@ impl State {
         if self.is_remembered(&identity, at) {
             return Err(Refusal::IdTaken { id: event.id });
         }
-        let redrive = Redrive { out_of_order: edited.out_of_order, ..Redrive::default() };
-        self.check_redrive(&row, &redrive)?;
+        if row.is_passed() && !edited.out_of_order {
+            return Err(Refusal::OutOfOrder);
+        }
 
         let Progress { attempts, story, .. } = row.entry.progress.clone();
         let unsure = story.as_ref().is_some_and(|story| story.is_unsure());

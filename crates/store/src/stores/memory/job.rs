@@ -57,11 +57,11 @@ impl State {
             return Some(job);
         }
         self.see(step.at);
-        let Looked { meant, cursor, exhausted } = self.look_for(&job, step.most);
+        let Looked { meant, cursor, exhausted } = self.look_for(&job, step.most, step.at);
         let (mut taken, mut skipped) = (0, 0);
         for row in meant {
             match &job.plan.act {
-                JobAct::Redrive(redrive) if self.check_redrive(&row, redrive).is_ok() => {
+                JobAct::Redrive(redrive) if self.check_redrive(&row, redrive, step.at).is_ok() => {
                     self.redrive(row, redrive, PutBack::Job(job.id), step.at);
                     taken += 1;
                 }
@@ -81,7 +81,7 @@ impl State {
     }
 
     /// The next letters of a job: so many that it may change, and those between them that it may not.
-    fn look_for(&self, job: &Job, most: u32) -> Looked {
+    fn look_for(&self, job: &Job, most: u32, at: Moment) -> Looked {
         let after = job.cursor.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
         let mut rows = self.rows.range((after, std::ops::Bound::Unbounded)).map(|(_, row)| row);
         let (mut meant, mut cursor, mut room) = (Vec::new(), job.cursor, most);
@@ -95,7 +95,7 @@ impl State {
                 continue;
             }
             let may = match &job.plan.act {
-                JobAct::Redrive(redrive) => self.check_redrive(row, redrive).is_ok(),
+                JobAct::Redrive(redrive) => self.check_redrive(row, redrive, at).is_ok(),
                 JobAct::Discard => true,
             };
             room -= u32::from(may);

@@ -92,7 +92,7 @@ impl State {
         let state = Refusal::State { is };
         match act {
             Act::Redrive(redrive) if row.letter().is_some() => {
-                self.check_redrive(&row, redrive)?;
+                self.check_redrive(&row, redrive, at)?;
                 self.redrive(row, redrive, by, at);
             }
             Act::Discard if !row.discarded => self.discard(row, at),

@@ -11,7 +11,7 @@ use redrive_core::triage::{Control, Controls, Operator, Rule};
 
 use super::row::{Chain, Row};
 use super::state::{Counter, State};
-use crate::operate::Refusal;
+use crate::operate::{Refusal, check_route};
 
 /// How many rules may hold: they are looked through for every event that is handed out.
 const RULES_MAX: usize = 10_000;
@@ -84,7 +84,7 @@ impl State {
                     format!("the queue {queue} keeps no order of keys, so a key of it cannot be held back");
                 Err(Refusal::Senseless(what))
             }
-            Rule::Reroute { queue, to } => self.declared(queue).and_then(|()| self.declared(to)),
+            Rule::Reroute { queue, to } => self.check_route(queue, to),
         }
     }
 
@@ -94,6 +94,14 @@ impl State {
             Some(_) => Ok(()),
             None => Err(Refusal::NoQueue { queue: queue.to_owned() }),
         }
+    }
+
+    /// Whether events of one queue may be run by the handler of another.
+    pub(super) fn check_route(&self, queue: &str, to: &str) -> Result<(), Refusal> {
+        self.declared(queue)?;
+        self.declared(to)?;
+        let pulls = |name: &str| self.queues.get(&name.to_owned()).is_some_and(|queue| queue.pull);
+        check_route((queue, pulls(queue)), (to, pulls(to)))
     }
 
     fn chain(&self, queue: &str, tenant: &str, key: &str) -> Option<Chain> {

@@ -97,7 +97,7 @@ impl Desk {
         let stand = met.held.stand;
         match act {
             Act::Redrive(redrive) if stand.is_dead() => {
-                if let Err(refusal) = self.check_redrive(&met.held, redrive)? {
+                if let Err(refusal) = self.check_redrive(&met.held, redrive, at)? {
                     return Ok(Err(refusal));
                 }
                 self.redrive(met.held, &met.stream, redrive, by, at)?;
@@ -114,11 +114,20 @@ impl Desk {
     }
 
     /// Whether a dead letter may be put back.
-    pub(super) fn check_redrive(&mut self, held: &Held, redrive: &Redrive) -> Step<Result<(), Refusal>> {
+    pub(super) fn check_redrive(
+        &mut self,
+        held: &Held,
+        redrive: &Redrive,
+        at: Moment,
+    ) -> Step<Result<(), Refusal>> {
         if let Some(to) = &redrive.to
-            && self.spec(to)?.is_none()
+            && let Err(refusal) = self.check_route(&held.row.event.queue, to)?
         {
-            return Ok(Err(Refusal::NoQueue { queue: to.clone() }));
+            return Ok(Err(refusal));
+        }
+        let expires = held.row.event.expires.map(|expiry| expiry.moment(held.row.published));
+        if expires.is_some_and(|expires| expires <= at) {
+            return Ok(Err(Refusal::Expired));
         }
         if is_passed(held) && !redrive.out_of_order {
             return Ok(Err(Refusal::OutOfOrder));

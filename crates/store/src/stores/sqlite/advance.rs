@@ -27,7 +27,9 @@ const TOLD_MAX: usize = 64;
 struct Meant {
     seq: Seq,
     id: String,
-    is_ordered: bool,
+    /// Whether it keeps no order, has no time at which it is over, and goes its own way: nothing else is to be looked
+    /// at.
+    is_plain: bool,
     columns: Columns,
 }
 
@@ -50,14 +52,17 @@ impl Desk {
         let looked = self.look_for(&job, step.most)?;
         let recalled_before = std::mem::take(&mut self.recall);
         let tells = looked.meant.len() <= TOLD_MAX;
-        let taken = looked.meant.len() as u64;
+        let (mut taken, mut skipped) = (looked.meant.len() as u64, looked.skipped);
         match &job.plan.act {
             JobAct::Redrive(redrive) => {
-                let (ordered, plain): (Vec<_>, Vec<_>) =
-                    looked.meant.into_iter().partition(|letter| letter.is_ordered);
+                let (plain, others): (Vec<_>, Vec<_>) =
+                    looked.meant.into_iter().partition(|letter| letter.is_plain && redrive.to.is_none());
                 self.redrive_plain(plain, redrive, job.id, step, tells)?;
-                for letter in ordered {
-                    self.redrive_ordered(letter.seq, redrive, job.id, step)?;
+                for letter in others {
+                    if !self.redrive_one(letter.seq, redrive, job.id, step)? {
+                        taken -= 1;
+                        skipped += 1;
+                    }
                 }
             }
             JobAct::Discard => {
@@ -72,7 +77,7 @@ impl Desk {
         job.cursor = looked.cursor;
         job.exhausted = looked.exhausted;
         job.taken += taken;
-        job.skipped += looked.skipped;
+        job.skipped += skipped;
         let job = job.clone();
         self.changed_job(step.job);
         Ok(Some(job))
@@ -115,7 +120,8 @@ impl Desk {
             if is_ordered && columns.state == Stand::DeadPassed as i64 && skips_passed {
                 found.skipped += 1;
             } else {
-                found.meant.push(Meant { seq, id: row.get(1)?, is_ordered, columns });
+                let is_plain = !is_ordered && !row.get::<_, bool>(4)?;
+                found.meant.push(Meant { seq, id: row.get(1)?, is_plain, columns });
             }
             Ok(Walk::On)
         })?;
@@ -157,13 +163,15 @@ impl Desk {
         Ok(())
     }
 
-    /// Puts back a letter of which others of its key are to be looked at.
-    fn redrive_ordered(&mut self, seq: Seq, redrive: &Redrive, job: JobId, step: &Advance) -> Step<()> {
-        let Some(stream) = self.names.of(&self.conn, stream_of(seq))? else { return Ok(()) };
-        match Held::find(&self.conn, seq, &stream)? {
-            Some(Ok(held)) => self.redrive(held, &stream, redrive, PutBack::Job(job), step.at),
-            _ => Ok(()),
+    /// Puts back a letter of which more is to be looked at. `false` where it may not.
+    fn redrive_one(&mut self, seq: Seq, redrive: &Redrive, job: JobId, step: &Advance) -> Step<bool> {
+        let Some(stream) = self.names.of(&self.conn, stream_of(seq))? else { return Ok(false) };
+        let Some(Ok(held)) = Held::find(&self.conn, seq, &stream)? else { return Ok(false) };
+        if self.check_redrive(&held, redrive, step.at)?.is_err() {
+            return Ok(false);
         }
+        self.redrive(held, &stream, redrive, PutBack::Job(job), step.at)?;
+        Ok(true)
     }
 
     fn tell_of(&mut self, seq: Seq, stream: &Stream) -> Step<()> {

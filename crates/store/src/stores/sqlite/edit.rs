@@ -5,7 +5,6 @@ use std::sync::Arc;
 use redrive_core::Moment;
 use redrive_core::entry::{Park, Progress, StreamId};
 use redrive_core::event::{Fingerprint, Mode, State};
-use redrive_core::triage::Redrive;
 
 use super::act::{is_passed, or_refused};
 use super::desk::Desk;
@@ -47,9 +46,8 @@ impl Desk {
         if self.is_taken(stream.id, &event.id, at)? {
             return Ok(Err(Refusal::IdTaken { id: event.id }));
         }
-        let redrive = Redrive { out_of_order: edited.out_of_order, ..Redrive::default() };
-        if let Err(refusal) = self.check_redrive(&held, &redrive)? {
-            return Ok(Err(refusal));
+        if is_passed(&held) && !edited.out_of_order {
+            return Ok(Err(Refusal::OutOfOrder));
         }
 
         let Progress { attempts, story, .. } = held.progress.clone();

@@ -43,6 +43,9 @@ pub(super) fn open(path: &Path, settings: &Settings, readers: usize) -> Result<O
             Err(error) => return Err(error),
         },
     }
+    if schema::is_window(&writer).map_err(failed)? {
+        return Err(cannot(path, "it is a dedupe window; give the store of events a file of its own", None));
+    }
     if !schema::is_current(&writer).map_err(failed)? {
         schema::migrate(&mut writer, path).map_err(|error| match error {
             SchemaError::Sql(error) => explain(path, error),

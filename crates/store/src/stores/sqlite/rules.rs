@@ -17,7 +17,7 @@ use super::held::Stand;
 use super::names::find_stream;
 use super::numbers::{bits, from_moment, to_moment};
 use super::rows::Stream;
-use crate::operate::Refusal;
+use crate::operate::{Refusal, check_route};
 
 /// How many rules may hold: what is looked through for every load of the engine.
 const RULES_MAX: usize = 10_000;
@@ -142,6 +142,11 @@ impl Desk {
                 format!("the queue {queue} keeps no order of keys, so a key of it cannot be held back");
             return Ok(Err(Refusal::Senseless(what)));
         }
+        if let Rule::Reroute { queue, to } = &control.rule
+            && let Err(refusal) = self.check_route(queue, to)?
+        {
+            return Ok(Err(refusal));
+        }
         let had = Arc::clone(self.rules()?);
         let replaced: Vec<_> =
             had.controls.list.iter().filter(|old| control.rule.replaces(&old.rule)).collect();
@@ -170,6 +175,15 @@ impl Desk {
             self.push_back(&stream, key, None, Stand::Withheld)?;
         }
         Ok(Ok(()))
+    }
+
+    /// Whether events of one queue may be run by the handler of another.
+    pub(super) fn check_route(&mut self, queue: &str, to: &str) -> rusqlite::Result<Result<(), Refusal>> {
+        let (Some(from), Some(into)) = (self.spec(queue)?, self.spec(to)?) else {
+            let missing = if self.spec(queue)?.is_none() { queue } else { to };
+            return Ok(Err(Refusal::NoQueue { queue: missing.to_owned() }));
+        };
+        Ok(check_route((queue, from.pull), (to, into.pull)))
     }
 
     /// A rule does not hold any more. `false` where it did not before.

@@ -58,9 +58,18 @@ pub(super) fn is_current(conn: &Connection) -> rusqlite::Result<bool> {
     Ok(number(conn)? == KNOWN)
 }
 
+/// Whether the file is a window, which wants it for itself.
+pub(super) fn is_window(conn: &Connection) -> rusqlite::Result<bool> {
+    has_table(conn, "redrive_window_meta")
+}
+
+fn has_table(conn: &Connection, name: &str) -> rusqlite::Result<bool> {
+    let there = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1";
+    Ok(conn.query_row(there, [name], |_| Ok(())).optional()?.is_some())
+}
+
 fn number(conn: &Connection) -> rusqlite::Result<u32> {
-    let there = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'redrive_meta'";
-    if conn.query_row(there, [], |_| Ok(())).optional()?.is_none() {
+    if !has_table(conn, "redrive_meta")? {
         return Ok(0);
     }
     conn.query_row("SELECT schema FROM redrive_meta", [], |row| row.get(0))

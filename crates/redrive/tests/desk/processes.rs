@@ -1,0 +1,72 @@
+//! Two processes over one file: one runs the handlers, the other is at the desk, or wants to run them as well.
+
+use redrive::engine::StartError;
+use redrive::event::State;
+use redrive::store::StoreError;
+use redrive::{AfterDead, Event, Redrive, testing};
+
+use crate::{SECOND, Service, desk, orders, publish};
+
+async fn open(folder: &tempfile::TempDir) -> Redrive {
+    let address = format!("sqlite:{}", folder.path().join("orders.db").display());
+    Redrive::open(&address).await.unwrap()
+}
+
+#[tokio::test]
+async fn who_cannot_run_a_queue_does_not_change_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::default();
+    service.breaks(&["1"]);
+    let owner = open(&folder).await;
+    orders(&owner, &service).await;
+    owner.start().await.unwrap();
+
+    // A stand-by with other settings: no order, and no parking.
+    let stand_by = open(&folder).await;
+    stand_by.queue("orders").handle(|_| std::future::ready(())).await.unwrap();
+    let refused = stand_by.start().await;
+    assert!(matches!(refused, Err(StartError::Store(StoreError::NotOwner { .. }))), "{refused:?}");
+    let worker = open(&folder).await;
+    worker.queue("orders").pull().await.unwrap();
+    let refused = worker.lease("orders", 1, SECOND).await.unwrap_err();
+    assert!(refused.to_string().contains("not one that is pulled from"), "{refused}");
+
+    publish(&owner, "orders", Some("k"), &["1", "2"]).await;
+    testing::drain(&owner).await;
+    assert_eq!(service.calls(), ["1"], "the second is parked, as the owner says");
+    let other = service.clone();
+    let park = stand_by.queue("refunds").after_dead(AfterDead::Park);
+    park.handle(move |it| std::future::ready(other.call(&it))).await.unwrap();
+    owner.shutdown(SECOND).await.unwrap();
+
+    // Now it may, and its word counts.
+    stand_by.start().await.unwrap();
+    for id in ["3", "4"] {
+        stand_by.publish(Event::new("orders", id).key("k")).await.unwrap();
+    }
+    testing::drain(&stand_by).await;
+    assert_eq!(testing::fate(&stand_by, "orders", "4").await.state, State::Done);
+    stand_by.shutdown(SECOND).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pause_from_another_process_is_heeded() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::default();
+    let owner = open(&folder).await;
+    orders(&owner, &service).await;
+    owner.start().await.unwrap();
+    let operator = open(&folder).await;
+    desk(&operator).pause("orders", None).await.unwrap();
+    // The owner hears of it with the next thing that it hears of.
+    publish(&operator, "orders", None, &["1"]).await;
+    tokio::time::sleep(SECOND / 2).await;
+    publish(&operator, "orders", None, &["2"]).await;
+    tokio::time::sleep(SECOND / 2).await;
+    let early = service.calls();
+    assert!(early.len() <= 1 && !early.contains(&"2".to_owned()), "{early:?}");
+    desk(&operator).resume("orders").await.unwrap();
+    testing::drain(&owner).await;
+    assert_eq!([early, service.calls()].concat(), ["1", "2"]);
+    owner.shutdown(SECOND).await.unwrap();
+}
