@@ -80,7 +80,7 @@ impl Model {
                 continue;
             }
             match &job.plan.act {
-                JobAct::Redrive(redrive) if self.check_redrive(record, redrive).is_ok() => {
+                JobAct::Redrive(redrive) if self.check_redrive(record, redrive, step.at).is_ok() => {
                     self.redrive(seq, redrive, Some(job.id), step.at);
                 }
                 JobAct::Redrive(_) => {

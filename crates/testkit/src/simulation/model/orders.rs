@@ -111,7 +111,7 @@ impl Model {
         let out = record.lease.as_ref().is_some_and(|lease| lease.out);
         match (act, record.fate) {
             (Act::Redrive(redrive), Fate::Dead { .. }) => {
-                self.check_redrive(record, redrive)?;
+                self.check_redrive(record, redrive, at)?;
                 self.redrive(seq, redrive, None, at);
             }
             (Act::Discard, Fate::Dead { .. } | Fate::Pending) => self.discard(seq, at),
@@ -128,9 +128,17 @@ impl Model {
         Ok(())
     }
 
-    pub(super) fn check_redrive(&self, record: &Record, redrive: &Redrive) -> Result<(), Refusal> {
+    pub(super) fn check_redrive(
+        &self,
+        record: &Record,
+        redrive: &Redrive,
+        at: Moment,
+    ) -> Result<(), Refusal> {
         if let Some(to) = &redrive.to {
-            self.declared(to)?;
+            self.check_route(&record.event.queue, to)?;
+        }
+        if record.expires.is_some_and(|expires| expires <= at) {
+            return Err(Refusal::Expired);
         }
         if is_passed(record) && !redrive.out_of_order {
             return Err(Refusal::OutOfOrder);
@@ -229,7 +237,9 @@ impl Model {
         let seq = record.seq;
         self.forget_identity(into);
         let record = &self.events[&seq];
-        self.check_redrive(record, &Redrive { out_of_order, ..Redrive::default() })?;
+        if is_passed(record) && !out_of_order {
+            return Err(Refusal::OutOfOrder);
+        }
         let (seq, spec, stamp) = (record.seq, &self.specs[record.queue], self.stamp);
         let (window, horizon) = (spec.window, spec.horizon);
         let Some(record) = self.events.get_mut(&seq) else { return Err(Refusal::Unknown) };

@@ -66,6 +66,9 @@ impl Model {
         for queue in named {
             self.declared(queue)?;
         }
+        if let Rule::Reroute { queue, to } = rule {
+            self.check_route(queue, to)?;
+        }
         let of_key = rule.key().and_then(|(queue, ..)| self.specs.iter().find(|spec| spec.name == queue));
         if of_key.is_some_and(|spec| !spec.ordered) || until.is_some_and(|until| until <= at) {
             return Err(Refusal::Senseless(String::new()));
@@ -144,6 +147,14 @@ impl Model {
             }
         }
         if changed == 0 { Err(Refusal::NotParked) } else { Ok(changed) }
+    }
+
+    /// What is pulled from has no handler.
+    pub(super) fn check_route(&self, queue: &str, to: &str) -> Result<(), Refusal> {
+        self.declared(queue)?;
+        self.declared(to)?;
+        let pulls = |name: &str| self.specs.iter().any(|spec| spec.name == name && spec.pull);
+        if pulls(queue) || pulls(to) { Err(Refusal::Senseless(String::new())) } else { Ok(()) }
     }
 
     pub(super) fn declared(&self, queue: &str) -> Result<(), Refusal> {
