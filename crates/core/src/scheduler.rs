@@ -44,7 +44,7 @@ mod table;
 
 pub use ending::{Ending, Said, judge};
 pub use flow::FlowKey;
-pub use queue::{AfterDead, QueuePlan};
+pub use queue::{AfterDead, QueuePlan, WINDOW_MAX, WINDOW_MIN};
 
 use care::Shard;
 use flow::Flow;

@@ -11,6 +11,14 @@ use crate::moment::Moment;
 use crate::policy::Policy;
 use crate::rate::Rate;
 
+/// How many events are kept in memory at least, whatever the concurrency. An event stays there until its end is
+/// written, so this is also what can run while the disk stands still: half of it for each lane is a tenth of a
+/// second of 5,000 due a second, as long as a busy disk takes to write a log back.
+pub const WINDOW_MIN: usize = 1_024;
+
+/// How many events are kept in memory at most, whatever the concurrency.
+pub const WINDOW_MAX: usize = 16_384;
+
 /// How a queue is run.
 #[derive(Debug, Clone)]
 pub struct QueuePlan {
@@ -36,7 +44,7 @@ pub struct QueuePlan {
 
 impl QueuePlan {
     /// The defaults: 16 at once, a quarter of them for retries, no parking, a panic is permanent; in memory
-    /// eight events for each that runs, and 64 MiB.
+    /// [`WINDOW_MIN`] events, and 64 MiB.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, policy: Policy) -> Self {
         Self {
@@ -47,7 +55,7 @@ impl QueuePlan {
             retry_share: 0.25,
             after_dead: AfterDead::GoOn,
             panics: Fault::permanent(),
-            window_max: 8 * 16,
+            window_max: WINDOW_MIN,
             window_bytes_max: 64 << 20,
         }
     }
@@ -57,7 +65,7 @@ impl QueuePlan {
     pub fn concurrency(mut self, concurrency: u32) -> Self {
         self.concurrency = concurrency.max(1);
         self.window_max = usize::try_from(self.concurrency).unwrap_or(usize::MAX).saturating_mul(8);
-        self.window_max = self.window_max.clamp(128, 16_384);
+        self.window_max = self.window_max.clamp(WINDOW_MIN, WINDOW_MAX);
         self
     }
 }
