@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::fill::QUEUE;
 use crate::part::Told;
+use crate::probe::Probe;
 use crate::{Fallible, memory};
 
 /// Between the publishing and the first that is due.
@@ -57,11 +58,13 @@ pub(crate) async fn measure(told: &Told<'_>) -> Fallible<Value> {
         return Err("publishing took so long that the first was due before the start".into());
     }
     redrive.start().await?;
+    let probe = Probe::start(told.file)?;
     let end = start + Duration::from_secs(seconds) + PATIENCE;
     let have = || late.lock().unwrap_or_else(PoisonError::into_inner).len();
     while have() < count && SystemTime::now() < end {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+    let (sync_p50, sync_most) = probe.end()?;
     redrive.shutdown(Duration::from_secs(10)).await?;
     let mut late = std::mem::take(&mut *late.lock().unwrap_or_else(PoisonError::into_inner));
     if late.len() != count {
@@ -69,7 +72,10 @@ pub(crate) async fn measure(told: &Told<'_>) -> Fallible<Value> {
     }
     late.sort_unstable();
     let at = |percent: usize| ms(late[(late.len() - 1) * percent / 100]);
-    Ok(json!({ "p50_ms": at(50), "p99_ms": at(99), "most_ms": at(100), "most_mb": memory::most_mb()? }))
+    Ok(json!({
+        "p50_ms": at(50), "p99_ms": at(99), "most_ms": at(100),
+        "sync_p50_ms": sync_p50, "sync_most_ms": sync_most, "most_mb": memory::most_mb()?,
+    }))
 }
 
 fn nanos(time: SystemTime) -> u64 {

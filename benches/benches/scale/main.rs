@@ -20,6 +20,8 @@ mod part;
 
 mod print;
 
+mod probe;
+
 mod putback;
 
 mod reopen;

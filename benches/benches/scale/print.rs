@@ -23,6 +23,8 @@ pub(crate) fn report(run: &Run) {
     for (name, field) in [("p50", "p50_ms"), ("p99", "p99_ms"), ("most", "most_ms")] {
         row(&format!("late at {rate} due a second, {name}, ms"), &of(&run.due, field), 1);
     }
+    row("a sync of this disk meanwhile, p50, ms", &of(&run.due, "sync_p50_ms"), 1);
+    row("a sync of this disk meanwhile, most, ms", &of(&run.due, "sync_most_ms"), 1);
     row(&format!("memory with {} that wait, MB", sizes[2]), &memory(run), 0);
     println!();
     line(&format!("with {} dead letters", options.letters()), "median", "least–most");
