@@ -8,7 +8,9 @@ use std::time::Duration;
 use redrive_core::entry::{Change, Grant, Load, StreamId};
 use redrive_core::entry::{Park, Progress};
 use redrive_core::event::DeadReason;
+use redrive_core::triage::{Operator, Redrive};
 use redrive_core::{Event, Moment};
+use redrive_store::operate::{Act, Order, Target, What};
 use redrive_store::{PublishError, Query, Sqlite, Store, StoreError};
 
 mod sqlite_common;
@@ -136,14 +138,15 @@ async fn a_dead_letter_comes_back_as_the_head_of_its_key() {
     }
     let first = due(&store, grant).await.remove(0);
     let progress = Progress { attempts: 1, ..Progress::fresh(AT) };
-    let dead = Change::Dead { reason: DeadReason::Permanent, progress: progress.clone(), park: Park::GoOn };
+    let dead = Change::Dead { reason: DeadReason::Permanent, progress, park: Park::GoOn };
     store.settle(vec![settle(grant, &first, dead)]).await.unwrap();
     let second = due(&store, grant).await.remove(0);
     assert_eq!(second.event.id, "2");
 
-    let mut back = settle(grant, &first, Change::Again(progress));
-    back.rev = first.rev + 1;
-    store.settle(vec![back]).await.unwrap();
+    let how = Redrive { out_of_order: true, ..Redrive::default() };
+    let what = What::Events(vec![Target::new("", "orders", "1")], Act::Redrive(how));
+    let done = store.operate(Order { by: Operator::engine(), at: AT, what }).await.unwrap();
+    assert_eq!(done.changed, 1);
     let heads = due(&store, grant).await;
     assert_eq!(heads.iter().map(|entry| entry.event.id.as_str()).collect::<Vec<_>>(), ["1"]);
 
