@@ -251,7 +251,7 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Takes a job a step further, if it runs and is where the step says; gives the job as it is then.
     fn advance(&self, step: Advance) -> Answer<Option<triage::Job>>;
 
-    /// The jobs, the latest first: the last hundred, or the one that is asked for.
+    /// The jobs, the latest first: the last hundred and all that are not over, or the one that is asked for.
     fn jobs(&self, id: Option<JobId>) -> Answer<Vec<triage::Job>>;
 
     /// The rules that hold.

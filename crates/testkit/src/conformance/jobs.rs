@@ -238,6 +238,7 @@ pub async fn the_last_jobs_are_told<S: Subject>(subject: S) {
     let first = owner.start(all(), 0).await;
     let mut last = first;
     for secs in 1..=100 {
+        owner.done(What::Turn(last, JobState::Cancelled, String::new()), at(secs)).await;
         last = owner.start(all(), secs).await;
     }
     let told = owner.store.jobs(None).await.unwrap();
@@ -257,4 +258,19 @@ pub async fn a_letter_whose_time_is_over_is_not_put_back<S: Subject>(subject: S)
     assert_eq!(owner.state(&mail("1")).await, State::Dead);
     owner.act(&mail("1"), redrive(), at(9)).await;
     assert_eq!(owner.state(&mail("1")).await, State::Ready);
+}
+
+/// A job that is not over is told, however many were started after it: whoever takes jobs further asks for them so.
+pub async fn a_job_that_is_not_over_is_told_however_old_it_is<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    let first = owner.start(all(), 0).await;
+    owner.done(What::Turn(first, JobState::Paused, String::new()), at(1)).await;
+    for _ in 0..101 {
+        let later = owner.start(all(), 2).await;
+        owner.done(What::Turn(later, JobState::Cancelled, String::new()), at(3)).await;
+    }
+    owner.done(What::Turn(first, JobState::Running, String::new()), at(4)).await;
+    let told = owner.store.jobs(None).await.unwrap();
+    assert!(told.iter().any(|job| job.id == first), "nobody would take it further");
+    assert_eq!(told.len(), 101, "the last hundred, and this one");
 }

@@ -66,7 +66,7 @@ impl Desk {
         done.job.ok_or(DeskError::Refused(Refusal::NoJob))
     }
 
-    /// The last hundred jobs, the latest first.
+    /// The last hundred jobs and all that are not over, the latest first.
     ///
     /// # Errors
     /// Where the store cannot be read.

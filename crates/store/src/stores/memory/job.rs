@@ -13,14 +13,18 @@ use crate::operate::{Advance, Refusal};
 
 /// How many events a step looks at, so that it stays short where few are meant.
 const LOOKED_MAX: usize = 10_000;
-/// How many jobs are told.
+/// How many of the jobs that are over are told.
 const JOBS_TOLD: usize = 100;
 
 impl State {
     pub(super) fn jobs(&self, id: Option<JobId>) -> Vec<Job> {
         match id {
             Some(id) => self.jobs.get(&id).cloned().into_iter().collect(),
-            None => self.jobs.iter().rev().take(JOBS_TOLD).map(|(_, job)| job.clone()).collect(),
+            None => {
+                let told = self.jobs.iter().rev().enumerate();
+                let told = told.filter(|(place, (_, job))| *place < JOBS_TOLD || !job.state.is_over());
+                told.map(|(_, (_, job))| job.clone()).collect()
+            }
         }
     }
 

@@ -13,7 +13,7 @@ use super::numbers::{bits, column, from_moment, to_moment};
 use super::rows::{Damage, Sum};
 use crate::operate::Refusal;
 
-/// How many jobs are told.
+/// How many of the jobs that are over are told.
 const JOBS_TOLD: i64 = 100;
 
 macro_rules! job_columns {
@@ -23,7 +23,7 @@ macro_rules! job_columns {
     };
 }
 
-/// The last jobs, or one.
+/// The last jobs and all that are not over, or one.
 pub(super) fn jobs(conn: &Connection, id: Option<JobId>) -> Step<Vec<Job>> {
     if let Some(id) = id {
         return Ok(read_job(conn, id)?.into_iter().collect());
@@ -31,7 +31,8 @@ pub(super) fn jobs(conn: &Connection, id: Option<JobId>) -> Step<Vec<Job>> {
     let mut select = conn.prepare_cached(concat!(
         "SELECT ",
         job_columns!(),
-        " FROM redrive_job ORDER BY id DESC LIMIT ?1"
+        " FROM redrive_job WHERE id > (SELECT max(id) FROM redrive_job) - ?1 OR state IN ('running', 'paused') \
+         ORDER BY id DESC"
     ))?;
     let mut rows = select.query([JOBS_TOLD])?;
     let mut jobs = Vec::new();
