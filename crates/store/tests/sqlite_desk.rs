@@ -131,3 +131,23 @@ async fn two_processes_count_as_one() {
     assert_eq!(due(&owner, grant).await, []);
     assert_eq!(owner.controls().await.unwrap().version, version + 1);
 }
+
+#[tokio::test]
+async fn a_job_does_not_wait_for_a_damaged_letter_of_a_key() {
+    let (place, store, grant) = opened(&[]).await;
+    publish(&store, Event::new("orders", "1").key("k")).await.unwrap();
+    let entry = due(&store, grant).await.remove(0);
+    let progress = Progress { attempts: 1, ..Progress::fresh(AT) };
+    let dead = Change::Dead { reason: DeadReason::Permanent, progress, park: Park::Stay };
+    store.settle(vec![settle(grant, &entry, dead)]).await.unwrap();
+    assert_eq!(
+        place.raw().execute("UPDATE redrive_held SET payload = x'00' WHERE key = 'k'", []).unwrap(),
+        1
+    );
+    for act in [JobAct::Redrive(Redrive::default()), JobAct::Discard] {
+        let plan = JobPlan { filter: Filter::queue("orders"), act, strategy: Strategy::default() };
+        let job = order(&store, What::Start(Box::new(plan))).await.job.unwrap();
+        let done = store.advance(Advance { job, from: None, most: 10, at: AT }).await.unwrap().unwrap();
+        assert_eq!((done.taken, done.skipped, done.under_way()), (0, 1, 0), "{done:?}");
+    }
+}

@@ -17,6 +17,9 @@ use crate::moment::Moment;
 pub const STEP_MAX: u32 = 1_000;
 /// How long a step waits at least for the next one, where there is a rate.
 const STEP_TIME: Duration = Duration::from_millis(100);
+/// How much of a rate may be made up for at once, after steps that came late. What a job did not use for longer, because
+/// it waited for its canary or nobody was there to take it further, is lost: a rate is a promise to the other side.
+const BURST: Duration = Duration::from_secs(1);
 /// After how many that ended a job without a canary is judged.
 const JUDGED_MIN: u64 = 20;
 
@@ -286,13 +289,34 @@ impl Job {
             Some(canary) if self.taken == canary && self.under_way() > 0 => return Step::Wait(None),
             _ => u64::from(STEP_MAX),
         };
-        let allowed = self.plan.strategy.allowed(now.since(self.running_since));
-        let since = as_f64(self.taken - self.taken_before.min(self.taken));
-        let room = whole(allowed - since).min(most).min(u64::from(STEP_MAX));
+        let allowed = self.plan.strategy.allowed(self.earned(now));
+        let room = whole(allowed - as_f64(self.since())).min(most).min(u64::from(STEP_MAX));
         match u32::try_from(room) {
             Ok(0) | Err(_) => Step::Wait(Some(now + STEP_TIME)),
             Ok(room) => Step::Take(room),
         }
+    }
+
+    /// It let go so many more. The time in which it could have and did not is taken from it.
+    pub fn took(&mut self, letters: u64, at: Moment) {
+        let unused = at.since(self.running_since).saturating_sub(self.earned(at));
+        self.running_since = self.running_since + unused;
+        self.taken += letters;
+    }
+
+    /// How much time it has earned since it last began to run: what it has used, and not much more.
+    fn earned(&self, now: Moment) -> Duration {
+        let Strategy { rate: Some(_), .. } = self.plan.strategy else { return now.since(self.running_since) };
+        let used = self.plan.strategy.time_for(self.since());
+        // The time for one at least, or a slow rate would never come to it.
+        let one = self.plan.strategy.time_for(self.since() + 1).saturating_sub(used);
+        let most = used.saturating_add(BURST.max(one.saturating_add(Duration::from_millis(1))));
+        now.since(self.running_since).min(most)
+    }
+
+    /// How many it let go since it last began to run.
+    const fn since(&self) -> u64 {
+        self.taken.saturating_sub(self.taken_before)
     }
 
     /// Why it is to stop, if too many have failed again.
@@ -344,13 +368,17 @@ mod tests {
     fn a_rate_is_kept_and_a_ramp_leads_to_it() {
         let mut job = job(Strategy { rate: Some(10.0), ..Strategy::default() });
         assert_eq!(job.next(at(0.0)), Step::Wait(Some(at(0.1))));
-        assert_eq!(job.next(at(2.0)), Step::Take(20));
-        job.taken = 20;
-        assert_eq!(job.next(at(2.0)), Step::Wait(Some(at(2.1))));
+        assert_eq!(job.next(at(1.0)), Step::Take(10));
+        job.took(10, at(1.0));
+        assert_eq!(job.next(at(1.0)), Step::Wait(Some(at(1.1))));
+        assert_eq!(job.next(at(1.5)), Step::Take(5));
         job.plan.strategy.ramp_ms = 10_000;
         job.taken = 0;
-        assert_eq!(job.next(at(2.0)), Step::Take(2));
-        assert_eq!(job.next(at(10.0)), Step::Take(50));
+        assert_eq!(job.next(at(1.0)), Step::Wait(Some(at(1.1))));
+        job.taken = 1;
+        assert_eq!(job.next(at(2.0)), Step::Take(1));
+        job.taken = 45;
+        assert_eq!(job.next(at(10.0)), Step::Take(5));
         assert_eq!(job.plan.strategy.time_for(50), Duration::from_secs(10));
         assert_eq!(job.plan.strategy.time_for(150), Duration::from_secs(20));
     }
@@ -360,6 +388,35 @@ mod tests {
         let mut job = job(Strategy { rate: Some(10.0), ..Strategy::default() });
         (job.taken, job.taken_before, job.running_since) = (20, 20, at(100.0));
         assert_eq!(job.next(at(101.0)), Step::Take(10));
+    }
+
+    /// The canary took ten minutes, or the process was away for as long.
+    #[test]
+    fn a_wait_earns_nothing() {
+        for ramp_ms in [0, 10_000] {
+            let mut job = job(Strategy { rate: Some(10.0), ramp_ms, canary: Some(5), ..Strategy::default() });
+            (job.taken, job.done) = (5, 5);
+            let mut let_go = 0;
+            for tenth in 0..100 {
+                let now = at(600.0 + f64::from(tenth) / 10.0);
+                if let Step::Take(letters) = job.next(now) {
+                    job.took(u64::from(letters), now);
+                    let_go += letters;
+                }
+            }
+            let most = if ramp_ms == 0 { 90..=110 } else { 70..=90 };
+            assert!(most.contains(&let_go), "{let_go} in ten seconds, after a ramp of {ramp_ms} ms");
+        }
+    }
+
+    #[test]
+    fn a_slow_rate_comes_to_one_some_time() {
+        let mut job = job(Strategy { rate: Some(0.01), ..Strategy::default() });
+        assert!(matches!(job.next(at(99.0)), Step::Wait(_)));
+        assert_eq!(job.next(at(101.0)), Step::Take(1));
+        job.took(1, at(101.0));
+        assert!(matches!(job.next(at(199.0)), Step::Wait(_)));
+        assert_eq!(job.next(at(202.0)), Step::Take(1));
     }
 
     #[test]

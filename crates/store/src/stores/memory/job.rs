@@ -79,7 +79,7 @@ impl State {
         let job = self.jobs.alter(&step.job)?;
         job.cursor = cursor;
         job.exhausted = exhausted;
-        job.taken += taken;
+        job.took(taken, step.at);
         job.skipped += skipped;
         Some(job.clone())
     }

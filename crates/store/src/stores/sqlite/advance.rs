@@ -49,25 +49,23 @@ impl Desk {
             return Ok(Some(job));
         }
         self.see(step.at);
-        let looked = self.look_for(&job, step.most)?;
+        let mut looked = self.look_for(&job, step.most)?;
         let recalled_before = std::mem::take(&mut self.recall);
-        let tells = looked.meant.len() <= TOLD_MAX;
-        let (mut taken, mut skipped) = (looked.meant.len() as u64, looked.skipped);
+        let letters = std::mem::take(&mut looked.meant);
+        let (meant, tells) = (letters.len() as u64, letters.len() <= TOLD_MAX);
+        let mut left_out = 0;
         match &job.plan.act {
             JobAct::Redrive(redrive) => {
                 let (plain, others): (Vec<_>, Vec<_>) =
-                    looked.meant.into_iter().partition(|letter| letter.is_plain && redrive.to.is_none());
+                    letters.into_iter().partition(|letter| letter.is_plain && redrive.to.is_none());
                 self.redrive_plain(plain, redrive, job.id, step, tells)?;
                 for letter in others {
-                    if !self.redrive_one(letter.seq, redrive, job.id, step)? {
-                        taken -= 1;
-                        skipped += 1;
-                    }
+                    left_out += u64::from(!self.redrive_one(letter.seq, redrive, job.id, step)?);
                 }
             }
             JobAct::Discard => {
-                for letter in looked.meant {
-                    self.discard_letter(letter, step)?;
+                for letter in letters {
+                    left_out += u64::from(!self.discard_letter(letter, step)?);
                 }
             }
         }
@@ -76,8 +74,8 @@ impl Desk {
         let Some(job) = self.job(step.job)? else { return Ok(None) };
         job.cursor = looked.cursor;
         job.exhausted = looked.exhausted;
-        job.taken += taken;
-        job.skipped += skipped;
+        job.took(meant - left_out, step.at);
+        job.skipped += looked.skipped + left_out;
         let job = job.clone();
         self.changed_job(step.job);
         Ok(Some(job))
@@ -163,7 +161,8 @@ impl Desk {
         Ok(())
     }
 
-    /// Puts back a letter of which more is to be looked at. `false` where it may not.
+    /// Puts back a letter of which more is to be looked at. `false` where it may not, or is damaged: nothing is done
+    /// to it, and the job would wait for its end for ever.
     fn redrive_one(&mut self, seq: Seq, redrive: &Redrive, job: JobId, step: &Advance) -> Step<bool> {
         let Some(stream) = self.names.of(&self.conn, stream_of(seq))? else { return Ok(false) };
         let Some(Ok(held)) = Held::find(&self.conn, seq, &stream)? else { return Ok(false) };
@@ -183,14 +182,13 @@ impl Desk {
         Ok(())
     }
 
-    fn discard_letter(&mut self, letter: Meant, step: &Advance) -> Step<()> {
+    /// Takes a letter away. `false` where it is damaged, and nothing is done to it.
+    fn discard_letter(&mut self, letter: Meant, step: &Advance) -> Step<bool> {
         let Meant { seq, id, mut columns, .. } = letter;
-        let Some(stream) = self.names.of(&self.conn, stream_of(seq))? else { return Ok(()) };
+        let Some(stream) = self.names.of(&self.conn, stream_of(seq))? else { return Ok(false) };
         if columns.state == Stand::DeadHolding as i64 {
-            return match Held::find(&self.conn, seq, &stream)? {
-                Some(Ok(held)) => self.discard(held, false, &stream, step.at),
-                _ => Ok(()),
-            };
+            let Some(Ok(held)) = Held::find(&self.conn, seq, &stream)? else { return Ok(false) };
+            return self.discard(held, false, &stream, step.at).map(|()| true);
         }
         self.uncount_death(stream.id, columns.cause.map(|cause| CauseId(bits(cause))), false)?;
         let attempts = u32::try_from(columns.attempts).unwrap_or(u32::MAX);
@@ -199,7 +197,7 @@ impl Desk {
         columns.state = Stand::Discarded as i64;
         columns.death = None;
         columns.update(&self.conn, seq)?;
-        Ok(())
+        Ok(true)
     }
 }
 
