@@ -274,6 +274,7 @@ macro_rules! promises {
             a_lease_has_a_bound_in_bytes,
             an_expired_event_is_not_leased,
             a_job_that_is_not_over_is_told_however_old_it_is,
+            a_suspect_behind_another_is_not_handed_out,
             what_is_leased_runs,
             the_last_jobs_are_told,
             some_keys_are_named,

@@ -3,6 +3,7 @@
 use redrive_core::entry::{Change, Park, Progress};
 
 use super::Subject;
+use super::desk::out_of_order;
 use super::owner::{MAILS, ORDERS, Owner, at, dead, mail, order, retry};
 
 /// Nobody died before the first.
@@ -117,4 +118,17 @@ pub async fn the_streams_of_a_shard_are_named<S: Subject>(subject: S) {
         assert_eq!(named.iter().filter(|named| **named == stream).count(), 1, "{named:?} lacks {stream:?}");
     }
     assert_ne!(due[0].stream, due[1].stream);
+}
+
+/// A suspect that waits behind another one of its key is given when its turn comes, and not before.
+pub async fn a_suspect_behind_another_is_not_handed_out<S: Subject>(subject: S) {
+    let owner = Owner::passed(subject).await;
+    let running = owner.entry("2", at(2)).await;
+    owner.store.note(owner.grant(&running), vec![running.seq]).await.unwrap();
+    owner.act(&order("1", "k"), out_of_order(), at(3)).await;
+    let owner = owner.crash().await;
+    assert_eq!(owner.suspects(), [""; 0], "the first is put back before it");
+    let first = owner.entry("1", at(3)).await;
+    assert_eq!(owner.settle_next(&first, at(4), Change::Done).await.as_deref(), Some("2"));
+    assert!(owner.entry("2", at(4)).await.progress.suspect);
 }

@@ -84,7 +84,7 @@ impl Desk {
         let mut select = self.conn.prepare_cached(concat!(
             "SELECT ",
             held_columns!(),
-            " FROM redrive_held WHERE suspect = 1 AND state IN (0, 1) ORDER BY seq"
+            " FROM redrive_held WHERE suspect = 1 AND state = 0 ORDER BY seq"
         ))?;
         let mut rows = select.query([])?;
         let mut suspects = Vec::new();
