@@ -61,3 +61,18 @@ async fn a_line_that_is_no_letter_is_named_and_those_before_it_are_kept() {
     assert!(matches!(&refused, Err(ExchangeError::Line { line: 3, .. })), "{refused:?}");
     testing::expect_dead(&there, "mails", "1").await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_largest_letter_that_is_written_can_be_read() {
+    let service = Service::default();
+    service.breaks(&["control", "quotes"]);
+    let here = started(&service).await;
+    for (id, byte) in [("control", 1), ("quotes", b'"')] {
+        here.publish(Event::new("mails", id).payload(vec![byte; 1 << 20])).await.unwrap();
+    }
+    testing::drain(&here).await;
+    let mut file = Vec::new();
+    assert_eq!(desk(&here).export(Filter::default(), &mut file).await.unwrap(), 2);
+    let there = started(&service).await;
+    assert_eq!(desk(&there).import(&mut file.as_slice()).await.unwrap().kept, 2);
+}

@@ -1,7 +1,7 @@
 //! Dead letters as JSON lines: out of one store, into a file, into another store.
 //!
 //! A line is a whole letter: identity, payload, headers, and its story. A payload that is text is written as text,
-//! any other in base64. Importing keeps identity and story: what is known already is left alone, and nothing runs
+//! any other in base64, and so is text with control characters. Importing keeps identity and story: what is known already is left alone, and nothing runs
 //! until somebody puts it back.
 
 use std::io::{BufRead, Read as _, Write};
@@ -80,8 +80,8 @@ struct Line {
 impl Line {
     fn of(event: &Event, found: &Found) -> Self {
         let (payload, payload_base64) = match std::str::from_utf8(&event.payload) {
-            Ok(text) => (Some(text.to_owned()), None),
-            Err(_) => (None, Some(BASE64_STANDARD.encode(&event.payload))),
+            Ok(text) if is_short(text) => (Some(text.to_owned()), None),
+            _ => (None, Some(BASE64_STANDARD.encode(&event.payload))),
         };
         Self {
             tenant: event.tenant.clone(),
@@ -123,6 +123,12 @@ impl Line {
             story: self.story.map(Arc::new),
         })
     }
+}
+
+/// Whether a text is at most twice as long in JSON. Control characters are six times as long there, and a line that
+/// is written has to be one that is read.
+fn is_short(text: &str) -> bool {
+    !text.contains(|c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t'))
 }
 
 fn millis(moment: Moment) -> u64 {
