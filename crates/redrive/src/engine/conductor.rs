@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use redrive_core::entry::Grant;
+use redrive_core::entry::{Entry, Grant};
 use redrive_core::scheduler::{Ending, Input, Said, Scheduler};
 use redrive_core::triage::Controls;
 use redrive_core::{Moment, Seeded};
@@ -271,8 +271,13 @@ impl Conducting {
         giving::give_soon(answers);
         if recall {
             self.scheduler.handle(Input::Recall, now, &mut self.dice);
+            // Who shares a commit with an order may be held back or behind another one by it: the store knows.
+            let named = |entry: Entry| (entry.stream, entry.event.queue.clone(), entry.event.tenant.clone());
+            let named = entries.into_iter().map(named).collect();
+            self.scheduler.handle(Input::Missed(named), now, &mut self.dice);
+        } else {
+            self.scheduler.handle(Input::Arrived(entries), now, &mut self.dice);
         }
-        self.scheduler.handle(Input::Arrived(entries), now, &mut self.dice);
         if missed {
             self.scheduler.handle(Input::Missed(streams), now, &mut self.dice);
         }

@@ -1,12 +1,14 @@
 //! Dead letters: looked at, put back, edited, taken away.
 
+use std::sync::{Arc, Mutex};
+
 use redrive::engine::desk::{DeskError, Edit};
 use redrive::event::{Mode, State};
 use redrive::store::operate::{GroupBy, GroupQuery, Refusal, Target};
 use redrive::triage::{Filter, Redrive as How};
-use redrive::{Event, Published, testing};
+use redrive::{Delivery, Event, Published, Redrive, testing};
 
-use crate::{Service, desk, mail, order, publish, started};
+use crate::{SECOND, Service, desk, mail, order, patient, publish, started};
 
 #[tokio::test(start_paused = true)]
 async fn a_redrive_runs_under_the_same_identity_and_keeps_its_story() {
@@ -184,4 +186,61 @@ async fn what_runs_is_neither_discarded_nor_killed() {
     gate.add_permits(1);
     testing::drain(&redrive).await;
     assert_eq!(testing::fate(&redrive, "mails", "1").await.state, State::Done);
+}
+
+/// A publish and a redrive that share a commit: what is told of the first is out of date by the second.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_of_a_key_runs_at_a_time_whatever_shares_its_commit() {
+    let folder = tempfile::tempdir().unwrap();
+    let address = format!("sqlite:{}", folder.path().join("orders.db").display());
+    let redrive = Redrive::open(&address).await.unwrap();
+    let (service, running) = (Service::default(), Arc::new(Mutex::new((0, 0))));
+    service.breaks(&["1"]);
+    let (called, counted) = (service.clone(), running.clone());
+    let handler = move |it: Delivery| {
+        let (called, counted) = (called.clone(), counted.clone());
+        async move {
+            {
+                let (now, most) = &mut *counted.lock().unwrap();
+                *now += 1;
+                *most = (*most).max(*now);
+            }
+            tokio::time::sleep(SECOND / 10).await;
+            counted.lock().unwrap().0 -= 1;
+            called.call(&it)
+        }
+    };
+    redrive.queue("orders").policy(patient()).ordered().handle(handler).await.unwrap();
+    redrive.start().await.unwrap();
+    // One of several tenants, of whom nothing is in memory.
+    let of = |tenant: &str, id: &str| Event::new("orders", id).tenant(tenant).key("k");
+    for event in [of("a", "other"), of("b", "other"), of("c", "1")] {
+        redrive.publish(event).await.unwrap();
+        redrive.idle().await;
+    }
+    assert_eq!(redrive.event("c", "orders", "1").await.unwrap().unwrap().state, State::Dead);
+    service.mend();
+
+    // Who holds up the writer has the next two share a commit.
+    let slow = redrive.transact(|_| {
+        std::thread::sleep(SECOND / 5);
+        Ok::<_, std::io::Error>(())
+    });
+    let new = async {
+        tokio::time::sleep(SECOND / 20).await;
+        redrive.publish(of("c", "2")).await.unwrap();
+    };
+    let old = async {
+        tokio::time::sleep(SECOND / 10).await;
+        let how = How { out_of_order: true, ..How::default() };
+        assert_eq!(
+            desk(&redrive).redrive(vec![Target::new("c", "orders", "1")], how).await.unwrap().changed,
+            1
+        );
+    };
+    let (slow, (), ()) = tokio::join!(slow, new, old);
+    slow.unwrap();
+    testing::drain(&redrive).await;
+    assert_eq!(running.lock().unwrap().1, 1, "{:?}", service.calls());
+    redrive.shutdown(SECOND).await.unwrap();
 }
