@@ -28,6 +28,9 @@ pub(super) async fn work(store: Arc<dyn Store>, clock: Arc<Timepiece>, news: Arc
         };
         if wait > Duration::ZERO {
             let _ = tokio::time::timeout(wait, news.notified()).await;
+        } else {
+            // A store in memory answers at once, and the others want their turn.
+            tokio::task::yield_now().await;
         }
     }
 }
