@@ -6,11 +6,11 @@ use redrive_core::triage::Rule;
 use redrive_store::lease::Lease;
 use redrive_store::operate::Refusal;
 use redrive_store::operate::{Act, What};
-use redrive_store::{Query, StoreError};
+use redrive_store::{By, Query, QueueSpec, StoreError};
 
 use super::Subject;
-use super::desk::set;
-use super::owner::{MAILS, Owner, at, id, secs};
+use super::desk::{out_of_order, set, told};
+use super::owner::{HORIZON, MAILS, Owner, WINDOW, at, id, secs};
 use super::worker::{PULLED, again, dies, done, held, work};
 
 /// Only a queue that was declared so is pulled from.
@@ -179,4 +179,49 @@ pub async fn an_expired_event_is_not_leased<S: Subject>(subject: S) {
     owner.publish(work("2"), at(0)).await;
     assert_eq!(owner.lease_ids(&[1], 5).await, ["2"]);
     assert_eq!(owner.state(&work("1")).await, State::Expired);
+}
+
+/// What is put back out of order is leased when nobody has another one of its key.
+pub async fn what_is_out_of_order_is_leased_alone_in_its_key<S: Subject>(subject: S) {
+    let owner = Owner::pulled(subject).await;
+    for id in ["1", "2", "3"] {
+        owner.publish(work(id).key("k"), at(0)).await;
+    }
+    owner.lease(&[1], 0).await;
+    owner.settle_lease(held(&work("1"), 1, 1), 1, dies(Park::GoOn)).await;
+    assert_eq!(owner.lease_ids(&[2], 2).await, ["2"]);
+    owner.act(&work("1"), out_of_order(), at(3)).await;
+    assert_eq!(owner.lease_ids(&[3, 4], 4).await, [""; 0], "somebody has one of its key");
+    owner.settle_lease(held(&work("2"), 1, 2), 5, again("retry", 5)).await;
+    assert_eq!(owner.lease_ids(&[3, 4], 6).await, ["1"]);
+    owner.settle_lease(held(&work("1"), 1, 3), 7, done()).await;
+    assert_eq!(owner.lease_ids(&[4, 5], 8).await, ["2"]);
+}
+
+/// A queue that is not pulled from any more has leases that somebody holds: they lapse, and their events run.
+pub async fn leases_of_a_queue_that_is_no_longer_pulled_lapse<S: Subject>(subject: S) {
+    let owner = Owner::pulled(subject).await;
+    owner.publish(work("1"), at(0)).await;
+    owner.lease(&[1], 0).await;
+    let owner = owner.crash().await;
+    let (name, window, horizon) = (PULLED.to_owned(), secs(WINDOW), secs(HORIZON));
+    let queue = QueueSpec { name, ordered: true, window, horizon, ..QueueSpec::default() };
+    owner.store.declare(queue, By::Runner).await.unwrap();
+    assert_eq!(owner.due_ids(at(5)).await, [""; 0], "somebody has it");
+    let arrivals = owner.watch();
+    assert_eq!(owner.lease_or(&[], 20, again("lapsed", 20)).await.lapsed, 1);
+    assert!(told(&arrivals, "1"));
+    assert_eq!(owner.due_ids(at(20)).await, ["1"]);
+}
+
+/// What is to be tried again has its turn, however much new work there is.
+pub async fn a_retry_is_leased_before_what_came_later<S: Subject>(subject: S) {
+    let owner = Owner::pulled(subject).await;
+    owner.publish(work("old"), at(0)).await;
+    owner.lease(&[1], 0).await;
+    owner.settle_lease(held(&work("old"), 1, 1), 1, again("retry", 2)).await;
+    for when in 1..=3 {
+        owner.publish(work(&format!("new {when}")), at(when)).await;
+    }
+    assert_eq!(owner.lease_ids(&[2, 3, 4], 4).await, ["new 1", "old", "new 2"]);
 }

@@ -1,6 +1,6 @@
 //! Leases: attempts that are made by somebody outside the engine, told apart by their attempt and token.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use redrive_core::Moment;
 use redrive_core::entry::{Change, Entry, Seq, StreamId};
@@ -106,11 +106,19 @@ impl State {
         entry
     }
 
-    /// What is due in a stream and not held back: what never ran first, each by its time.
+    /// What is due in a stream and not held back: what has been due for longest first, whether it ran before or not.
+    /// Otherwise nothing would be tried again while new work comes faster than it is done.
     fn due_in(&self, stream: StreamId, at: Moment) -> VecDeque<Seq> {
-        let due = self.open(stream, at).filter(|((_, due, _), ())| *due <= at);
-        let sorted: BTreeMap<_, _> = due.collect();
-        sorted.into_keys().map(|(_, _, seq)| seq).collect()
+        let due = self.open(stream, at).map(|((_, due, seq), ())| (due, seq)).filter(|(due, _)| *due <= at);
+        let sorted: BTreeSet<_> = due.collect();
+        sorted.into_iter().map(|(_, seq)| seq).filter(|seq| !self.is_met(*seq)).collect()
+    }
+
+    /// Whether it was put back out of order while somebody has a later one of its key.
+    fn is_met(&self, seq: Seq) -> bool {
+        let late = self.rows.get(&seq).filter(|row| row.entry.progress.out_of_order);
+        let chain = late.and_then(|row| row.chain.as_ref());
+        chain.is_some_and(|chain| self.members(chain).any(Row::is_out))
     }
 
     /// What may run in a stream, now or later, as far as rules let it: by flow, time and seq.

@@ -136,11 +136,13 @@ impl Desk {
         Ok(held.entry())
     }
 
-    /// What is to be leased next of a stream, as far as rules let it: what never ran first, each by its time.
+    /// What is to be leased next of a stream, as far as rules let it: what has been due for longest, whether it ran
+    /// before or not. Otherwise nothing would be tried again while new work comes faster than it is done.
     fn next_due_of(&mut self, stream: &Stream, at: Moment) -> Step<Option<(Held, bool)>> {
         let (first, last) = span(stream.id);
         let rules = Arc::clone(self.rules()?);
         let is_closed = |has_run| rules.controls.is_closed(&stream.queue, &stream.tenant, has_run, at);
+        let mut due = Vec::new();
         if !is_closed(false) {
             let mut select = self.conn.prepare_cached(concat!(
                 "SELECT ",
@@ -148,29 +150,24 @@ impl Desk {
                 " FROM redrive_live WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq"
             ))?;
             let live = first_good(&mut select, [first, last], |row| EventRow::read(row, stream))?;
-            let live = live.map(|row| Held::fresh(row, Stand::Waits));
-            let waited = self.next_held(stream, false, at)?;
-            let place = |held: &Held| (held.progress.due, held.row.seq);
-            match (live, waited) {
-                (Some(live), Some(waited)) if place(&waited) < place(&live) => {
-                    return Ok(Some((waited, false)));
-                }
-                (Some(live), _) => return Ok(Some((live, true))),
-                (None, Some(waited)) => return Ok(Some((waited, false))),
-                (None, None) => {}
+            due.extend(live.map(|row| (Held::fresh(row, Stand::Waits), true)));
+        }
+        for has_run in [false, true] {
+            if !is_closed(has_run) {
+                due.extend(self.next_held(stream, has_run, at)?.map(|held| (held, false)));
             }
         }
-        if is_closed(true) {
-            return Ok(None);
-        }
-        Ok(self.next_held(stream, true, at)?.map(|held| (held, false)))
+        Ok(due.into_iter().min_by_key(|(held, _)| (held.progress.due, held.row.seq)))
     }
 
+    /// What waited and is due. One that was put back out of order waits on while somebody has a later one of its key.
     fn next_held(&self, stream: &Stream, has_run: bool, at: Moment) -> Step<Option<Held>> {
         let mut select = self.conn.prepare_cached(concat!(
             "SELECT ",
             held_columns!(),
-            " FROM redrive_held WHERE state = 0 AND stream = ?1 AND flow = ?2 AND due <= ?3 ORDER BY due, seq"
+            " FROM redrive_held held WHERE state = 0 AND stream = ?1 AND flow = ?2 AND due <= ?3 \
+             AND (out_of_order = 0 OR NOT EXISTS (SELECT 1 FROM redrive_held other WHERE other.key = held.key \
+             AND other.state = 6 AND other.stream = held.stream)) ORDER BY due, seq"
         ))?;
         let params = params![stream.id.0, has_run, from_moment(at)];
         first_good(&mut select, params, |row| Held::read(row, stream))
