@@ -97,7 +97,7 @@ pub enum LeaseSettled {
     Applied,
     /// The same attempt has settled it before.
     Already,
-    /// Another attempt has it, or it was settled otherwise, or the token is not the one: this is so now, and final.
+    /// Another attempt has it, it was settled otherwise, or the token is not the one: this is so now, and final.
     Conflict(Box<Found>),
     /// There is no such event.
     Unknown,

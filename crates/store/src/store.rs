@@ -266,7 +266,8 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// The audit, the latest first, before the line with this number.
     fn audit(&self, before: Option<u64>, limit: usize) -> Answer<Vec<AuditLine>>;
 
-    /// Hands out events to somebody outside, and deals with those that were not settled in time.
+    /// Hands out events to somebody outside, and deals with those that were not settled in time. Without tokens only
+    /// the latter, also for a queue that is not pulled from any more.
     fn lease(&self, lease: Lease) -> Answer<Leased>;
 
     /// Makes leases good until then.

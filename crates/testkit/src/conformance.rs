@@ -275,6 +275,7 @@ macro_rules! promises {
             an_expired_event_is_not_leased,
             what_is_out_of_order_is_leased_alone_in_its_key,
             a_retry_is_leased_before_what_came_later,
+            leases_of_a_queue_that_is_no_longer_pulled_lapse,
             a_job_that_is_not_over_is_told_however_old_it_is,
             a_suspect_behind_another_is_not_handed_out,
             what_is_leased_runs,

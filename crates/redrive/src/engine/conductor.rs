@@ -80,6 +80,12 @@ async fn conduct(inner: &Inner) -> Result<(), StartError> {
     for taken in owned {
         scheduler.handle(Input::Own(taken), now, &mut dice);
     }
+    let mut pulled = inner.queues.to_pull();
+    for queue in &queues {
+        if lease::has_leases(&*inner.store, queue).await? {
+            pulled.push(queue.clone());
+        }
+    }
     let (commands, orders) = mpsc::unbounded_channel();
     let (fail, failed) = watch::channel(None);
     if inner.conductor.set(Conductor { commands, failed }).is_err() {
@@ -103,7 +109,7 @@ async fn conduct(inner: &Inner) -> Result<(), StartError> {
             inner.clock.clone(),
             inner.clerk.clone(),
         ))),
-        pulled: inner.queues.to_pull(),
+        pulled,
         attempts: JoinSet::new(),
         answers: FuturesUnordered::new(),
         orders,
@@ -128,7 +134,7 @@ struct Conducting {
     missed: Arc<Missed>,
     /// Works until this is dropped.
     clerk: AbortOnDrop<()>,
-    /// Queues whose leases are looked after here.
+    /// Queues whose leases are looked after here: those that are pulled from, and those that were.
     pulled: Vec<Arc<Queue>>,
     attempts: JoinSet<Attempted>,
     answers: FuturesUnordered<futures_util::future::BoxFuture<'static, Answered>>,

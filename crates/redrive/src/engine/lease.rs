@@ -31,12 +31,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use redrive_core::entry::{Change, Entry, Seq};
-use redrive_core::event::{Cause, identity};
+use redrive_core::event::{Cause, State, identity};
 use redrive_core::observe::Outcome;
 use redrive_core::scheduler::{Ending, Said, Told, judge};
+use redrive_core::triage::Filter;
 use redrive_core::{Event, Moment, Seeded};
 use redrive_store::lease::{Decide, Held as Kept, Lease as Call, LeaseSettle, LeaseSettled};
-use redrive_store::{Store, StoreError};
+use redrive_store::{Query, Store, StoreError};
 
 use super::queue::Queue;
 use super::{IntoReply, Redrive, Reply, observe};
@@ -81,6 +82,15 @@ impl Lease {
     }
 }
 
+/// Without the token: logs are read by others than its holder.
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { event, attempt, until, .. } = self;
+        let mut lease = f.debug_struct("Lease");
+        lease.field("event", event).field("attempt", attempt).field("until", until).finish_non_exhaustive()
+    }
+}
+
 /// What somebody says who settles or extends a lease.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Held {
@@ -96,28 +106,13 @@ pub struct Held {
     pub token: String,
 }
 
-/// Without the token, which belongs in no log.
+/// Without the token, as a [`Lease`].
 impl fmt::Debug for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { tenant, queue, id, attempt, .. } = self;
-        f.debug_struct("Held")
-            .field("tenant", tenant)
-            .field("queue", queue)
-            .field("id", id)
-            .field("attempt", attempt)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Without the token, which belongs in no log.
-impl fmt::Debug for Lease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { event, attempt, until, .. } = self;
-        f.debug_struct("Lease")
-            .field("event", event)
-            .field("attempt", attempt)
-            .field("until", until)
-            .finish_non_exhaustive()
+        let mut held = f.debug_struct("Held");
+        held.field("tenant", tenant).field("queue", queue).field("id", id).field("attempt", attempt);
+        held.finish_non_exhaustive()
     }
 }
 
@@ -173,7 +168,8 @@ impl Redrive {
     /// Says what became of leased events. The answers are in their order; see [`LeaseSettled`].
     ///
     /// # Errors
-    /// Where the store could not. The same call may be made again: what was written says `Already`.
+    /// Where the store could not. The same call may be made again: what is done by then says `Already`, a retry is
+    /// decided once more, and what is dead, dropped or expired is a conflict that says so.
     pub async fn settle(
         &self,
         replies: Vec<(Held, impl IntoReply)>,
@@ -201,6 +197,20 @@ impl Redrive {
             }
         }
         Ok(answers)
+    }
+}
+
+/// Whether somebody has leases of a queue that is not pulled from any more. Nobody asks for its events, so these have
+/// to be let lapse by whoever runs it.
+pub(super) async fn has_leases(store: &dyn Store, queue: &Queue) -> Result<bool, StoreError> {
+    let filter = Filter::queue(queue.name());
+    let mut query = Query { filter, state: Some(State::Running), after: None, limit: 1 };
+    loop {
+        let page = store.list(query.clone()).await?;
+        if !page.events.is_empty() || page.next.is_none() {
+            return Ok(!page.events.is_empty());
+        }
+        query.after = page.next;
     }
 }
 

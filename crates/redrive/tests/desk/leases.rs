@@ -1,9 +1,12 @@
 //! Leases for workers outside: judged by their attempt.
 
+use std::sync::Arc;
+
 use redrive::engine::lease::Held;
+use redrive::engine::{Memory, Options, Timepiece};
 use redrive::event::State;
 use redrive::store::lease::LeaseSettled;
-use redrive::{Event, Failure, Redrive, Reply, testing};
+use redrive::{Event, Failure, Moment, Redrive, Reply, testing};
 
 use crate::{SECOND, patient};
 
@@ -87,6 +90,7 @@ async fn a_lease_is_extended_by_its_holder_alone() {
     let redrive = pulled().await;
     redrive.publish(Event::new("work", "1")).await.unwrap();
     let held = lease_one(&redrive).await.unwrap();
+    assert!(!format!("{held:?}").contains(&held.token), "tokens are for their holders, and not for logs");
     let forged = Held { token: "0.00".to_owned(), ..held.clone() };
     for _ in 0..5 {
         tokio::time::sleep(8 * SECOND).await;
@@ -106,4 +110,29 @@ async fn only_a_queue_that_is_pulled_from_gives_leases() {
     redrive.queue("mails").handle(|_| std::future::ready(())).await.unwrap();
     let refused = redrive.lease("mails", 1, SECOND).await.unwrap_err();
     assert!(refused.to_string().contains("is not one that is pulled from"), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_gets_a_handler_runs_what_somebody_had_leased() {
+    let memory = Memory::new();
+    let start = Moment::from_nanos(1_790_000_000_000_000_000);
+    let engine = |store: Memory| Options::new().clock(Timepiece::paused_at(start)).over(Arc::new(store));
+    let before = engine(memory.clone());
+    before.queue("work").policy(patient()).ordered().pull().await.unwrap();
+    before.start().await.unwrap();
+    for id in ["1", "2"] {
+        before.publish(Event::new("work", id).key("k")).await.unwrap();
+    }
+    assert_eq!(lease_one(&before).await.unwrap().id, "1");
+    before.shutdown(SECOND).await.unwrap();
+
+    let after = engine(memory.reopen());
+    after.queue("work").policy(patient()).ordered().handle(|_| std::future::ready(())).await.unwrap();
+    after.start().await.unwrap();
+    tokio::time::sleep(5 * SECOND).await;
+    assert_eq!(testing::fate(&after, "work", "1").await.state, State::Running, "somebody has it");
+    tokio::time::sleep(10 * SECOND).await;
+    for id in ["1", "2"] {
+        assert_eq!(testing::fate(&after, "work", id).await.state, State::Done);
+    }
 }

@@ -19,7 +19,8 @@ impl State {
     /// Hands out what is due to somebody outside.
     pub(super) fn lease(&mut self, call: Lease) -> Result<Leased, StoreError> {
         let Lease { queue, at, until, tokens, bytes_max, mut lapsed } = call;
-        if !self.queues.get(&queue).is_some_and(|queue| queue.pull) {
+        // Leases of a queue that is not pulled from any more lapse all the same: nobody else would look after them.
+        if !self.queues.get(&queue).is_some_and(|queue| queue.pull || tokens.is_empty()) {
             let what = format!("the queue `{queue}` is not one that is pulled from; declare it with `pull`");
             return Err(StoreError::Broken { what, source: None });
         }

@@ -18,6 +18,7 @@ use super::numbers::{from_moment, span, to_moment};
 use super::receipt::Receipt;
 use super::rows::{Damage, EventRow, Stream, event_columns};
 use crate::lease::{self, Lease, LeaseSettle, LeaseSettled, Leased, TokenHash};
+use crate::store::QueueSpec;
 
 /// How many leases that are over are dealt with in one call, so that it stays short.
 const LAPSED_MAX: u32 = 1000;
@@ -25,7 +26,9 @@ const LAPSED_MAX: u32 = 1000;
 impl Desk {
     /// Hands out what is due to somebody outside.
     pub(super) fn lease(&mut self, call: &mut Lease) -> Step<Leased> {
-        if !self.spec(&call.queue)?.is_some_and(|queue| queue.pull) {
+        // Leases of a queue that is not pulled from any more lapse all the same: nobody else would look after them.
+        let may = |queue: &QueueSpec| queue.pull || call.tokens.is_empty();
+        if !self.spec(&call.queue)?.is_some_and(|queue| may(&queue)) {
             let what =
                 format!("the queue `{}` is not one that is pulled from; declare it with `pull`", call.queue);
             return Err(broken(what).into());
