@@ -137,7 +137,9 @@ impl State {
 
     /// When there may be something next: an event is due, a lease is over, a key goes on.
     fn next_for(&self, streams: &[StreamId], at: Moment) -> Option<Moment> {
-        let due = streams.iter().flat_map(|stream| self.open(*stream, at)).map(|((_, due, _), ())| due);
+        // One that waits for a later one of its key waits for the end of that lease.
+        let open = streams.iter().flat_map(|stream| self.open(*stream, at)).map(|(place, ())| place);
+        let due = open.filter(|(.., seq)| !self.is_met(*seq)).map(|(_, due, _)| due);
         let rows = self.rows.iter().map(|(_, row)| row).filter(|row| streams.contains(&row.entry.stream));
         let leases = rows.filter_map(|row| row.lease.as_ref()).filter(|lease| lease.out);
         let held = self.holding.iter().map(|(hold, ())| hold).filter(|(stream, ..)| streams.contains(stream));

@@ -23,6 +23,15 @@ use crate::store::QueueSpec;
 /// How many leases that are over are dealt with in one call, so that it stays short.
 const LAPSED_MAX: u32 = 1000;
 
+/// That an event was not put back out of order while somebody has a later one of its key; it waits for the end of
+/// that lease.
+macro_rules! not_met {
+    () => {
+        "(out_of_order = 0 OR NOT EXISTS (SELECT 1 FROM redrive_held other WHERE other.key = held.key \
+         AND other.state = 6 AND other.stream = held.stream))"
+    };
+}
+
 impl Desk {
     /// Hands out what is due to somebody outside.
     pub(super) fn lease(&mut self, call: &mut Lease) -> Step<Leased> {
@@ -168,9 +177,9 @@ impl Desk {
         let mut select = self.conn.prepare_cached(concat!(
             "SELECT ",
             held_columns!(),
-            " FROM redrive_held held WHERE state = 0 AND stream = ?1 AND flow = ?2 AND due <= ?3 \
-             AND (out_of_order = 0 OR NOT EXISTS (SELECT 1 FROM redrive_held other WHERE other.key = held.key \
-             AND other.state = 6 AND other.stream = held.stream)) ORDER BY due, seq"
+            " FROM redrive_held held WHERE state = 0 AND stream = ?1 AND flow = ?2 AND due <= ?3 AND ",
+            not_met!(),
+            " ORDER BY due, seq"
         ))?;
         let params = params![stream.id.0, has_run, from_moment(at)];
         first_good(&mut select, params, |row| Held::read(row, stream))
@@ -198,8 +207,11 @@ impl Desk {
             }
             for has_run in [false, true] {
                 if !closed(has_run) {
-                    let due =
-                        "SELECT min(due) FROM redrive_held WHERE state = 0 AND stream = ?1 AND flow = ?2";
+                    let due = concat!(
+                        "SELECT due FROM redrive_held held WHERE state = 0 AND stream = ?1 AND flow = ?2 AND ",
+                        not_met!(),
+                        " ORDER BY due LIMIT 1"
+                    );
                     find(due, &[id, i64::from(has_run)])?;
                 }
             }
