@@ -45,7 +45,7 @@ impl Operator {
 /// How a dead letter is put back.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(default))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct Redrive {
     /// Whether the attempts so far count: then it has one more, and not all that its policy allows. Its story is
     /// kept either way.

@@ -7,10 +7,11 @@ use crate::moment::Moment;
 /// Bytes of a text to look for.
 const TEXT_BYTES_MAX: usize = 512;
 
-/// Which events are meant: those that fit everything that is set.
+/// Which events are meant: those that fit everything that is set. A word that it does not know is an error where it is
+/// read, because without it everything would be meant.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(default))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct Filter {
     /// Of this queue.
     pub queue: Option<String>,

@@ -53,7 +53,7 @@ impl JobAct {
 /// How a job goes about it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(default))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct Strategy {
     /// How many a second; as fast as it goes where it is none.
     pub rate: Option<f64>,
@@ -113,6 +113,7 @@ impl Strategy {
 /// What a job is to do.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct JobPlan {
     /// To which dead letters.
     pub filter: Filter,

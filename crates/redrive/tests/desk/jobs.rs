@@ -1,12 +1,12 @@
 //! Redrives as jobs.
 
 use redrive::engine::desk::DeskError;
-use redrive::store::operate::Refusal;
+use redrive::store::operate::{Refusal, Target};
 use redrive::triage::job::JobAct;
 use redrive::triage::{Filter, Job, JobId, JobPlan, JobState, Redrive as How, Strategy};
-use redrive::{Redrive, testing};
+use redrive::{Event, Redrive, testing};
 
-use crate::{SECOND, Service, desk, mails, publish, started};
+use crate::{SECOND, Service, desk, mails, patient, publish, started};
 
 fn redrive_all(strategy: Strategy) -> JobPlan {
     JobPlan { filter: Filter::queue("mails"), act: JobAct::Redrive(How::default()), strategy }
@@ -141,4 +141,30 @@ async fn a_job_goes_on_after_a_restart() {
     assert_eq!((job.state, job.taken, job.done), (JobState::Done, 60, 60));
     assert_eq!(service.calls().len(), 60);
     redrive.shutdown(SECOND).await.unwrap();
+}
+
+#[test]
+fn a_misspelt_filter_does_not_mean_everything() {
+    let read = |text: &str| serde_json::from_str::<Filter>(text);
+    assert_eq!(read(r#"{"queue": "mails"}"#).unwrap(), Filter::queue("mails"));
+    assert!(read(r#"{"quue": "mails"}"#).is_err());
+    let plan = r#"{"filter": {}, "act": {"redrive": {"out_of_oder": true}}, "strategy": {}}"#;
+    assert!(serde_json::from_str::<JobPlan>(plan).is_err());
+    assert!(serde_json::from_str::<JobPlan>(&plan.replace("oder", "order")).is_ok());
+    assert!(serde_json::from_str::<Strategy>(r#"{"rat": 5.0}"#).is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_does_not_miss_a_handler_where_workers_fetch() {
+    let redrive = testing::memory();
+    redrive.queue("work").policy(patient()).pull().await.unwrap();
+    redrive.start().await.unwrap();
+    redrive.publish(Event::new("work", "1")).await.unwrap();
+    desk(&redrive).kill(vec![Target::new("", "work", "1")]).await.unwrap();
+    let mut job = redrive_all(Strategy::default());
+    job.filter = Filter::queue("work");
+    let plan = desk(&redrive).plan(&job).await.unwrap();
+    assert_eq!((plan.matching.letters, plan.warnings), (1, Vec::<String>::new()));
+    job.act = JobAct::Redrive(How { to: Some("work".to_owned()), ..How::default() });
+    assert_eq!(desk(&redrive).plan(&job).await.unwrap().warnings.len(), 1, "no handler here would run it");
 }

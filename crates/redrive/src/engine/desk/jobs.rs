@@ -41,15 +41,18 @@ impl Desk {
     }
 
     fn warn_of_handlers(&self, how: &How, matching: &Matching, warnings: &mut Vec<String>) {
-        let runs = |name: &str| self.redrive.0.queues.to_run().iter().any(|queue| queue.name() == name);
         if !self.redrive.is_started() {
             return;
         }
+        let (run, pulled) = (self.redrive.0.queues.to_run(), self.redrive.0.queues.to_pull());
+        let runs = |name: &str| run.iter().any(|queue| queue.name() == name);
+        // Workers outside fetch these.
+        let is_pulled = |name: &str| pulled.iter().any(|queue| queue.name() == name);
         match &how.to {
             Some(to) if !runs(to) => warnings.push(format!("no handler of the queue {to} runs here")),
             Some(_) => {}
             None => {
-                let idle = matching.queues.iter().filter(|(name, _)| !runs(name));
+                let idle = matching.queues.iter().filter(|(name, _)| !runs(name) && !is_pulled(name));
                 warnings.extend(idle.map(|(name, _)| format!("no handler of the queue {name} runs here")));
             }
         }
