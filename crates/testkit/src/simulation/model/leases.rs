@@ -67,6 +67,9 @@ impl Model {
         if self.blocker(record).is_some() {
             return wrong("before its turn");
         }
+        if self.is_met(record) {
+            return wrong("beside another one of its key");
+        }
         if self.withholding(record).is_some() {
             return wrong("though its key is held back");
         }
@@ -149,10 +152,18 @@ impl Model {
         }
     }
 
+    /// Whether somebody has another one of its key: one that was put back out of order waits for the end of that lease.
+    fn is_met(&self, record: &Record) -> bool {
+        let has = |other: &Record| other.lease.as_ref().is_some_and(|lease| lease.out);
+        let same = |other: &&Record| other.chain == record.chain && other.seq != record.seq;
+        record.chain.is_some() && self.events.values().filter(same).any(has)
+    }
+
     /// When something happens next in a queue that is pulled from.
     pub(in super::super) fn next_pull(&self, queue: usize) -> Option<Moment> {
         let leases = self.leased(queue).map(|(_, lease)| lease.until);
         let free = self.events.values().filter(|record| record.queue == queue && self.is_free(record));
+        let free = free.filter(|record| !self.is_met(record));
         let holds = self.events.values().filter(|record| record.queue == queue).filter_map(|record| {
             match record.fate {
                 Fate::Dead { holds: Some(hold), .. } => hold.until,
