@@ -7,7 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::event::{DeadReason, Event, Mode, Story};
+use crate::disposition::Executed;
+use crate::event::{Cause, DeadReason, Event, Mode, Record, Story};
 use crate::moment::Moment;
 
 /// The place of an event: unique in its store, and growing in the order of publishing within one stream. A
@@ -107,6 +108,25 @@ impl Progress {
         let story = self.story.as_deref().map(|story| Arc::new(story.clone().without(attempt)));
         let story = story.filter(|story| story.records().next().is_some());
         Self { attempts: attempt - 1, story, ..self.clone() }
+    }
+}
+
+impl Progress {
+    /// With one more attempt, of unknown outcome: an operator took the event away while somebody outside had it.
+    #[must_use]
+    pub fn taken_away(&self, at: Moment) -> Self {
+        let record = Record {
+            attempt: self.attempts + 1,
+            mode: self.mode.as_str().to_owned(),
+            at_ms: at.as_nanos() / 1_000_000,
+            took_ms: 0,
+            disposition: "timeout".to_owned(),
+            executed: Some(Executed::Unknown),
+            cause: Some(Cause::new("lease", "an operator took it away while it was leased")),
+            delay_ms: None,
+        };
+        let story = self.story.as_deref().cloned().unwrap_or_default().with(record);
+        Self { attempts: self.attempts + 1, story: Some(Arc::new(story)), ..self.clone() }
     }
 }
 

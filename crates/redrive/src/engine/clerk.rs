@@ -23,8 +23,11 @@ pub(super) async fn work(store: Arc<dyn Store>, clock: Arc<Timepiece>, news: Arc
     loop {
         let wait = match round(&*store, &clock).await {
             Ok(wait) => wait,
-            Err(error) if error.is_transient() => LOOK,
-            Err(_) => return,
+            Err(StoreError::Closed | StoreError::Unknown { .. } | StoreError::Poisoned { .. }) => return,
+            Err(error) => {
+                super::observe::in_trouble(&error);
+                LOOK
+            }
         };
         if wait > Duration::ZERO {
             let _ = tokio::time::timeout(wait, news.notified()).await;

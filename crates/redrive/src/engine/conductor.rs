@@ -323,7 +323,9 @@ impl Conducting {
             Answered::Ruled(Ok(controls)) => self.ruled(controls, now),
             Answered::Loaded(key, Ok(loaded)) => hand_in(Input::Loaded(key, loaded)),
             // There may be more to forget: a busy store makes receipts faster than one slice a second.
-            Answered::Kept(Ok(forgotten)) if forgotten >= FORGET_AGAIN => self.keep_house(now),
+            Answered::Kept(Ok(forgotten)) if forgotten >= FORGET_AGAIN && self.stopping.is_none() => {
+                self.keep_house(now);
+            }
             Answered::Noted(grant, Ok(())) => hand_in(Input::Noted(grant)),
             Answered::Settled(settles, Ok(answers)) => {
                 for ((grant, seq, rev), settled) in settles.into_iter().zip(answers) {

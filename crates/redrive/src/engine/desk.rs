@@ -28,6 +28,9 @@ pub use jobs::Plan;
 /// How long the name of an operator is, at most, in letters.
 const NAME_MAX: usize = 128;
 
+/// How many events are shown that wait behind another one.
+const BEHIND_MAX: usize = 100;
+
 /// Why the desk could not do it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -137,8 +140,16 @@ impl Desk {
             Some(key) => {
                 let (queue, tenant) = (Some(queue.to_owned()), Some(tenant.to_owned()));
                 let filter = Filter { queue, tenant, key: Some(key), ..Filter::default() };
-                let query = Query { filter, state: None, after: Some(found.seq), limit: 100 };
-                self.redrive.store().list(query).await?.events
+                let mut query = Query { filter, state: None, after: Some(found.seq), limit: BEHIND_MAX };
+                let mut behind = Vec::new();
+                // A page ends where enough was looked at, and may have few of them.
+                while behind.len() < BEHIND_MAX && query.after.is_some() {
+                    query.limit = BEHIND_MAX - behind.len();
+                    let page = self.redrive.store().list(query.clone()).await?;
+                    behind.extend(page.events);
+                    query.after = page.next;
+                }
+                behind
             }
         };
         Ok(Some(Shown { event, found, behind }))

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, OptionFuture};
-use redrive_core::scheduler::Ticket;
+use redrive_core::scheduler::{Ending, Said, Ticket};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
@@ -81,8 +81,10 @@ async fn take_from(context: Arc<Context>, line: Arc<Line>) -> Attempted {
     for turn in 1.. {
         let next = lock(&line).waiting.next();
         let Some(ticket) = next else { break };
+        let (grant, seq, rev) = (ticket.grant, ticket.entry.seq, ticket.entry.rev);
         place.set(Some(attempt_one(&context, *ticket)).into());
-        // It catches its handler's panics. Of one that is not its handler's, only this event may suffer.
+        // It catches its handler's panics. Of one that is not its handler's, an observer's perhaps, only this event
+        // suffers.
         let polled = std::future::poll_fn(|task| Poll::Ready(place.as_mut().poll(task)));
         match AssertUnwindSafe(polled).catch_unwind().await {
             Ok(Poll::Ready(ended)) => lock(&line).ended.extend(ended),
@@ -91,7 +93,7 @@ async fn take_from(context: Arc<Context>, line: Arc<Line>) -> Attempted {
                 let going_on = std::mem::replace(&mut place, Box::pin(OptionFuture::from(None)));
                 lock(&line).going_on.push(going_on);
             }
-            Err(_) => {}
+            Err(_) => lock(&line).ended.push((grant, seq, rev, Ending::new(Said::Panicked))),
         }
         if began.elapsed() > PATIENCE {
             lock(&line).dissolve(&context);

@@ -159,6 +159,14 @@ async fn everything_that_was_changed_is_in_the_audit() {
     assert!(lines.iter().all(|line| line.by.who == "ada" && line.by.from == "test"));
     let older = desk(&redrive).audit(Some(lines[1].number), 0).await.unwrap();
     assert_eq!(older.len(), 1);
+    let mut file = Vec::new();
+    assert_eq!(desk(&redrive).export_audit(&mut file).await.unwrap(), 3);
+    let text = String::from_utf8(file).unwrap();
+    let last = text.lines().last().unwrap();
+    assert!(
+        last.contains(r#""who":"ada","from":"test","verb":"pause","target":"queue mails","count":1"#),
+        "{last}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

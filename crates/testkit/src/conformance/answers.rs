@@ -154,7 +154,9 @@ pub async fn what_is_leased_runs<S: Subject>(subject: S) {
         assert_eq!(owner.act_refused(&work("1"), act, at(1)).await, state(State::Running));
     }
     owner.act(&work("1"), Act::Kill, at(1)).await;
-    assert_eq!(owner.found(&work("1")).await.reason, Some(DeadReason::Killed));
+    let found = owner.found(&work("1")).await;
+    assert_eq!((found.reason, found.attempts), (Some(DeadReason::Killed), 1));
+    assert!(found.story.unwrap().is_unsure(), "somebody had it, and nobody knows what came of that");
     owner.act(&work("1"), redrive(), at(2)).await;
     let leased = owner.lease(&[2], 3).await;
     assert_eq!(leased.entries[0].progress.mode, Mode::Redrive);

@@ -12,7 +12,7 @@ use base64::prelude::BASE64_STANDARD;
 use redrive_core::event::{DeadReason, EventError, Expiry, Fingerprint, Meta, State, Story};
 use redrive_core::triage::Filter;
 use redrive_core::{Event, Moment};
-use redrive_store::operate::{Letter, Refusal, What};
+use redrive_store::operate::{AuditLine, Letter, Refusal, What};
 use redrive_store::{Found, Query, StoreError};
 use serde::{Deserialize, Serialize};
 
@@ -131,6 +131,28 @@ fn is_short(text: &str) -> bool {
     !text.contains(|c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t'))
 }
 
+/// A line of the audit as it is written.
+#[derive(Debug, Serialize)]
+struct Deed<'a> {
+    number: u64,
+    at_ms: u64,
+    who: &'a str,
+    from: &'a str,
+    verb: &'a str,
+    target: &'a str,
+    count: u64,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    note: &'a str,
+}
+
+impl<'a> Deed<'a> {
+    fn of(line: &'a AuditLine) -> Self {
+        let AuditLine { number, at, by, verb, target, count, note } = line;
+        let (number, at_ms, count) = (*number, millis(*at), *count);
+        Self { number, at_ms, who: &by.who, from: &by.from, verb, target, count, note }
+    }
+}
+
 fn millis(moment: Moment) -> u64 {
     moment.as_nanos() / 1_000_000
 }
@@ -160,6 +182,29 @@ impl Desk {
                 return Ok(written);
             }
         }
+    }
+
+    /// Writes the audit as JSON lines, the latest first; gives how many.
+    ///
+    /// # Errors
+    /// Where it cannot be read or written.
+    pub async fn export_audit(&self, to: &mut impl Write) -> Result<u64, ExchangeError> {
+        let mut written = 0;
+        let mut before = None;
+        loop {
+            let lines = self.redrive.store().audit(before, AT_ONCE).await?;
+            for line in &lines {
+                serde_json::to_writer(&mut *to, &Deed::of(line)).map_err(std::io::Error::from)?;
+                to.write_all(b"\n")?;
+                written += 1;
+            }
+            match lines.last() {
+                Some(last) => before = Some(last.number),
+                None => break,
+            }
+        }
+        to.flush()?;
+        Ok(written)
     }
 
     /// Reads dead letters from JSON lines and keeps those that are not known yet. They stay dead letters, with their

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redrive_core::triage::job::JobAct;
-use redrive_core::triage::{Job, JobId, JobPlan, JobState, Redrive as How};
+use redrive_core::triage::{Job, JobId, JobPlan, JobState, Redrive as How, Strategy};
 use redrive_store::operate::{Refusal, What};
 use redrive_store::{Matching, StoreError};
 
@@ -34,6 +34,12 @@ impl Desk {
         }
         if let JobAct::Redrive(how) = &plan.act {
             warn_of_redrive(how, &matching, &mut warnings);
+            let Strategy { rate, canary, stop_at, .. } = plan.strategy;
+            if stop_at.is_some() && rate.is_none() && canary.is_none() {
+                let text =
+                    "without a rate or a canary all are put back before it turns out that they fail again";
+                warnings.push(text.to_owned());
+            }
             self.warn_of_handlers(how, &matching, &mut warnings);
         }
         let time = plan.strategy.time_for(matching.letters);

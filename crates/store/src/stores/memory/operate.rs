@@ -106,6 +106,9 @@ impl State {
 
     /// Takes an event away, so that it can be restored for a time.
     pub(super) fn discard(&mut self, mut row: Row, at: Moment) {
+        if row.is_out() {
+            row.entry.progress = row.entry.progress.taken_away(at);
+        }
         self.job_saw_the_end(&row, Where::Discarded);
         let Row { entry, .. } = &row;
         let end = End::of(Where::Discarded, at, entry.progress.attempts, entry.progress.story.clone());
@@ -141,6 +144,9 @@ impl State {
     }
 
     fn kill(&mut self, mut row: Row, at: Moment) {
+        if row.is_out() {
+            row.entry.progress = row.entry.progress.taken_away(at);
+        }
         row.entry.rev += 1;
         self.bury(row, DeadReason::Killed, at, Park::GoOn);
         self.recall();

@@ -180,6 +180,9 @@ impl Desk {
         at: Moment,
     ) -> Step<()> {
         let was = held.stand;
+        if was == Stand::Leased {
+            held.progress = held.progress.taken_away(at);
+        }
         if was.is_dead() {
             self.uncount_death(stream.id, held.cause, was == Stand::DeadHolding)?;
         } else {
@@ -221,6 +224,9 @@ impl Desk {
 
     fn kill(&mut self, met: Met, at: Moment) -> Step<()> {
         let Met { mut held, was_live, stream, .. } = met;
+        if held.stand == Stand::Leased {
+            held.progress = held.progress.taken_away(at);
+        }
         held.reason = Some(DeadReason::Killed);
         held.died = Some(at);
         held.rev += 1;

@@ -164,6 +164,9 @@ impl Model {
     pub(super) fn discard(&mut self, seq: Seq, at: Moment) {
         let (window, stamp) = (self.window(seq), self.stamp);
         let Some(record) = self.events.get_mut(&seq) else { return };
+        if record.lease.as_ref().is_some_and(|lease| lease.out) {
+            record.progress = record.progress.taken_away(at);
+        }
         let was = match record.fate {
             Fate::Dead { reason, .. } => reason,
             _ => DeadReason::Killed,
@@ -192,6 +195,9 @@ impl Model {
     fn kill(&mut self, seq: Seq, at: Moment) {
         let stamp = self.stamp;
         let Some(record) = self.events.get_mut(&seq) else { return };
+        if record.lease.as_ref().is_some_and(|lease| lease.out) {
+            record.progress = record.progress.taken_away(at);
+        }
         record.taken_away = stamp;
         if let Some(job) = record.job {
             self.job_mut(job, |job| job.failed += 1);
