@@ -79,6 +79,9 @@ pub mod engine;
 pub mod window;
 
 #[cfg(feature = "engine")]
+pub mod desk;
+
+#[cfg(feature = "engine")]
 pub mod testing;
 
 #[cfg(feature = "engine")]

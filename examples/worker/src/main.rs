@@ -19,11 +19,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use redrive::engine::Desk;
+use redrive::desk::{Desk, Filter, Group, GroupQuery, How, Job, JobAct, JobPlan, Strategy};
 use redrive::prelude::*;
-use redrive::store::operate::{Group, GroupQuery};
-use redrive::triage::job::JobAct;
-use redrive::triage::{Filter, Job, JobPlan, Redrive as How, Strategy};
 use redrive::{Budget, Delivery, Event, Redrive, testing};
 
 use renderer::Renderer;

@@ -3,9 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use redrive::engine::desk::Plan;
-use redrive::store::operate::{AuditLine, Group};
-use redrive::triage::Job;
+use redrive::desk::{AuditLine, Group, Job, Plan};
 use redrive::{Event, Found};
 
 pub(crate) fn group(group: &Group) {
