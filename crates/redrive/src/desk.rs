@@ -12,4 +12,6 @@ pub use redrive_store::operate::{
 };
 
 #[doc(no_inline)]
-pub use crate::engine::desk::{Desk, DeskError, Edit, EditDone, ExchangeError, Imported, Plan, Shown};
+pub use crate::engine::desk::{
+    Desk, DeskError, Edit, EditDone, ExchangeError, Exported, Imported, Plan, Shown,
+};

@@ -83,10 +83,13 @@ impl Scheduler {
         }
         let Some(flow) = self.flows.get(&key) else { return false };
         let queue = &self.queues[flow.queue].plan.name;
-        let closed = self.controls.is_closed(queue, &flow.tenant, lane == Lane::Retry, now);
-        // Events that go to a queue that is not run here wait until it is.
-        let astray = self.controls.route(queue, now).is_some_and(|to| !self.names.contains_key(to));
-        !closed && !astray
+        let is_closed = |queue: &str| self.controls.is_closed(queue, &flow.tenant, lane == Lane::Retry, now);
+        match self.controls.route(queue, now) {
+            _ if is_closed(queue) => false,
+            // Events that go to a queue that is paused, or not run here, wait until it goes on, or is.
+            Some(to) => self.names.contains_key(to) && !is_closed(to),
+            None => true,
+        }
     }
 
     /// Whether all that a flow is hungry for is held back.

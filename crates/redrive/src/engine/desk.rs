@@ -22,7 +22,7 @@ use super::Redrive;
 mod exchange;
 mod jobs;
 
-pub use exchange::{ExchangeError, Imported};
+pub use exchange::{ExchangeError, Exported, Imported};
 pub use jobs::Plan;
 
 /// How long the name of an operator is, at most, in letters.

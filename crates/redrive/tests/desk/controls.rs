@@ -127,7 +127,12 @@ async fn a_reroute_changes_the_handler_and_nothing_else() {
     assert!(matches!(refused, Err(DeskError::Refused(Refusal::NoQueue { .. }))), "{refused:?}");
 
     desk(&redrive).set(rule(), None, "").await.unwrap();
+    // Who is paused runs nothing for others either.
+    desk(&redrive).pause("mails", None).await.unwrap();
     desk(&redrive).redrive(order("1"), How::default()).await.unwrap();
+    redrive.idle().await;
+    assert!(new.calls().is_empty());
+    desk(&redrive).resume("mails").await.unwrap();
     testing::drain(&redrive).await;
     assert_eq!(new.calls(), ["1", "2"], "in the order of their own key");
     desk(&redrive).lift(rule()).await.unwrap();

@@ -43,6 +43,15 @@ pub enum ExchangeError {
     Store(#[from] StoreError),
 }
 
+/// What was exported.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Exported {
+    /// How many letters were written.
+    pub written: u64,
+    /// Rows that could not be read: a checksum did not fit. They are left out.
+    pub damaged: Vec<String>,
+}
+
 /// What became of an import.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Imported {
@@ -162,24 +171,25 @@ fn moment(millis: u64) -> Moment {
 }
 
 impl Desk {
-    /// Writes dead letters as JSON lines; gives how many.
+    /// Writes dead letters as JSON lines; gives how many, and which could not be read.
     ///
     /// # Errors
     /// Where they cannot be read or written.
-    pub async fn export(&self, filter: Filter, to: &mut impl Write) -> Result<u64, ExchangeError> {
+    pub async fn export(&self, filter: Filter, to: &mut impl Write) -> Result<Exported, ExchangeError> {
         let mut query = Query { filter, state: Some(State::Dead), after: None, limit: AT_ONCE };
-        let mut written = 0;
+        let mut exported = Exported::default();
         loop {
             let page = self.redrive.store().list(query.clone()).await?;
+            exported.damaged.extend(page.damaged);
             for (event, found) in &page.events {
                 serde_json::to_writer(&mut *to, &Line::of(event, found)).map_err(std::io::Error::from)?;
                 to.write_all(b"\n")?;
-                written += 1;
+                exported.written += 1;
             }
             query.after = page.next;
             if query.after.is_none() {
                 to.flush()?;
-                return Ok(written);
+                return Ok(exported);
             }
         }
     }
