@@ -115,18 +115,32 @@ impl Progress {
     /// With one more attempt, of unknown outcome: an operator took the event away while somebody outside had it.
     #[must_use]
     pub fn taken_away(&self, at: Moment) -> Self {
+        let cause = Cause::new("lease", "an operator took it away while it was leased");
+        let attempt = self.attempts + 1;
+        Self { attempts: attempt, ..self.with_record(attempt, at, "timeout", Some(Executed::Unknown), cause) }
+    }
+
+    /// With a record of something that no handler said.
+    pub(crate) fn with_record(
+        &self,
+        attempt: u32,
+        at: Moment,
+        disposition: &str,
+        executed: Option<Executed>,
+        cause: Cause,
+    ) -> Self {
         let record = Record {
-            attempt: self.attempts + 1,
+            attempt,
             mode: self.mode.as_str().to_owned(),
             at_ms: at.as_nanos() / 1_000_000,
             took_ms: 0,
-            disposition: "timeout".to_owned(),
-            executed: Some(Executed::Unknown),
-            cause: Some(Cause::new("lease", "an operator took it away while it was leased")),
+            disposition: disposition.to_owned(),
+            executed,
+            cause: Some(cause),
             delay_ms: None,
         };
         let story = self.story.as_deref().cloned().unwrap_or_default().with(record);
-        Self { attempts: self.attempts + 1, story: Some(Arc::new(story)), ..self.clone() }
+        Self { story: Some(Arc::new(story)), ..self.clone() }
     }
 }
 

@@ -13,7 +13,6 @@
 //! alone.
 
 use std::cmp::Reverse;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::flow::{Flow, FlowKey};
@@ -22,7 +21,7 @@ use super::queue::Lane;
 use super::{Action, Place, Running, Scheduler, Timer};
 use crate::disposition::Executed;
 use crate::entry::{Change, Entry, Grant, Progress, Seq, Settle, Taken};
-use crate::event::{Cause, DeadReason, Event, Record};
+use crate::event::{Cause, DeadReason, Event};
 use crate::moment::Moment;
 use crate::planted::{Flaw, has};
 
@@ -260,19 +259,8 @@ impl Scheduler {
 
 /// What is written of an event that killed the process: the story has to say so, because no attempt ended.
 fn convicted(progress: &Progress, now: Moment) -> Progress {
-    let record = Record {
-        attempt: progress.attempts + 1,
-        mode: progress.mode.as_str().to_owned(),
-        at_ms: now.as_nanos() / 1_000_000,
-        took_ms: 0,
-        disposition: "killed".to_owned(),
-        executed: Some(Executed::Unknown),
-        cause: Some(Cause::new(
-            DeadReason::KilledProcess.as_str(),
-            format!("the process died {STRIKES_MAX} times while this ran alone"),
-        )),
-        delay_ms: None,
-    };
-    let story = progress.story.as_deref().cloned().unwrap_or_default().with(record);
-    Progress { strikes: 0, suspect: false, story: Some(Arc::new(story)), ..progress.clone() }
+    let text = format!("the process died {STRIKES_MAX} times while this ran alone");
+    let cause = Cause::new(DeadReason::KilledProcess.as_str(), text);
+    let told = progress.with_record(progress.attempts + 1, now, "killed", Some(Executed::Unknown), cause);
+    Progress { strikes: 0, suspect: false, ..told }
 }

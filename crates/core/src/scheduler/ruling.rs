@@ -9,7 +9,6 @@
 //! that may not run would hold up everybody.
 
 use std::cmp::Reverse;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::care::Shard;
@@ -17,8 +16,8 @@ use super::flow::FlowKey;
 use super::loading::lane;
 use super::queue::Lane;
 use super::{Held, Place, Scheduler, Timer};
-use crate::entry::{Change, Entry, Progress, Seq};
-use crate::event::{Cause, DeadReason, Record};
+use crate::entry::{Change, Entry, Seq};
+use crate::event::{Cause, DeadReason};
 use crate::moment::Moment;
 use crate::planted::{Flaw, has};
 use crate::triage::Controls;
@@ -123,21 +122,9 @@ impl Scheduler {
         let Some(held) = self.held.get(&seq) else { return };
         let progress = &held.entry.progress;
         let route = progress.route.as_deref().unwrap_or_default();
-        let record = Record {
-            attempt: progress.attempts,
-            mode: progress.mode.as_str().to_owned(),
-            at_ms: now.as_nanos() / 1_000_000,
-            took_ms: 0,
-            disposition: DeadReason::Unroutable.as_str().to_owned(),
-            executed: None,
-            cause: Some(Cause::new(
-                DeadReason::Unroutable.as_str(),
-                format!("no handler of the queue {route} runs here"),
-            )),
-            delay_ms: None,
-        };
-        let story = progress.story.as_deref().cloned().unwrap_or_default().with(record);
-        let progress = Progress { story: Some(Arc::new(story)), ..progress.clone() };
+        let word = DeadReason::Unroutable.as_str();
+        let cause = Cause::new(word, format!("no handler of the queue {route} runs here"));
+        let progress = progress.with_record(progress.attempts, now, word, None, cause);
         let park = self.queues[held.queue].plan.after_dead.park(now);
         self.settle(seq, Change::Dead { reason: DeadReason::Unroutable, progress, park }, now);
     }

@@ -129,9 +129,7 @@ async fn a_job_goes_on_after_a_restart() {
     service.calls();
     let strategy = Strategy { rate: Some(100.0), ..Strategy::default() };
     let id = desk(&redrive).start(redrive_all(strategy)).await.unwrap();
-    while service.calls.lock().unwrap().len() < 10 {
-        tokio::time::sleep(SECOND / 100).await;
-    }
+    service.until_called(10).await;
     redrive.shutdown(SECOND).await.unwrap();
 
     let redrive = Redrive::open(&address).await.unwrap();

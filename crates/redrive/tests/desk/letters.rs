@@ -1,7 +1,9 @@
 //! Dead letters: looked at, put back, edited, taken away.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 
+use futures_util::poll;
 use redrive::engine::desk::{DeskError, Edit};
 use redrive::event::{Mode, State};
 use redrive::store::operate::{GroupBy, GroupQuery, Refusal, Target};
@@ -213,6 +215,7 @@ async fn one_of_a_key_runs_at_a_time_whatever_shares_its_commit() {
                 *now += 1;
                 *most = (*most).max(*now);
             }
+            // The work itself: long enough for another one to begin beside it.
             tokio::time::sleep(SECOND / 10).await;
             counted.lock().unwrap().0 -= 1;
             called.call(&it)
@@ -229,25 +232,28 @@ async fn one_of_a_key_runs_at_a_time_whatever_shares_its_commit() {
     assert_eq!(redrive.event("c", "orders", "1").await.unwrap().unwrap().state, State::Dead);
     service.mend();
 
-    // Who holds up the writer has the next two share a commit.
-    let slow = redrive.transact(|_| {
-        std::thread::sleep(SECOND / 5);
+    // Who holds up the writer has the next two share a commit: each is in its queue once it was polled.
+    let (enter, mut entered) = tokio::sync::mpsc::unbounded_channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let mut slow = pin!(redrive.transact(move |_| {
+        let _ = enter.send(());
+        // Let go by whoever drops the other end.
+        let _ = released.recv();
         Ok::<_, std::io::Error>(())
-    });
-    let new = async {
-        tokio::time::sleep(SECOND / 20).await;
-        redrive.publish(of("c", "2")).await.unwrap();
-    };
-    let old = async {
-        tokio::time::sleep(SECOND / 10).await;
-        let how = How { out_of_order: true, ..How::default() };
-        assert_eq!(
-            desk(&redrive).redrive(vec![Target::new("c", "orders", "1")], how).await.unwrap().changed,
-            1
-        );
-    };
-    let (slow, (), ()) = tokio::join!(slow, new, old);
+    }));
+    assert!(poll!(&mut slow).is_pending());
+    entered.recv().await.unwrap();
+    let mut new = pin!(redrive.publish(of("c", "2")));
+    assert!(poll!(&mut new).is_pending());
+    let how = How { out_of_order: true, ..How::default() };
+    let desk = desk(&redrive);
+    let mut old = pin!(desk.redrive(vec![Target::new("c", "orders", "1")], how));
+    assert!(poll!(&mut old).is_pending());
+    drop(release);
+    let (slow, new, old) = tokio::join!(slow, new, old);
     slow.unwrap();
+    new.unwrap();
+    assert_eq!(old.unwrap().changed, 1);
     testing::drain(&redrive).await;
     assert_eq!(running.lock().unwrap().1, 1, "{:?}", service.calls());
     redrive.shutdown(SECOND).await.unwrap();

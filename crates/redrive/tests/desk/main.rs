@@ -17,6 +17,7 @@ use redrive::engine::Desk;
 use redrive::prelude::*;
 use redrive::store::operate::Target;
 use redrive::{AfterDead, Delivery, Event, Failure, Policy, Redrive, testing};
+use tokio::sync::Notify;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -25,6 +26,7 @@ const SECOND: Duration = Duration::from_secs(1);
 struct Service {
     broken: Arc<Mutex<BTreeSet<String>>>,
     calls: Arc<Mutex<Vec<String>>>,
+    called: Arc<Notify>,
 }
 
 impl Service {
@@ -41,10 +43,22 @@ impl Service {
         std::mem::take(&mut self.calls.lock().unwrap())
     }
 
+    /// Waits until it was called so often since its calls were forgotten.
+    async fn until_called(&self, times: usize) {
+        loop {
+            let called = self.called.notified();
+            if self.calls.lock().unwrap().len() >= times {
+                return;
+            }
+            called.await;
+        }
+    }
+
     fn call(&self, delivery: &Delivery) -> Result<(), Failure> {
         let id = delivery.id().to_owned();
         let broken = self.broken.lock().unwrap().contains(&id);
         self.calls.lock().unwrap().push(id.clone());
+        self.called.notify_waiters();
         if broken {
             Err(Failure::permanent_text(format!("no customer for {id}")).code("404"))
         } else {

@@ -82,8 +82,9 @@ impl Desk {
         }
     }
 
-    /// Lets those go on that wait behind a dead letter, if there are more of them than it may hold up.
-    pub(super) fn relieve(&mut self, stream: &Stream, key: &str) -> Step<Option<Entry>> {
+    /// The dead letter that holds up a key, if that is its head. A damaged one is not told, and holds on: nobody knows
+    /// how many it may hold up.
+    pub(super) fn parking_head(&self, stream: &Stream, key: &str) -> Step<Option<Held>> {
         let (first, last) = span(stream.id);
         let dead = self
             .conn
@@ -94,12 +95,15 @@ impl Desk {
             ))?
             .query_row(params![key, first, last], |row| Ok(Held::read(row, stream)))
             .optional()?;
-        // A damaged dead letter holds on: nobody knows how many it may hold up.
         let Some(Ok(dead)) = dead else { return Ok(None) };
+        Ok(if self.has_earlier(stream, key, dead.row.seq)? { None } else { Some(dead) })
+    }
+
+    /// Lets those go on that wait behind a dead letter, if there are more of them than it may hold up.
+    pub(super) fn relieve(&mut self, stream: &Stream, key: &str) -> Step<Option<Entry>> {
+        let Some(dead) = self.parking_head(stream, key)? else { return Ok(None) };
         let Some(count) = dead.park_count else { return Ok(None) };
-        if self.has_earlier(stream, key, dead.row.seq)? {
-            return Ok(None);
-        }
+        let (first, last) = span(stream.id);
         let waiting: u32 = self
             .conn
             .prepare_cached(

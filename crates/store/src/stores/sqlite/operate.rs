@@ -2,7 +2,7 @@
 //! who tried is worth knowing.
 
 use redrive_core::triage::{Control, Rule};
-use rusqlite::{OptionalExtension, params};
+use rusqlite::params;
 
 use super::columns::change_columns;
 use super::desk::Desk;
@@ -84,20 +84,7 @@ impl Desk {
     fn skip_head(&mut self, queue: &str, tenant: &str, key: &str) -> Step<Result<u64, Refusal>> {
         let Some(id) = find_stream(&self.conn, queue, tenant)? else { return Ok(Err(Refusal::NotParked)) };
         let Some(stream) = self.names.of(&self.conn, id)? else { return Ok(Err(Refusal::NotParked)) };
-        let (first, last) = span(id);
-        let dead = self
-            .conn
-            .prepare_cached(concat!(
-                "SELECT ",
-                held_columns!(),
-                " FROM redrive_held WHERE key = ?1 AND state = 2 AND seq BETWEEN ?2 AND ?3 ORDER BY seq LIMIT 1"
-            ))?
-            .query_row(params![key, first, last], |row| Ok(Held::read(row, &stream)))
-            .optional()?;
-        let Some(Ok(dead)) = dead else { return Ok(Err(Refusal::NotParked)) };
-        if self.has_earlier(&stream, key, dead.row.seq)? {
-            return Ok(Err(Refusal::NotParked));
-        }
+        let Some(dead) = self.parking_head(&stream, key)? else { return Ok(Err(Refusal::NotParked)) };
         self.let_go(&stream, dead)?;
         Ok(Ok(1))
     }

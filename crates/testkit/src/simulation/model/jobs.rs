@@ -22,26 +22,7 @@ impl Model {
         }
         let id = JobId(self.jobs.len() as u64 + 1);
         let planned = self.events.values().filter(|record| is_meant(&plan.filter, record)).count() as u64;
-        self.jobs.push(Job {
-            id,
-            plan: plan.clone(),
-            state: JobState::Running,
-            why: String::new(),
-            who: String::new(),
-            started: at,
-            running_since: at,
-            taken_before: 0,
-            ended: None,
-            planned,
-            deaths: self.deaths,
-            cursor: None,
-            exhausted: false,
-            taken: 0,
-            skipped: 0,
-            done: 0,
-            failed: 0,
-            other: 0,
-        });
+        self.jobs.push(Job::begin(id, plan.clone(), "", at, (planned, self.deaths)));
         Ok(id)
     }
 
