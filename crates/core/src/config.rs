@@ -1,16 +1,28 @@
 //! Forms in configuration: durations as `"250ms"`, `"10s"`, `"1h 30m"`, and the budget that is not there as
 //! `"none"`.
+//!
+//! [`duration`] and [`optional`] are for `#[serde(with = "…")]` of other settings too, so that those of a program are
+//! written alike.
 
-pub(crate) mod duration {
+/// A duration.
+pub mod duration {
     use serde::de::{Error, Visitor};
     use serde::{Deserializer, Serializer};
     use std::{fmt, time::Duration};
 
-    pub(crate) fn serialize<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    /// Writes it.
+    ///
+    /// # Errors
+    /// Where the format cannot.
+    pub fn serialize<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(&humantime::format_duration(*duration))
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// Where it is none, with how to write one.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
         from.deserialize_str(Text)
     }
 
@@ -50,17 +62,26 @@ pub(crate) mod durations {
     }
 }
 
-pub(crate) mod optional {
+/// A duration that may be left out; the field wants `#[serde(default)]`.
+pub mod optional {
     use super::Written;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use std::time::Duration;
 
+    /// Writes it.
+    ///
+    /// # Errors
+    /// Where the format cannot.
     #[allow(clippy::ref_option, reason = "the signature that serde asks for")]
-    pub(crate) fn serialize<S: Serializer>(duration: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(duration: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
         duration.map(Written).serialize(to)
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// Where it is none, with how to write one.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
         Ok(Option::<Written>::deserialize(from)?.map(|Written(duration)| duration))
     }
 }

@@ -59,7 +59,7 @@ pub mod names;
 pub mod planted;
 
 #[cfg(feature = "serde")]
-mod config;
+pub mod config;
 mod sync;
 
 pub use backoff::Backoff;

@@ -104,6 +104,9 @@ pub use redrive_store::{Found, Listed, PublishError, Published, Query, StoreErro
 #[cfg(feature = "sqlite")]
 pub use rusqlite;
 
+/// Forms in configuration files.
+#[cfg(feature = "serde")]
+pub use redrive_core::config;
 pub use redrive_core::{
     Backoff, Breaker, Budget, Classify, Clock, Dice, Disposition, Executed, Fault, Jitter, Limit, Moment,
     Observer, Policy, PolicyBuilder, PolicyError, Rate, Report, Seeded, StopReason, Stopped, backoff,

@@ -1,0 +1,28 @@
+//! The HTTP API.
+//!
+//! A file for each part of it; every answer that is no success is a [`Problem`] (RFC 9457).
+
+use std::sync::Arc;
+
+use axum::Router;
+
+use crate::app::App;
+
+mod body;
+mod health;
+mod problem;
+pub mod publish;
+pub mod wire;
+
+pub use body::Body;
+pub use problem::Problem;
+
+/// Every route.
+pub fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .merge(health::routes())
+        .merge(publish::routes())
+        .fallback(async || Problem::not_found("there is nothing at this address"))
+        .method_not_allowed_fallback(async || Problem::method_not_allowed())
+        .with_state(app)
+}

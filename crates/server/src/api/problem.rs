@@ -1,0 +1,186 @@
+//! Answers that are no success, as problem documents (RFC 9457).
+
+use std::time::Duration;
+
+use axum::response::{IntoResponse, Response};
+use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderName, HeaderValue, StatusCode};
+use redrive::desk::DeskError;
+use redrive::{PublishError, StoreError};
+use serde_json::{Map, Value, json};
+
+use crate::config::Right;
+
+/// What a problem's `type` begins with.
+const TYPE: &str = "urn:redrive:problem:";
+
+/// An answer that is no success.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Problem {
+    /// The status.
+    pub status: StatusCode,
+    /// The last part of its `type`: what clients may go by.
+    pub kind: &'static str,
+    /// What is wrong this time, and what to do.
+    pub detail: String,
+    /// What else there is to say.
+    more: Map<String, Value>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Problem {
+    /// A problem of a kind, said in words.
+    pub fn new(status: StatusCode, kind: &'static str, detail: impl Into<String>) -> Self {
+        Self { status, kind, detail: detail.into(), more: Map::new(), headers: Vec::new() }
+    }
+
+    /// With another member of the document.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.more.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// With `Retry-After`, in whole seconds and at least one.
+    #[must_use]
+    pub fn retry_after(mut self, wait: Duration) -> Self {
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        self.headers.push((RETRY_AFTER, HeaderValue::from(seconds.max(1))));
+        self
+    }
+
+    /// 400: the request makes no sense.
+    pub fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad-request", detail)
+    }
+
+    /// 404.
+    pub fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not-found", detail)
+    }
+
+    /// 404: there is no such queue.
+    #[must_use]
+    pub fn no_queue(queue: &str) -> Self {
+        let detail = format!("there is no queue `{queue}`; queues are set up in the server's configuration");
+        Self::new(StatusCode::NOT_FOUND, "no-such-queue", detail)
+    }
+
+    pub(super) fn method_not_allowed() -> Self {
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "this address knows other methods")
+    }
+
+    /// 401.
+    #[must_use]
+    pub fn unauthorized() -> Self {
+        let detail = "send a token that this server knows: `Authorization: Bearer …`";
+        let mut problem = Self::new(StatusCode::UNAUTHORIZED, "unauthorized", detail);
+        problem.headers.push((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")));
+        problem
+    }
+
+    /// 403: the token lacks a right.
+    #[must_use]
+    pub fn forbidden(right: Right) -> Self {
+        let right = format!("{right:?}").to_lowercase();
+        let detail = format!("this token may not {right}");
+        Self::new(StatusCode::FORBIDDEN, "forbidden", detail).with("right", right)
+    }
+
+    /// 403: somebody else's events.
+    #[must_use]
+    pub fn other_tenant(tenant: &str) -> Self {
+        let detail = format!("this token is for the events of another tenant than `{tenant}`");
+        Self::new(StatusCode::FORBIDDEN, "other-tenant", detail)
+    }
+
+    /// 403: without tokens, only this machine is served.
+    #[must_use]
+    pub fn not_from_here() -> Self {
+        let detail = "without tokens this server answers to its loopback address only, and to no other page's \
+                      scripts; call it as 127.0.0.1 or localhost, or set up tokens";
+        Self::new(StatusCode::FORBIDDEN, "not-from-here", detail)
+    }
+
+    /// 503: later, and the same again.
+    pub fn busy(detail: impl Into<String>, wait: Duration) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail).retry_after(wait)
+    }
+
+    /// As a JSON document.
+    #[must_use]
+    pub fn document(&self) -> Value {
+        let mut document = json!({
+            "type": format!("{TYPE}{}", self.kind),
+            "title": self.status.canonical_reason().unwrap_or_default(),
+            "status": self.status.as_u16(),
+            "detail": self.detail,
+        });
+        if let Value::Object(members) = &mut document {
+            members.extend(self.more.clone());
+        }
+        document
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let document = self.document().to_string();
+        let mut response = (self.status, document).into_response();
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        for (name, value) in self.headers {
+            response.headers_mut().insert(name, value);
+        }
+        if self.status == StatusCode::METHOD_NOT_ALLOWED {
+            response.headers_mut().entry(ALLOW).or_insert(HeaderValue::from_static("GET, POST"));
+        }
+        response
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        let detail = error.to_string();
+        match error {
+            StoreError::DiskLow { .. } => Self::new(StatusCode::SERVICE_UNAVAILABLE, "disk-low", detail)
+                .retry_after(Duration::from_secs(10)),
+            StoreError::Unknown { .. } => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "outcome-unknown", detail)
+                    .retry_after(Duration::from_secs(1))
+            }
+            error if error.is_transient() => Self::busy(detail, Duration::from_secs(1)),
+            StoreError::Closed | StoreError::Poisoned { .. } => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", detail)
+                    .retry_after(Duration::from_secs(1))
+            }
+            _ => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "store", detail),
+        }
+    }
+}
+
+impl From<PublishError> for Problem {
+    fn from(error: PublishError) -> Self {
+        let detail = error.to_string();
+        match error {
+            PublishError::IdReused { .. } => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "id-reused", detail),
+            PublishError::Event(_) | PublishError::Window { .. } | PublishError::Handler { .. } => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "not-an-event", detail)
+            }
+            PublishError::NoQueue { queue, .. } => Self::no_queue(&queue),
+            PublishError::Store(error) => error.into(),
+            _ => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "publish", detail),
+        }
+    }
+}
+
+impl From<DeskError> for Problem {
+    fn from(error: DeskError) -> Self {
+        let detail = error.to_string();
+        match error {
+            DeskError::Refused(refusal) => super::wire::refused(&refusal),
+            DeskError::Event(_) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "not-an-event", detail),
+            DeskError::Store(error) => error.into(),
+            _ => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "desk", detail),
+        }
+    }
+}

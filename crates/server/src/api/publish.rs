@@ -1,0 +1,171 @@
+//! Publishing: one event, many, or a body as it is.
+//!
+//! | request | is |
+//! |---|---|
+//! | `application/json` | one event, `{"id": …, "payload": …}`, or many, `{"events": […]}` |
+//! | `application/x-ndjson` | many, one a line |
+//! | any, with the header `redrive-id` | one event whose payload is the body |
+//!
+//! An event without an id is refused: whoever has the intent mints its identity, before the first attempt.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use http::{HeaderMap, StatusCode};
+use redrive::{Event, Published};
+use serde_json::{Value, json};
+
+use super::{Body, Problem, wire};
+use crate::app::App;
+use crate::auth::Caller;
+use crate::config::Right;
+
+mod written;
+
+pub(crate) use written::Written;
+
+pub(super) fn routes() -> Router<Arc<App>> {
+    Router::new().route("/v1/queues/{queue}/events", post(publish))
+}
+
+async fn publish(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(queue): Path<String>,
+    body: Body,
+) -> Result<Response, Problem> {
+    caller.may(Right::Publish)?;
+    let (known, batch_max) = {
+        let live = app.live();
+        (live.config.queues.contains_key(&queue), live.config.server.batch_max)
+    };
+    if !known {
+        return Err(Problem::no_queue(&queue));
+    }
+    let asked = Asked::read(&body)?;
+    let count = asked.events.len();
+    if count > batch_max {
+        let detail = format!("{count} events are too many for one request; send at most {batch_max}");
+        return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-many", detail));
+    }
+    let tenant = text(&body.headers, "redrive-tenant")?;
+    let events = asked.events.into_iter().map(|written| {
+        let own = written.tenant.clone();
+        let tenant = caller.tenant(own.as_deref().or(tenant.as_deref()))?;
+        written.event(&queue, tenant.unwrap_or_default())
+    });
+    let events: Vec<Result<Event, Problem>> = events.collect();
+    take_quotas(&app, &events)?;
+    answer(&app, asked.one, events).await
+}
+
+/// What was asked to be published.
+struct Asked {
+    events: Vec<Written>,
+    /// Whether it is one event, and the answer about it alone.
+    one: bool,
+}
+
+impl Asked {
+    fn read(body: &Body) -> Result<Self, Problem> {
+        if body.headers.contains_key("redrive-id") {
+            return Ok(Self { events: vec![Written::from_headers(body)?], one: true });
+        }
+        match body.media_type().as_str() {
+            "application/x-ndjson" | "application/jsonl" => {
+                let lines = body.bytes.split(|byte| *byte == b'\n').enumerate();
+                let lines = lines.filter(|(_, line)| !line.trim_ascii().is_empty());
+                let event = |(number, line): (usize, &[u8])| {
+                    serde_json::from_slice(line).map_err(|error| {
+                        Problem::bad_request(format!("line {} is not an event: {error}", number + 1))
+                    })
+                };
+                Ok(Self { events: lines.map(event).collect::<Result<_, _>>()?, one: false })
+            }
+            "application/json" => {
+                let form: written::Form = body.json()?;
+                Ok(match form {
+                    written::Form::Many { events } => Self { events, one: false },
+                    written::Form::One(event) => Self { events: vec![*event], one: true },
+                })
+            }
+            other => {
+                let detail = format!(
+                    "`{other}` cannot be published as it is without a header `redrive-id`; send \
+                     application/json, application/x-ndjson, or add the header"
+                );
+                Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media-type", detail))
+            }
+        }
+    }
+}
+
+/// A header's text.
+fn text(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {
+    let text = headers.get(name).map(|value| value.to_str().map(str::to_owned));
+    text.transpose().map_err(|_| Problem::bad_request(format!("the header {name} is not plain text")))
+}
+
+/// Takes the right to publish, for each tenant.
+fn take_quotas(app: &App, events: &[Result<Event, Problem>]) -> Result<(), Problem> {
+    let mut tenants: Vec<(&str, u32)> = Vec::new();
+    for event in events.iter().flatten() {
+        match tenants.iter_mut().find(|(tenant, _)| *tenant == event.tenant) {
+            Some((_, count)) => *count += 1,
+            None => tenants.push((&event.tenant, 1)),
+        }
+    }
+    let now = redrive::Moment::from(std::time::SystemTime::now());
+    for (tenant, count) in tenants {
+        app.take_quota(tenant, count, now).map_err(|free| {
+            let detail = format!("the tenant `{tenant}` publishes more than its quota allows");
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, "quota", detail).retry_after(free.since(now))
+        })?;
+    }
+    Ok(())
+}
+
+async fn answer(app: &App, one: bool, events: Vec<Result<Event, Problem>>) -> Result<Response, Problem> {
+    let ids: Vec<Option<String>> =
+        events.iter().map(|event| event.as_ref().ok().map(|e| e.id.clone())).collect();
+    let good: Vec<Event> = events.iter().flatten().cloned().collect();
+    let mut published = app.redrive.publish_all(good).await?.into_iter();
+    let closed = || Err(Problem::from(redrive::StoreError::Closed));
+    let results = events.into_iter().map(|event| match event {
+        Ok(_) => published.next().map_or_else(closed, |result| result.map_err(Problem::from)),
+        Err(problem) => Err(problem),
+    });
+    let results: Vec<Result<Published, Problem>> = results.collect();
+    if one {
+        let (result, id) =
+            results.into_iter().zip(ids).next().ok_or_else(|| Problem::bad_request("no event"))?;
+        let mut view = kept(&result?);
+        view["id"] = id.into();
+        return Ok((StatusCode::ACCEPTED, axum::Json(view)).into_response());
+    }
+    let all = results.iter().all(Result::is_ok);
+    let views: Vec<Value> = results.iter().zip(ids).map(|(result, id)| view(result, id)).collect();
+    // Some are kept and some are not, and each says so.
+    let status = if all { StatusCode::ACCEPTED } else { StatusCode::MULTI_STATUS };
+    Ok((status, axum::Json(json!({ "results": views }))).into_response())
+}
+
+fn view(result: &Result<Published, Problem>, id: Option<String>) -> Value {
+    let mut view = match result {
+        Ok(published) => kept(published),
+        Err(problem) => json!({ "result": "refused", "problem": problem.document() }),
+    };
+    view["id"] = id.into();
+    view
+}
+
+/// An event that is kept, from now on or from before.
+fn kept(published: &Published) -> Value {
+    match published {
+        Published::Accepted(_) => json!({ "result": "accepted" }),
+        Published::Duplicate(found) => json!({ "result": "duplicate", "first": wire::found(found) }),
+    }
+}

@@ -1,0 +1,170 @@
+//! An event as somebody wrote it.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::StatusCode;
+use redrive::Event;
+use redrive::policy::Tuning;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::super::{Body, Problem};
+
+/// The names of headers that are ours, and nobody else's to set.
+const OURS: &str = "redrive-";
+
+/// One event, or many.
+pub(super) enum Form {
+    Many { events: Vec<Written> },
+    One(Box<Written>),
+}
+
+impl<'de> Deserialize<'de> for Form {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        // By hand, because what serde says of an untagged enum helps nobody.
+        #[derive(Deserialize)]
+        struct Many {
+            events: Vec<Written>,
+        }
+        let raw = Box::<RawValue>::deserialize(from)?;
+        #[derive(Deserialize)]
+        struct Peek {
+            #[serde(default)]
+            events: Option<serde::de::IgnoredAny>,
+        }
+        let many = serde_json::from_str::<Peek>(raw.get()).is_ok_and(|peek| peek.events.is_some());
+        let custom = |error: serde_json::Error| serde::de::Error::custom(error);
+        if many {
+            let Many { events } = serde_json::from_str(raw.get()).map_err(custom)?;
+            Ok(Self::Many { events })
+        } else {
+            serde_json::from_str(raw.get()).map(|event| Self::One(Box::new(event))).map_err(custom)
+        }
+    }
+}
+
+/// An event as somebody wrote it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Written {
+    pub(crate) id: Option<String>,
+    pub(crate) tenant: Option<String>,
+    key: Option<String>,
+    /// Any JSON; kept as it was written.
+    payload: Option<Box<RawValue>>,
+    /// Any bytes.
+    payload_base64: Option<String>,
+    /// The body itself, where the event is in the headers.
+    #[serde(skip)]
+    raw: Option<Vec<u8>>,
+    content_type: Option<String>,
+    headers: BTreeMap<String, String>,
+    correlation: Option<String>,
+    causation: Option<String>,
+    #[serde(with = "redrive::config::optional")]
+    delay: Option<Duration>,
+    at: Option<String>,
+    #[serde(with = "redrive::config::optional")]
+    expires_after: Option<Duration>,
+    expires_at: Option<String>,
+    policy: Option<Tuning>,
+}
+
+impl Written {
+    /// One whose payload is the body.
+    pub(super) fn from_headers(body: &Body) -> Result<Self, Problem> {
+        let text = |name: &str| super::text(&body.headers, name);
+        let duration = |name: &str| -> Result<Option<Duration>, Problem> {
+            let parse = |text: String| {
+                humantime::parse_duration(&text).map_err(|error| {
+                    Problem::bad_request(format!("{name}: `{text}` is no duration ({error})"))
+                })
+            };
+            text(name)?.map(parse).transpose()
+        };
+        let mut headers = BTreeMap::new();
+        for name in ["traceparent", "tracestate"] {
+            if let Some(value) = text(name)? {
+                headers.insert(name.to_owned(), value);
+            }
+        }
+        Ok(Self {
+            id: text("redrive-id")?,
+            key: text("redrive-key")?,
+            raw: Some(body.bytes.to_vec()),
+            content_type: text("content-type")?,
+            correlation: text("redrive-correlation")?,
+            causation: text("redrive-causation")?,
+            delay: duration("redrive-delay")?,
+            at: text("redrive-due")?,
+            expires_at: text("redrive-deadline")?,
+            headers,
+            ..Self::default()
+        })
+    }
+
+    /// The event that is meant.
+    pub(crate) fn event(self, queue: &str, tenant: &str) -> Result<Event, Problem> {
+        let not = |detail: String| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "not-an-event", detail);
+        let Some(id) = self.id.filter(|id| !id.is_empty()) else {
+            return Err(not(
+                "an event needs an `id`: whoever has the intent mints it, before the first attempt, and keeps it \
+                 over all of them"
+                    .to_owned(),
+            ));
+        };
+        let mut event = Event::new(queue, id).tenant(tenant);
+        event.key = self.key;
+        match (self.raw, self.payload, self.payload_base64) {
+            (Some(raw), ..) => event.payload = raw,
+            (None, Some(_), Some(_)) => {
+                return Err(not("an event has `payload` or `payload_base64`, not both".to_owned()));
+            }
+            (None, Some(json), None) => {
+                event.payload = json.get().as_bytes().to_vec();
+                event.meta_mut().content_type = Some("application/json".to_owned());
+            }
+            (None, None, Some(text)) => {
+                let decoded = STANDARD.decode(text.as_bytes());
+                event.payload = decoded.map_err(|error| not(format!("`payload_base64`: {error}")))?;
+            }
+            (None, None, None) => {}
+        }
+        let time = |name: &str, text: &str| -> Result<SystemTime, Problem> {
+            humantime::parse_rfc3339(text).map_err(|error| {
+                not(format!("`{name}` is to be as 2026-01-31T12:00:00Z, and is `{text}` ({error})"))
+            })
+        };
+        match (self.delay, self.at) {
+            (Some(_), Some(_)) => return Err(not("an event has `delay` or `at`, not both".to_owned())),
+            (Some(delay), None) => event = event.delay(delay),
+            (None, Some(at)) => event = event.at(time("at", &at)?),
+            (None, None) => {}
+        }
+        match (self.expires_after, self.expires_at) {
+            (Some(_), Some(_)) => {
+                return Err(not("an event has `expires_after` or `expires_at`, not both".to_owned()));
+            }
+            (Some(after), None) => event = event.expires_after(after),
+            (None, Some(at)) => event = event.expires_at(time("expires_at", &at)?),
+            (None, None) => {}
+        }
+        if let Some(name) = self.headers.keys().find(|name| name.to_ascii_lowercase().starts_with(OURS)) {
+            return Err(not(format!("the header `{name}` is the server's to set")));
+        }
+        if self.content_type.is_some() {
+            event.meta_mut().content_type = self.content_type;
+        }
+        for (name, value) in self.headers {
+            event = event.header(name, value);
+        }
+        if self.correlation.is_some() || self.causation.is_some() || self.policy.is_some() {
+            let meta = event.meta_mut();
+            (meta.correlation, meta.causation, meta.tuning) = (self.correlation, self.causation, self.policy);
+        }
+        Ok(event)
+    }
+}

@@ -1,0 +1,96 @@
+//! What all requests share, and what a reload swaps.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::{ArcSwap, Guard};
+use redrive::{Moment, Rate, Redrive};
+use tokio::sync::Semaphore;
+
+use crate::auth::Callers;
+use crate::config::{Config, Quota};
+
+/// Tenants whose rate is kept at once. When there are more, those that have not published for longest begin anew:
+/// with a full bucket, so a tenant is never held up for it.
+const TENANTS_MAX: usize = 10_000;
+
+/// What all requests share.
+#[derive(Debug)]
+pub struct App {
+    /// The engine.
+    pub redrive: Redrive,
+    live: ArcSwap<Live>,
+    /// Bytes of bodies that may be in memory.
+    pub(crate) bodies: Arc<Semaphore>,
+    rates: Mutex<HashMap<String, Rate>>,
+}
+
+/// What a reload swaps, as a whole.
+#[derive(Debug)]
+pub struct Live {
+    /// The settings.
+    pub config: Config,
+    /// Who may call.
+    pub callers: Callers,
+}
+
+impl Live {
+    fn new(config: Config) -> Self {
+        let callers = Callers::new(&config.tokens);
+        Self { config, callers }
+    }
+}
+
+impl App {
+    /// An app over an engine whose queues are set up.
+    #[must_use]
+    pub fn new(redrive: Redrive, config: Config) -> Arc<Self> {
+        let bodies = Arc::new(Semaphore::new(config.server.bodies_max.min(Semaphore::MAX_PERMITS)));
+        let live = ArcSwap::from_pointee(Live::new(config));
+        Arc::new(Self { redrive, live, bodies, rates: Mutex::default() })
+    }
+
+    /// What holds just now. Keep it no longer than a request.
+    pub fn live(&self) -> Guard<Arc<Live>> {
+        self.live.load()
+    }
+
+    /// Swaps the settings. Rates begin anew.
+    pub fn swap(&self, config: Config) {
+        self.live.store(Arc::new(Live::new(config)));
+        self.rates.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Takes the right to publish so many events as a tenant, or says when to come again. A batch is taken as a
+    /// whole once there is room for one: it may be larger than any burst, and the next one waits for it.
+    ///
+    /// # Errors
+    /// With the moment at which there is room again.
+    pub fn take_quota(&self, tenant: &str, events: u32, now: Moment) -> Result<(), Moment> {
+        let live = self.live();
+        let Quota { rate: Some(settings) } = live.config.tenants.get(tenant).unwrap_or(&live.config.quota)
+        else {
+            return Ok(());
+        };
+        let rate = {
+            let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+            if rates.len() >= TENANTS_MAX && !rates.contains_key(tenant) {
+                rates.clear();
+            }
+            let fresh = || Rate::new(settings.per_second, settings.burst);
+            match rates.get(tenant) {
+                Some(rate) => rate.clone(),
+                None => match fresh() {
+                    Ok(rate) => rates.entry(tenant.to_owned()).or_insert(rate).clone(),
+                    // Settings are checked before they get here.
+                    Err(_) => return Ok(()),
+                },
+            }
+        };
+        rate.take(now)?;
+        for _ in 1..events {
+            let _ = rate.reserve(now, |_| true);
+        }
+        Ok(())
+    }
+}

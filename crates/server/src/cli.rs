@@ -1,0 +1,91 @@
+//! The commands.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+use crate::config::{Layer, Source};
+use crate::demo;
+
+mod serve;
+
+/// Do it again, and have it take effect once.
+#[derive(Debug, Parser)]
+#[command(name = "redrive", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// See it at work: a server, a service that really fails, and a stream of orders.
+    Demo(demo::Args),
+    /// Run the server.
+    Serve(serve::Args),
+    /// Check the configuration without starting anything.
+    Check(Configured),
+    /// Print the configuration's documented default.
+    Config(ConfigArgs),
+}
+
+/// Where the configuration is.
+#[derive(Debug, clap::Args)]
+struct Configured {
+    /// The configuration file [default: redrive.toml, if there is one]
+    #[arg(long, short, env = "REDRIVE_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl Configured {
+    /// The file with the environment over it, and these flags.
+    fn source(self, flags: impl IntoIterator<Item = Layer>) -> Source {
+        let layers = std::iter::once(Layer::environment()).chain(flags).collect();
+        Source { file: self.config, layers }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+struct ConfigArgs {
+    /// Print every setting with its default.
+    #[arg(long, required = true)]
+    default: bool,
+}
+
+/// Runs the program.
+#[must_use]
+pub fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("redrive: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<ExitCode> {
+    match cli.command {
+        Command::Demo(args) => runtime()?.block_on(demo::run(args)),
+        Command::Serve(args) => runtime()?.block_on(serve::run(args)),
+        Command::Check(configured) => check(configured),
+        Command::Config(ConfigArgs { .. }) => {
+            print!("{}", crate::config::DEFAULT);
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")
+}
+
+fn check(configured: Configured) -> Result<ExitCode> {
+    let source = configured.source([]);
+    let config = source.load()?;
+    let file = source.path().map_or("the defaults".to_owned(), |path| path.display().to_string());
+    println!("{file}: fine, with {} queues and {} tokens", config.queues.len(), config.tokens.len());
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,136 @@
+//! Settings from the environment and from flags, laid over those of the file.
+//!
+//! `REDRIVE_SERVER_LISTEN` is `listen` of `[server]`. What can be set so is every plain value of a section that
+//! there is one of; queues, tokens and tenants have names and are set in the file.
+
+use super::DEFAULT;
+use super::error::{ConfigError, nearest};
+
+/// What every variable begins with.
+const PREFIX: &str = "REDRIVE_";
+
+/// Variables that are no settings of a server: of the command line, of the build, of tests.
+const OTHERS: &[&str] =
+    &["REDRIVE_CONFIG", "REDRIVE_URL", "REDRIVE_TOKEN", "REDRIVE_STORE", "REDRIVE_LOG", "REDRIVE_AS"];
+
+/// Values to lay over a configuration.
+#[derive(Debug, Clone)]
+pub struct Layer {
+    /// What it is called where one of its values is wrong: a variable, a flag.
+    values: Vec<(String, [&'static str; 2], String)>,
+    /// Names that are no setting.
+    unknown: Vec<String>,
+}
+
+impl Layer {
+    /// What the environment says.
+    #[must_use]
+    pub fn environment() -> Self {
+        let text = |text: std::ffi::OsString| text.into_string().ok();
+        Self::variables(std::env::vars_os().filter_map(|(name, value)| Some((text(name)?, text(value)?))))
+    }
+
+    /// What these variables say.
+    pub fn variables(variables: impl IntoIterator<Item = (String, String)>) -> Self {
+        let settings = settings();
+        let (mut values, mut unknown) = (Vec::new(), Vec::new());
+        for (name, value) in variables.into_iter().filter(|(name, _)| name.starts_with(PREFIX)) {
+            match settings.iter().find(|(variable, _)| *variable == name) {
+                Some((_, place)) => values.push((name, *place, value)),
+                None if OTHERS.contains(&name.as_str()) || name.starts_with("REDRIVE_CI") => {}
+                None => unknown.push(name),
+            }
+        }
+        Self { values, unknown }
+    }
+
+    /// What a flag says of a setting.
+    #[must_use]
+    pub fn flag(flag: &str, place: [&'static str; 2], value: impl Into<String>) -> Self {
+        Self { values: vec![(flag.to_owned(), place, value.into())], unknown: Vec::new() }
+    }
+
+    pub(super) fn lay_over(&self, table: &mut toml::Table) -> Result<(), ConfigError> {
+        if let Some(name) = self.unknown.first() {
+            let known = settings();
+            let near = nearest(name, known.iter().map(|(known, _)| known.as_str()));
+            let what = match near {
+                Some(near) => format!("there is no such setting; did you mean {near}?"),
+                None => "there is no such setting; `redrive config --default` lists them".to_owned(),
+            };
+            return Err(ConfigError::Variable { name: name.clone(), what });
+        }
+        for (name, [section, key], value) in &self.values {
+            let wrong = |what: &str| ConfigError::Variable { name: name.clone(), what: what.to_owned() };
+            let section = table.entry(*section).or_insert_with(|| toml::Table::new().into());
+            let section = section.as_table_mut().ok_or_else(|| wrong("its section is no table"))?;
+            section.insert((*key).to_owned(), like(value, key));
+        }
+        Ok(())
+    }
+}
+
+/// A value as its setting wants it: a number or a truth where the default is one, or it looks like a list.
+fn like(value: &str, key: &str) -> toml::Value {
+    let text = || toml::Value::String(value.to_owned());
+    let parsed = toml::from_str::<toml::Table>(&format!("{key} = {value}")).ok();
+    match parsed.and_then(|mut table| table.remove(key)) {
+        Some(value @ (toml::Value::Integer(_) | toml::Value::Boolean(_) | toml::Value::Array(_))) => value,
+        _ => text(),
+    }
+}
+
+/// Every plain setting: its variable, its section and its key, read off the documented default.
+fn settings() -> Vec<(String, [&'static str; 2])> {
+    let mut section = "";
+    let mut settings = Vec::new();
+    for line in DEFAULT.lines() {
+        // What has no default is in there too, behind a mark.
+        let line = line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line);
+        if let Some(name) = line.strip_prefix('[').and_then(|line| line.split(']').next()) {
+            section = if name.contains(['.', '[']) { "" } else { name };
+        } else if let Some((key, _)) = line.split_once(" = ")
+            && !section.is_empty()
+            && key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+        {
+            settings.push((format!("{PREFIX}{section}_{key}").to_uppercase(), [section, key]));
+        }
+    }
+    settings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Source;
+
+    fn load(variables: &[(&str, &str)]) -> Result<super::super::Config, ConfigError> {
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let mut table = toml::Table::new();
+        Layer::variables(variables.iter().map(own)).lay_over(&mut table)?;
+        toml::Value::Table(table).try_into().map_err(|error| ConfigError::value(format!("{error}")))
+    }
+
+    #[test]
+    fn a_variable_sets_what_it_names() {
+        let config = load(&[("REDRIVE_SERVER_LISTEN", "127.0.0.1:9"), ("REDRIVE_SERVER_BODY_MAX", "17")]);
+        let config = config.expect("both are settings");
+        assert_eq!((config.server.listen.to_string().as_str(), config.server.body_max), ("127.0.0.1:9", 17));
+    }
+
+    #[test]
+    fn a_misspelt_variable_is_refused_with_the_nearest() {
+        let error = load(&[("REDRIVE_SERVER_LISTN", "127.0.0.1:9")]).unwrap_err();
+        let told = "REDRIVE_SERVER_LISTN: there is no such setting; did you mean REDRIVE_SERVER_LISTEN?";
+        assert_eq!(error.to_string(), told);
+    }
+
+    #[test]
+    fn flags_are_over_the_environment() {
+        let variable = ("REDRIVE_SERVER_LISTEN".to_owned(), "127.0.0.1:9".to_owned());
+        let layers =
+            vec![Layer::variables([variable]), Layer::flag("--listen", ["server", "listen"], "127.0.0.1:10")];
+        let source = Source { file: None, layers };
+        assert_eq!(source.load().expect("fine").server.listen.port(), 10);
+    }
+}

@@ -1,0 +1,352 @@
+//! Every setting, with its default. What each means is told in `default.toml`.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use redrive::policy::PolicySettings;
+use redrive::rate::RateSettings;
+use serde::Deserialize;
+
+/// The whole configuration.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where events are kept.
+    pub store: StoreSettings,
+    /// The listener and its bounds.
+    pub server: ServerSettings,
+    /// What all attempts of queues with a destination share.
+    pub push: PushSettings,
+    /// Where the key to the secrets at rest is.
+    pub secrets: SecretSettings,
+    /// Logs, metrics, traces.
+    pub observe: ObserveSettings,
+    /// Whom to tell of new failure groups.
+    pub notify: NotifySettings,
+    /// What each tenant may publish, unless it has a quota of its own.
+    pub quota: Quota,
+    /// Quotas of tenants by name.
+    pub tenants: BTreeMap<String, Quota>,
+    /// Who may do what, by name.
+    pub tokens: BTreeMap<String, TokenSettings>,
+    /// The queues, by name.
+    pub queues: BTreeMap<String, QueueSettings>,
+}
+
+/// Where events are kept.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StoreSettings {
+    /// `sqlite:FILE` or `memory:`.
+    pub address: String,
+    /// Below how many free bytes on the disk publishing is refused.
+    pub disk_least: u64,
+}
+
+impl Default for StoreSettings {
+    fn default() -> Self {
+        Self { address: "sqlite:redrive.db".to_owned(), disk_least: 64 << 20 }
+    }
+}
+
+/// The listener and its bounds.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServerSettings {
+    /// The address to listen on. Another than loopback needs tokens.
+    pub listen: SocketAddr,
+    /// Connections at once; more wait to be accepted.
+    pub connections_max: usize,
+    /// How many bytes a request's body may have.
+    pub body_max: usize,
+    /// How many bytes of bodies may be in memory at once, over all requests.
+    pub bodies_max: usize,
+    /// How many events a request may publish.
+    pub batch_max: usize,
+    /// How long a client may take over its request's head.
+    #[serde(with = "redrive::config::duration")]
+    pub head_time: Duration,
+    /// How long a client may take over its request's body.
+    #[serde(with = "redrive::config::duration")]
+    pub body_time: Duration,
+    /// How long a lease call may wait for events.
+    #[serde(with = "redrive::config::duration")]
+    pub wait_max: Duration,
+    /// How long attempts under way get when the server is stopped.
+    #[serde(with = "redrive::config::duration")]
+    pub grace: Duration,
+    /// Whether operators may edit dead letters.
+    pub edit: bool,
+}
+
+impl Default for ServerSettings {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7070)),
+            connections_max: 1024,
+            body_max: 8 << 20,
+            bodies_max: 256 << 20,
+            batch_max: 10_000,
+            head_time: Duration::from_secs(10),
+            body_time: Duration::from_secs(30),
+            wait_max: Duration::from_secs(60),
+            grace: Duration::from_secs(25),
+            edit: false,
+        }
+    }
+}
+
+/// What all attempts of queues with a destination share.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PushSettings {
+    /// Networks and addresses that are private and may be called all the same: `127.0.0.0/8`, `10.1.2.3`.
+    pub allow: Vec<String>,
+    /// How many bytes of an answer are read.
+    pub answer_max: usize,
+    /// How many bytes of an answer are kept: with a failure as its message, with a success as its result.
+    pub answer_kept: usize,
+    /// How long it may take to connect.
+    #[serde(with = "redrive::config::duration")]
+    pub connect_time: Duration,
+    /// How long a connection that nobody uses is kept.
+    #[serde(with = "redrive::config::duration")]
+    pub idle_time: Duration,
+    /// Idle connections kept for one destination.
+    pub idle_max: usize,
+}
+
+impl Default for PushSettings {
+    fn default() -> Self {
+        Self {
+            allow: Vec::new(),
+            answer_max: 64 << 10,
+            answer_kept: 512,
+            connect_time: Duration::from_secs(5),
+            idle_time: Duration::from_secs(30),
+            idle_max: 64,
+        }
+    }
+}
+
+/// Where the key to the secrets at rest is.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SecretSettings {
+    /// A file with 32 bytes in base64. Made by `redrive secret key`.
+    pub key_file: Option<PathBuf>,
+    /// The one before, while secrets that it locked are still about.
+    pub old_key_file: Option<PathBuf>,
+}
+
+/// Logs, metrics, traces.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ObserveSettings {
+    /// What is logged: `info`, `redrive=debug,warn`.
+    pub log: String,
+    /// How logs are written.
+    pub log_form: LogForm,
+    /// Where traces go, by OTLP over HTTP.
+    pub otlp: Option<String>,
+    /// Whether metrics may be read without a token.
+    pub open_metrics: bool,
+}
+
+impl Default for ObserveSettings {
+    fn default() -> Self {
+        Self { log: "info".to_owned(), log_form: LogForm::Auto, otlp: None, open_metrics: false }
+    }
+}
+
+/// How logs are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogForm {
+    /// Text where a person looks on, JSON otherwise.
+    Auto,
+    /// For people.
+    Text,
+    /// A JSON object a line.
+    Json,
+}
+
+/// Whom to tell of new failure groups.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NotifySettings {
+    /// Where to post it.
+    pub url: Option<String>,
+    /// How often to look for new groups.
+    #[serde(with = "redrive::config::duration")]
+    pub every: Duration,
+}
+
+impl Default for NotifySettings {
+    fn default() -> Self {
+        Self { url: None, every: Duration::from_secs(10) }
+    }
+}
+
+/// What a tenant may publish.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Quota {
+    /// Events a second; no limit where it is none.
+    pub rate: Option<RateSettings>,
+}
+
+/// Who may do what.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenSettings {
+    /// `sha256:` and 64 hexadecimal digits. `redrive token new` makes a token and says its hash.
+    pub hash: String,
+    /// What it may do.
+    pub rights: Vec<Right>,
+    /// Whose events alone it may touch; everybody's where it is none.
+    pub tenant: Option<String>,
+}
+
+/// What somebody may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Right {
+    /// Publish events.
+    Publish,
+    /// Lease and settle them.
+    Consume,
+    /// Look at events, groups, jobs, the audit, metrics.
+    Read,
+    /// Change them: redrive, discard, pause.
+    Operate,
+}
+
+/// A queue.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct QueueSettings {
+    /// Whether events of one key keep their order.
+    pub order: Order,
+    /// What becomes of those behind a dead letter of their key.
+    pub after_dead: AfterDeadSettings,
+    /// Attempts at once.
+    pub concurrency: u32,
+    /// Attempts a second; no limit where it is none.
+    pub rate: Option<RateSettings>,
+    /// The share of the concurrency that retries may claim.
+    pub retry_share: f64,
+    /// How long an identity is remembered after its event ended.
+    #[serde(with = "redrive::config::duration")]
+    pub window: Duration,
+    /// How long and how many dead letters are kept.
+    pub keep_dead: KeepSettings,
+    /// How often, how soon, how long.
+    pub policy: PolicySettings,
+    /// Where its events are sent.
+    pub push: Option<PushTo>,
+    /// Workers fetch its events.
+    pub pull: Option<PullSettings>,
+}
+
+impl Default for QueueSettings {
+    fn default() -> Self {
+        Self {
+            order: Order::None,
+            after_dead: AfterDeadSettings::default(),
+            concurrency: 16,
+            rate: None,
+            retry_share: 0.25,
+            window: Duration::from_secs(86_400),
+            keep_dead: KeepSettings::default(),
+            policy: PolicySettings::default(),
+            push: None,
+            pull: None,
+        }
+    }
+}
+
+/// Whether events of one key keep their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// They do not.
+    None,
+    /// They do.
+    Key,
+}
+
+/// What becomes of those behind a dead letter of their key.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AfterDeadSettings {
+    /// They go on.
+    #[default]
+    GoOn,
+    /// They wait until somebody has dealt with it.
+    Park,
+    /// They wait so long, or until there are so many.
+    ParkUpTo(KeepSettings),
+}
+
+/// So long, so many; no bound where it is none.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct KeepSettings {
+    /// How long.
+    #[serde(with = "redrive::config::optional")]
+    pub time: Option<Duration>,
+    /// How many.
+    pub count: Option<u64>,
+}
+
+/// Where a queue's events are sent.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PushTo {
+    /// `http://` or `https://`.
+    pub url: String,
+    /// The secret that signs it, by its name; see `redrive secret set`. Not signed where it is none.
+    #[serde(default)]
+    pub secret: Option<String>,
+    /// Headers that every attempt carries, such as `authorization`.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// What statuses mean where it is not what they usually mean: `"404" = "discard"`, `"5xx" = "permanent"`.
+    #[serde(default)]
+    pub statuses: BTreeMap<String, StatusWord>,
+}
+
+/// What a status means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StatusWord {
+    /// It worked.
+    Ok,
+    /// Try again.
+    Retry,
+    /// Trying again will not help.
+    Permanent,
+    /// It is not needed any more.
+    Discard,
+}
+
+/// How workers fetch a queue's events.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PullSettings {
+    /// For how long, where a worker does not say.
+    #[serde(with = "redrive::config::duration")]
+    pub lease: Duration,
+    /// For how long at most.
+    #[serde(with = "redrive::config::duration")]
+    pub lease_max: Duration,
+}
+
+impl Default for PullSettings {
+    fn default() -> Self {
+        Self { lease: Duration::from_secs(30), lease_max: Duration::from_secs(3600) }
+    }
+}

@@ -1,0 +1,30 @@
+//! The `redrive` program as a library: the engine behind HTTP, the operators' command line, and the demo.
+//!
+//! It has no rules of its own. What an event is, when it is attempted and what becomes of it is decided by the
+//! [`redrive`] crate; here are addresses, words and limits:
+//!
+//! - [`config`]: what can be set, from `redrive.toml`, the environment and flags;
+//! - [`app`]: what all requests share, and what a reload swaps;
+//! - [`queues`]: the queues of the configuration, set up in the engine;
+//! - [`api`]: the HTTP API;
+//! - [`listen`]: the listener, which bounds what clients may cost;
+//! - [`serve`]: the life of a server, from its start to its stop;
+//! - [`cli`]: the commands.
+
+pub mod config;
+
+pub mod auth;
+
+pub mod app;
+
+pub mod queues;
+
+pub mod api;
+
+pub mod listen;
+
+pub mod serve;
+
+pub mod cli;
+
+mod demo;

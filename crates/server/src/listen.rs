@@ -1,0 +1,66 @@
+//! The listener: connections are bounded in number, and a client that is slow over its request is let go.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tower::ServiceExt;
+
+use crate::config::ServerSettings;
+
+/// How long to wait after a connection could not be accepted: there are no file descriptors left, say.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
+/// Serves until `stop` says so, then lets requests under way end within `grace`.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    settings: &ServerSettings,
+    mut stop: watch::Receiver<bool>,
+) {
+    let places = Arc::new(Semaphore::new(settings.connections_max));
+    let graceful = GracefulShutdown::new();
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(settings.head_time).max_headers(100);
+    loop {
+        let accepting = async {
+            let place = places.clone().acquire_owned().await;
+            (place, listener.accept().await)
+        };
+        let (place, accepted) = tokio::select! {
+            accepted = accepting => accepted,
+            _ = stop.wait_for(|stop| *stop) => break,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_AGAIN).await;
+                continue;
+            }
+        };
+        // Answers are small and waited for.
+        let _ = stream.set_nodelay(true);
+        let service = router
+            .clone()
+            .map_request(|request: http::Request<hyper::body::Incoming>| request.map(Body::new));
+        let service = service.map_err(|error: Infallible| match error {});
+        let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+        let connection = graceful.watch(connection);
+        tokio::spawn(async move {
+            // A client that broke off, or spoke no HTTP, was answered as far as it can be.
+            let _ = connection.await;
+            drop(place);
+        });
+    }
+    drop(listener);
+    let _ = tokio::time::timeout(settings.grace, graceful.shutdown()).await;
+}

@@ -1,0 +1,52 @@
+//! The queues of the configuration, set up in the engine.
+
+use anyhow::{Context, Result};
+use redrive::engine::QueueBuilder;
+use redrive::{AfterDead, Rate, Redrive};
+
+use crate::config::{AfterDeadSettings, Config, KeepSettings, Order, QueueSettings};
+
+/// Sets all of them up, before the engine starts.
+///
+/// # Errors
+/// With the queue that cannot be, and why.
+pub async fn set_up(redrive: &Redrive, config: &Config) -> Result<()> {
+    for (name, settings) in &config.queues {
+        let builder = builder(redrive, name, settings).with_context(|| format!("queues.{name}"))?;
+        match &settings.pull {
+            Some(_) => builder.pull().await?,
+            None => builder.declare().await?,
+        }
+    }
+    Ok(())
+}
+
+fn builder(redrive: &Redrive, name: &str, settings: &QueueSettings) -> Result<QueueBuilder> {
+    let mut policy = settings.policy.clone();
+    if policy.name.is_empty() {
+        name.clone_into(&mut policy.name);
+    }
+    let KeepSettings { time, count } = settings.keep_dead.clone();
+    let mut builder = redrive
+        .queue(name)
+        .policy(policy.build()?)
+        .concurrency(settings.concurrency)
+        .retry_share(settings.retry_share)
+        .window(settings.window)
+        .keep_dead(time, count);
+    if let Some(rate) = &settings.rate {
+        builder = builder.rate(Rate::new(rate.per_second, rate.burst)?);
+    }
+    if settings.order == Order::Key {
+        builder = builder.ordered();
+    }
+    builder = match &settings.after_dead {
+        AfterDeadSettings::GoOn => builder,
+        AfterDeadSettings::Park => builder.after_dead(AfterDead::Park),
+        AfterDeadSettings::ParkUpTo(KeepSettings { time, count }) => {
+            let count = count.map(|count| u32::try_from(count).unwrap_or(u32::MAX));
+            builder.after_dead(AfterDead::ParkUpTo { time: *time, count })
+        }
+    };
+    Ok(builder)
+}

@@ -1,0 +1,90 @@
+//! The life of a server: from its configuration to its stop.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use redrive::engine::{Options, Stopping};
+use redrive::{Redrive, StoreError};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::app::App;
+use crate::config::Config;
+use crate::{api, listen, queues};
+
+/// A server that runs.
+#[derive(Debug)]
+pub struct Server {
+    app: Arc<App>,
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    listening: JoinHandle<()>,
+}
+
+impl Server {
+    /// Opens the store, sets the queues up, starts the engine and listens.
+    ///
+    /// # Errors
+    /// With what is in the way.
+    pub async fn start(config: Config) -> Result<Self> {
+        // First, so that an address that is taken is told before anything is touched.
+        let listen = config.server.listen;
+        let listener =
+            TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
+        let address = listener.local_addr().context("the address that is listened on")?;
+        let redrive = open(&config).await?;
+        queues::set_up(&redrive, &config).await?;
+        redrive
+            .start()
+            .await
+            .with_context(|| format!("cannot run the queues of {}", config.store.address))?;
+        let settings = config.server.clone();
+        let app = App::new(redrive, config);
+        let router = api::router(app.clone());
+        let (stop, stopped) = watch::channel(false);
+        let listening =
+            tokio::spawn(async move { listen::serve(listener, router, &settings, stopped).await });
+        Ok(Self { app, address, stop, listening })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What its requests share.
+    #[must_use]
+    pub const fn app(&self) -> &Arc<App> {
+        &self.app
+    }
+
+    /// Waits until the engine stops by itself, which it does only when the store failed.
+    pub async fn failed(&self) -> StoreError {
+        self.app.redrive.failed().await
+    }
+
+    /// Stops: no new connections, requests and attempts under way get `grace`, then the store is closed.
+    ///
+    /// # Errors
+    /// Where the store could not be closed cleanly. Nothing is lost then either.
+    pub async fn stop(self, grace: Duration) -> Result<Stopping> {
+        self.stop.send_replace(true);
+        let stopping = self.app.redrive.shutdown(grace).await?;
+        let _ = tokio::time::timeout(grace.max(Duration::from_secs(1)), self.listening).await;
+        Ok(stopping)
+    }
+}
+
+/// Opens the store of a configuration.
+///
+/// # Errors
+/// With what is in the way.
+pub async fn open(config: &Config) -> Result<Redrive> {
+    let address = &config.store.address;
+    let options = Options::new().disk_least(config.store.disk_least);
+    options.open(address).await.with_context(|| format!("cannot open {address}"))
+}

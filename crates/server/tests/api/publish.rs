@@ -1,0 +1,90 @@
+//! Publishing, over real sockets.
+
+use serde_json::json;
+
+use crate::house::{House, answer};
+
+const QUEUE: &str = "[queues.orders.pull]\n";
+
+#[tokio::test]
+async fn an_event_is_accepted_once_and_then_a_duplicate() {
+    let mut house = House::open(QUEUE).await;
+    let event = json!({ "id": "order-1", "payload": { "cabins": 2 } });
+    let (status, accepted) = house.post("/v1/queues/orders/events", event.clone()).await;
+    assert_eq!((status, &accepted["result"]), (202, &json!("accepted")));
+    house.stop().await;
+    house.start().await;
+    let (status, again) = house.post("/v1/queues/orders/events", event).await;
+    assert_eq!((status, &again["result"]), (202, &json!("duplicate")));
+    assert_eq!(again["first"]["state"], json!("ready"));
+}
+
+#[tokio::test]
+async fn the_same_id_with_another_payload_is_a_problem() {
+    let house = House::open(QUEUE).await;
+    house.post("/v1/queues/orders/events", json!({ "id": "order-1", "payload": 1 })).await;
+    let (status, problem) =
+        house.post("/v1/queues/orders/events", json!({ "id": "order-1", "payload": 2 })).await;
+    assert_eq!((status, &problem["type"]), (422, &json!("urn:redrive:problem:id-reused")));
+}
+
+#[tokio::test]
+async fn each_event_of_a_batch_has_its_answer() {
+    let house = House::open(QUEUE).await;
+    let events = json!({ "events": [{ "id": "a" }, { "payload": 1 }, { "id": "a" }, { "id": "b" }] });
+    let (status, answer) = house.post("/v1/queues/orders/events", events).await;
+    assert_eq!(status, 207);
+    let results: Vec<_> =
+        answer["results"].as_array().expect("a list").iter().map(|r| &r["result"]).collect();
+    assert_eq!(results, ["accepted", "refused", "duplicate", "accepted"]);
+}
+
+#[tokio::test]
+async fn lines_and_bodies_as_they_are_can_be_published() {
+    let house = House::open(QUEUE).await;
+    let url = house.url("/v1/queues/orders/events");
+    let lines = house.client.post(&url).header("content-type", "application/x-ndjson");
+    let (status, told) = answer(lines.body("{\"id\":\"a\"}\n\n{\"id\":\"b\",\"payload\":[1]}\n")).await;
+    assert_eq!((status, told["results"].as_array().map(Vec::len)), (202, Some(2)));
+    let raw = house.client.post(&url).header("redrive-id", "c").header("content-type", "text/plain");
+    let (status, told) = answer(raw.body("as it is")).await;
+    assert_eq!((status, &told["result"]), (202, &json!("accepted")));
+}
+
+#[tokio::test]
+async fn a_queue_that_is_not_there_is_told() {
+    let house = House::open(QUEUE).await;
+    let (status, problem) = house.post("/v1/queues/order/events", json!({ "id": "a" })).await;
+    assert_eq!((status, &problem["type"]), (404, &json!("urn:redrive:problem:no-such-queue")));
+}
+
+#[tokio::test]
+async fn a_tenant_over_its_quota_is_told_when_to_come_again() {
+    let house =
+        House::open(&format!("[tenants.acme]\nrate = {{ per_second = 0.1, burst = 1 }}\n{QUEUE}")).await;
+    let event = |id: &str| json!({ "id": id, "tenant": "acme" });
+    assert_eq!(house.post("/v1/queues/orders/events", event("a")).await.0, 202);
+    let request = house.client.post(house.url("/v1/queues/orders/events")).json(&event("b"));
+    let response = request.send().await.expect("an answer");
+    assert_eq!(response.status(), 429);
+    let wait: u64 = response.headers()["retry-after"].to_str().unwrap().parse().expect("seconds");
+    assert!((9..=10).contains(&wait), "{wait}");
+    assert_eq!(house.post("/v1/queues/orders/events", json!({ "id": "a", "tenant": "other" })).await.0, 202);
+}
+
+#[tokio::test]
+async fn without_its_token_nothing_is_told() {
+    let hash = "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+    let tokens =
+        format!("[tokens.shop]\nhash = \"{hash}\"\nrights = [\"publish\"]\ntenant = \"acme\"\n{QUEUE}");
+    let house = House::open(&tokens).await;
+    let (status, problem) = house.post("/v1/queues/orders/events", json!({ "id": "a" })).await;
+    assert_eq!((status, &problem["type"]), (401, &json!("urn:redrive:problem:unauthorized")));
+    let post =
+        |event| house.client.post(house.url("/v1/queues/orders/events")).bearer_auth("secret").json(&event);
+    assert_eq!(answer(post(json!({ "id": "a" }))).await.0, 202);
+    assert_eq!(
+        answer(post(json!({ "id": "b", "tenant": "other" }))).await.1["type"],
+        "urn:redrive:problem:other-tenant"
+    );
+}
