@@ -1,111 +1,183 @@
-//! `redrive demo`: orders are placed at a service that really fails, and each takes effect once or is given
-//! up aloud.
+//! `redrive demo`: a server, a service that really fails, and a stream of orders in between.
 //!
-//! Everything is real but small: an HTTP service on loopback with good and bad moments, the library's own
-//! client with one idempotency key for each order, one policy with a budget and a breaker for all of them.
+//! Everything is real but small: the server that `redrive serve` runs, with its store in a temporary folder; a
+//! service on loopback that keeps a ledger as a payment provider would; a shop that publishes over HTTP. At the end
+//! each side's figures are held against the other's.
 
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
-use redrive::breaker::BreakerSettings;
-use redrive::budget::BudgetSettings;
-use redrive::http::Client;
-use redrive::{Backoff, Breaker, Budget, Policy, Stopped};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio::time::interval;
+use anyhow::{Context, Result, bail};
+use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
+use crate::config::Config;
+use crate::serve::Server;
+
+mod board;
 mod downstream;
-mod narrator;
 mod say;
+mod shop;
 mod summary;
 
+use board::{Board, Figures};
 use downstream::Downstream;
-use narrator::Narrator;
-use summary::{Ending, Summary};
+use say::say;
+use shop::Shop;
+use summary::Summary;
+
+/// How often the figures are told: in place on a terminal, as lines otherwise.
+const IN_PLACE: Duration = Duration::from_millis(200);
+const AS_LINES: Duration = Duration::from_secs(2);
+
+/// How long attempts under way get at the end.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// What the demo can be told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How many orders to place, 1 to 10000.
-    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    orders: u32,
-    /// How many to place a second, 1 to 1000.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    /// How long to run, such as 20s [default: until Ctrl-C]
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    time: Option<Duration>,
+    /// How many orders to place a second, 1 to 500.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=500))]
     rate: u32,
 }
 
-/// Runs the demo, to its end or to Ctrl-C.
-pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+/// The server's settings, as they would stand in `redrive.toml`.
+const SETTINGS: &str = r#"
+[push]
+allow = ["127.0.0.0/8"]
+
+[queues.orders]
+concurrency = 32
+[queues.orders.policy]
+attempts = 8
+attempt_time = "1s"
+[queues.orders.policy.backoff.exponential]
+base = "200ms"
+factor = 2.0
+cap = "5s"
+[queues.orders.policy.budget]
+share = 0.5
+floor = 10
+window = "10s"
+[queues.orders.policy.breaker]
+failing = 0.8
+window = 20
+least_calls = 10
+open_for = "1s"
+probes = 3
+"#;
+
+/// Runs the demo, for its time or to Ctrl-C.
+pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    let folder = tempfile::Builder::new().prefix("redrive-demo-").tempdir().context("a temporary folder")?;
     let downstream = Downstream::start().await.context("cannot listen on loopback")?;
-    let policy = policy().context("the demo's policy")?;
-    narrator::opening(&downstream, &policy, args.orders, args.rate);
+    let config = settings(folder.path(), &downstream)?;
+    let server = Server::start(config).await?;
+    let address = format!("http://{}", server.address());
+    opening(&args, &address, &downstream);
 
-    let client = Client::new(reqwest::Client::new(), policy.clone());
-    let mut summary = Summary::new(args.orders);
-    let (stop, stopped) = watch::channel(false);
-    let mut calls = JoinSet::new();
-    let mut clock = interval(Duration::from_secs(1) / args.rate);
-    let mut placed = 0;
-    while placed < summary.placed() || !calls.is_empty() {
-        tokio::select! {
-            _ = tokio::signal::ctrl_c() => {
-                if summary.was_interrupted() {
-                    bail!("stopped at once, without a summary");
-                }
-                // Waits end now, attempts under way within their time-out.
-                summary.interrupted(placed);
-                stop.send_replace(true);
-            }
-            _ = clock.tick(), if placed < summary.placed() => {
-                placed += 1;
-                let call = place(client.clone(), downstream.url(), placed, stopped.clone());
-                calls.spawn(narrator::telling(placed, call));
-            }
-            Some(ended) = calls.join_next() => summary.note(ended.context("an order's task")?),
-        }
-    }
+    let mut shop = Shop::new(&address)?;
+    let interrupted = trade(&args, &server, &downstream, &mut shop).await?;
 
-    summary.print(&downstream, &policy);
-    if let Some(wrong) = summary.wrong(&downstream) {
+    shop.close().await?;
+    let summary = Summary::take(&server, &downstream, &shop).await?;
+    let stopping = tokio::select! {
+        stopping = server.stop(GRACE) => stopping,
+        _ = tokio::signal::ctrl_c() => bail!("stopped at once, without a summary"),
+    };
+    stopping?;
+    summary.print();
+    if let Some(wrong) = summary.wrong() {
         bail!("the figures do not add up: {wrong}");
     }
-    summary.print_promise(&downstream);
-    Ok(if summary.was_interrupted() { ExitCode::from(130) } else { ExitCode::SUCCESS })
+    summary.print_promise();
+    Ok(if interrupted && args.time.is_some() { ExitCode::from(130) } else { ExitCode::SUCCESS })
 }
 
-/// One policy for everything that calls the one downstream.
-fn policy() -> Result<Policy, redrive::PolicyError> {
-    Policy::builder()
-        .name("orders")
-        .attempts(6)
-        .backoff(Backoff::exponential(Duration::from_millis(100), 2.0, Duration::from_secs(2)))
-        .attempt_time(Duration::from_millis(500))
-        .time(Duration::from_secs(8))
-        .budget(Budget::new(BudgetSettings { share: 0.5, floor: 10.0, ..BudgetSettings::default() })?)
-        .breaker(Breaker::new(BreakerSettings {
-            failing: 0.9,
-            open_for: Duration::from_secs(1),
-            ..BreakerSettings::default()
-        })?)
-        .observer(Narrator)
-        .build()
+/// Places orders and tells the figures until the time is over; whether Ctrl-C ended it.
+async fn trade(args: &Args, server: &Server, downstream: &Downstream, shop: &mut Shop) -> Result<bool> {
+    let end = args.time.map(|time| tokio::time::Instant::from(Instant::now() + time));
+    let mut board = Board::new();
+    let mut orders = interval(Duration::from_secs(1) / args.rate);
+    // Orders that could not be placed in time are not placed at once later: the shop has no such rush.
+    orders.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut telling = interval(if board.is_in_place() { IN_PLACE } else { AS_LINES });
+    loop {
+        let over = async {
+            match end {
+                Some(end) => sleep_until(end).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = tokio::signal::ctrl_c() => {
+                board.leave();
+                return Ok(true);
+            }
+            () = over => {
+                board.leave();
+                return Ok(false);
+            }
+            error = server.failed() => bail!("the store failed: {error}"),
+            _ = orders.tick() => shop.place(),
+            Some(placed) = shop.answered() => placed?,
+            _ = telling.tick() => {
+                board.news(downstream.news());
+                board.show(&Figures::take(server, downstream, shop).await?);
+            }
+        }
+    }
 }
 
-/// Places one order: one intent, one key, as many attempts as it takes.
-async fn place(client: Client, url: String, order: u32, mut stopped: watch::Receiver<bool>) -> Ending {
-    let poison = order.is_multiple_of(23);
-    let body = if poison { "an order for -1 cabins".to_owned() } else { format!("order {order}") };
-    let call = client.post(url).with(|post| post.body(body)).idempotency_key(&format!("order-{order}"));
-    let stopped = async move {
-        let _ = stopped.wait_for(|stopped| *stopped).await;
-    };
-    match call.send_unless(stopped).await {
-        Ok(response) => match Client::report(&response) {
-            Some(report) => Ending::Answered { order, status: response.status(), report },
-            None => Ending::Lost { order },
-        },
-        Err(Stopped { report, .. }) => Ending::Unanswered { order, report },
+fn settings(folder: &std::path::Path, downstream: &Downstream) -> Result<Config> {
+    let push = format!("[queues.orders.push]\nurl = \"{}\"\n", downstream.url());
+    let mut config: Config = toml::from_str(&format!("{SETTINGS}{push}")).context("the demo's settings")?;
+    config.store.address = format!("sqlite:{}", folder.join("redrive.db").display());
+    config.server.listen.set_port(0);
+    config.server.edit = true;
+    config.check()?;
+    Ok(config)
+}
+
+/// What the demo is about to do, and what to try meanwhile.
+fn opening(args: &Args, address: &str, downstream: &Downstream) {
+    let program = program();
+    let until = args
+        .time
+        .map_or("until Ctrl-C".to_owned(), |time| format!("for {}", humantime::format_duration(time)));
+    say(format_args!("Redrive is at {address}, with its events in a file, {until}."));
+    say(format_args!(
+        "A shop publishes {} orders a second to it over HTTP; it sends each to a service at",
+        args.rate
+    ));
+    say(format_args!(
+        "{}, which starts slowly, has bursts of 503, loses answers after the",
+        downstream.url()
+    ));
+    say(
+        "order took effect, and is down for some seconds. A few orders are nonsense, and a few are sent twice.\n",
+    );
+    say("In another terminal:");
+    say(format_args!("  {program} dead groups --url {address}"));
+    say(format_args!("  {program} dead ls --url {address}"));
+    say(format_args!("  {program} queue pause orders --for 5s --url {address}"));
+    say(format_args!("  curl -s {address}/metrics | grep redrive_events"));
+    say(format_args!(
+        "  curl -s {address}/v1/queues/orders/events -H 'redrive-id: mine' -d '{{\"cabins\":2}}'\n"
+    ));
+}
+
+/// How this program is called from here.
+fn program() -> String {
+    let here = std::env::current_dir().ok();
+    let program = std::env::current_exe().ok();
+    let short =
+        program.as_ref().zip(here.as_ref()).and_then(|(program, here)| program.strip_prefix(here).ok());
+    match (short, &program) {
+        (Some(short), _) => format!("./{}", short.display()),
+        (None, Some(program)) => program.display().to_string(),
+        (None, None) => "redrive".to_owned(),
     }
 }

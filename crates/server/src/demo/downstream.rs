@@ -1,12 +1,12 @@
-//! The service that fails: calm, overloaded, calm, down, calm, and so on.
+//! The service that fails: it starts slowly, is overloaded now and then, loses answers, and is down once.
 //!
 //! It keeps a ledger of the keys that it has executed, as a payment provider would. An order whose answer was
-//! lost took effect; when it comes again, the ledger answers and nothing happens twice. The ledger's count is
-//! what the demo's promise is checked against.
+//! lost took effect; when it comes again, the ledger answers and nothing happens twice. The ledger is what the
+//! demo's promise is checked against.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -16,25 +16,47 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use tokio::net::TcpListener;
 
+/// Every so many effects, the answer is lost.
+const LOSES: usize = 15;
+
+/// How long an answer takes while the service warms up.
+const SLOW: Duration = Duration::from_millis(300);
+
 /// What the service does with a request at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mood {
-    /// Answers, except that every seventh answer is lost after the effect: the client sees a time-out.
+pub(super) enum Mood {
+    /// Answers after a while.
+    Slow,
+    /// Answers.
     Calm,
     /// 503 with `Retry-After: 1`.
     Overloaded,
-    /// Takes the request and never answers, with no effect: the client sees a time-out, too, and cannot tell
-    /// the two apart.
+    /// Takes the request and never answers, with no effect: a client cannot tell it from a lost answer.
     Down,
 }
 
-/// Moods in turn, over and over.
-const MOODS: [(Mood, Duration); 4] = [
-    (Mood::Calm, Duration::from_millis(1500)),
-    (Mood::Overloaded, Duration::from_millis(700)),
-    (Mood::Calm, Duration::from_millis(1500)),
-    (Mood::Down, Duration::from_millis(900)),
-];
+impl Mood {
+    /// The mood of a moment after the start: a slow start, then bursts of overload, and one outage.
+    fn at(since: Duration) -> Self {
+        let seconds = since.as_secs_f64();
+        match seconds {
+            _ if seconds < 2.0 => Self::Slow,
+            _ if (8.0..11.0).contains(&seconds) => Self::Down,
+            _ if (4.0..5.0).contains(&(seconds % 12.0)) => Self::Overloaded,
+            _ => Self::Calm,
+        }
+    }
+
+    /// What to tell when it begins.
+    const fn news(self) -> &'static str {
+        match self {
+            Self::Slow => "the service warms up: every answer takes a while",
+            Self::Calm => "the service answers",
+            Self::Overloaded => "the service is overloaded: 503 with Retry-After: 1",
+            Self::Down => "the service is down: it takes requests and never answers",
+        }
+    }
+}
 
 #[derive(Debug)]
 struct Inner {
@@ -44,43 +66,38 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct Book {
-    /// How often each key took effect. The promise is that every one of them is 1.
+    /// How often each order took effect, by its key. The promise is that every one of them is 1.
     effects: HashMap<String, u32>,
+    /// The keys' orders, as their headers say.
+    orders: HashMap<String, String>,
     counted: Counted,
+    told: Option<Mood>,
 }
 
 /// The service, running. Ends with the program.
 #[derive(Debug)]
-pub(crate) struct Downstream {
+pub(super) struct Downstream {
     address: SocketAddr,
     inner: Arc<Inner>,
 }
 
-/// What the service did with its requests.
+/// What the service saw.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Counted {
+pub(super) struct Counted {
+    /// Requests in all.
+    pub(super) requests: u64,
+    /// Of those, second and later attempts.
+    pub(super) retries: u64,
     /// Orders that took effect.
-    pub(crate) effects: u32,
+    pub(super) effects: u64,
     /// Of those, answers that were lost.
-    pub(crate) lost: u32,
+    pub(super) lost: u64,
     /// Repeats of an order that had taken effect before.
-    pub(crate) recognised: u32,
-    /// Orders that make no sense.
-    pub(crate) refused: u32,
-    /// Answered with 503.
-    pub(crate) overloaded: u32,
-    /// Never answered, and without effect.
-    pub(crate) ignored: u32,
-}
-
-impl Counted {
-    pub(crate) const fn requests(&self) -> u32 {
-        self.effects + self.recognised + self.refused + self.overloaded + self.ignored
-    }
+    pub(super) recognised: u64,
 }
 
 impl Downstream {
-    pub(crate) async fn start() -> std::io::Result<Self> {
+    pub(super) async fn start() -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let inner = Arc::new(Inner { started: Instant::now(), book: Mutex::default() });
@@ -89,78 +106,85 @@ impl Downstream {
         Ok(Self { address, inner })
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub(super) fn url(&self) -> String {
         format!("http://{}/orders", self.address)
     }
 
-    pub(crate) fn has_effect(&self, key: &str) -> bool {
-        self.inner.book().effects.contains_key(key)
-    }
-
-    pub(crate) fn counted(&self) -> Counted {
+    pub(super) fn counted(&self) -> Counted {
         self.inner.book().counted
     }
 
+    /// What is new since this was last asked.
+    pub(super) fn news(&self) -> Option<&'static str> {
+        let mood = Mood::at(self.inner.started.elapsed());
+        let mut book = self.inner.book();
+        let is_new = book.told != Some(mood);
+        book.told = Some(mood);
+        is_new.then(|| mood.news())
+    }
+
+    /// How often each order took effect, by its id.
+    pub(super) fn effects(&self) -> HashMap<String, u32> {
+        let book = self.inner.book();
+        let mut effects = HashMap::new();
+        for (key, times) in &book.effects {
+            let id = book.orders.get(key).cloned().unwrap_or_default();
+            *effects.entry(id).or_default() += times;
+        }
+        effects
+    }
+
     /// Orders that took effect more than once.
-    pub(crate) fn twice(&self) -> usize {
-        self.inner.book().effects.values().filter(|times| **times > 1).count()
+    pub(super) fn twice(&self) -> usize {
+        self.effects().values().filter(|times| **times > 1).count()
     }
 }
 
 impl Inner {
-    fn book(&self) -> std::sync::MutexGuard<'_, Book> {
+    fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn mood(&self) -> Mood {
-        let round = MOODS.iter().map(|(_, lasts)| *lasts).sum::<Duration>().as_millis();
-        let mut left = self.started.elapsed().as_millis() % round;
-        for (mood, lasts) in MOODS {
-            if left < lasts.as_millis() {
-                return mood;
-            }
-            left -= lasts.as_millis();
-        }
-        Mood::Calm
-    }
-}
-
-async fn order(State(inner): State<Arc<Inner>>, headers: HeaderMap, body: String) -> Response {
-    let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok()).unwrap_or_default().to_owned();
-    match inner.answer(key, &body) {
-        Some(answer) => answer,
-        // Never answers; the client's time-out ends it.
-        None => std::future::pending().await,
-    }
-}
-
-impl Inner {
     /// What to answer; `None` for nothing, ever.
-    fn answer(&self, key: String, body: &str) -> Option<Response> {
+    fn answer(&self, mood: Mood, headers: &HeaderMap, body: &str) -> Option<Response> {
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let mut book = self.book();
-        match self.mood() {
-            Mood::Down => {
-                book.counted.ignored += 1;
-                return None;
-            }
+        book.counted.requests += 1;
+        book.counted.retries += u64::from(text("redrive-attempt") != "1");
+        match mood {
+            Mood::Down => return None,
             Mood::Overloaded => {
-                book.counted.overloaded += 1;
-                return Some((StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")]).into_response());
+                let answer = (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], "overloaded");
+                return Some(answer.into_response());
             }
-            Mood::Calm => {}
+            Mood::Calm | Mood::Slow => {}
         }
         if body.contains("-1") {
-            book.counted.refused += 1;
-            return Some((StatusCode::UNPROCESSABLE_ENTITY, "a negative number of cabins").into_response());
+            let answer = (StatusCode::UNPROCESSABLE_ENTITY, "a negative number of cabins");
+            return Some(answer.into_response());
         }
+        let key = text("idempotency-key").to_owned();
         if book.effects.contains_key(&key) {
             book.counted.recognised += 1;
             return Some((StatusCode::OK, "already done").into_response());
         }
+        book.orders.insert(key.clone(), text("redrive-id").to_owned());
         *book.effects.entry(key).or_default() += 1;
         book.counted.effects += 1;
-        let lost = book.effects.len().is_multiple_of(7);
-        book.counted.lost += u32::from(lost);
+        let lost = book.effects.len().is_multiple_of(LOSES);
+        book.counted.lost += u64::from(lost);
         (!lost).then(|| (StatusCode::CREATED, "done").into_response())
+    }
+}
+
+async fn order(State(inner): State<Arc<Inner>>, headers: HeaderMap, body: String) -> Response {
+    let mood = Mood::at(inner.started.elapsed());
+    if mood == Mood::Slow {
+        tokio::time::sleep(SLOW).await;
+    }
+    match inner.answer(mood, &headers, &body) {
+        Some(answer) => answer,
+        // The caller's time-out ends it.
+        None => std::future::pending().await,
     }
 }

@@ -1,168 +1,130 @@
-//! The figures at the end, and whether they add up.
+//! The figures at the end, and whether they add up: what the shop was told, what the server knows of each order, and
+//! what the service's ledger says.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
-use redrive::{Executed, Policy, Report, StopReason};
-use reqwest::StatusCode;
+use anyhow::Result;
+use redrive::event::State;
 
 use super::downstream::{Counted, Downstream};
 use super::say::{counted, say};
+use super::shop::Shop;
+use crate::serve::Server;
 
-/// How one order ended.
+/// What is known at the end.
 #[derive(Debug)]
-pub(crate) enum Ending {
-    /// With an answer, good or bad.
-    Answered { order: u32, status: StatusCode, report: Report },
-    /// Without one.
-    Unanswered { order: u32, report: Report },
-    /// Without a word on why; a defect of ours.
-    Lost { order: u32 },
-}
-
-/// What was seen over all orders.
-#[derive(Debug)]
-pub(crate) struct Summary {
-    placed: u32,
-    interrupted: bool,
-    done: Vec<u32>,
-    /// Orders that were given up, and whether their effect may have happened.
-    given_up: Vec<(u32, Executed)>,
-    lost: Vec<u32>,
-    attempts: u32,
-    /// Orders of which at least one attempt was made.
-    sent: u32,
-    never_sent: u32,
-    after_retry: u32,
-    reasons: BTreeMap<&'static str, u32>,
+pub(super) struct Summary {
+    published: u64,
+    duplicates: u64,
+    turned_away: u64,
+    done: Vec<String>,
+    dead: Vec<String>,
+    pending: Vec<String>,
+    /// Accepted, and the server does not know them any more.
+    missing: Vec<String>,
+    effects: HashMap<String, u32>,
+    counted: Counted,
 }
 
 impl Summary {
-    pub(crate) fn new(placed: u32) -> Self {
-        Self {
-            placed,
-            interrupted: false,
+    /// Asks all three sides.
+    pub(super) async fn take(server: &Server, downstream: &Downstream, shop: &Shop) -> Result<Self> {
+        let mut summary = Self {
+            published: u64::try_from(shop.accepted.len()).unwrap_or(u64::MAX),
+            duplicates: shop.duplicates,
+            turned_away: shop.turned_away,
             done: Vec::new(),
-            given_up: Vec::new(),
-            lost: Vec::new(),
-            attempts: 0,
-            sent: 0,
-            never_sent: 0,
-            after_retry: 0,
-            reasons: BTreeMap::new(),
-        }
-    }
-
-    pub(crate) fn interrupted(&mut self, placed: u32) {
-        self.placed = placed;
-        self.interrupted = true;
-    }
-
-    /// How many orders there are to be.
-    pub(crate) const fn placed(&self) -> u32 {
-        self.placed
-    }
-
-    pub(crate) const fn was_interrupted(&self) -> bool {
-        self.interrupted
-    }
-
-    pub(crate) fn note(&mut self, ending: Ending) {
-        let (order, report, done) = match ending {
-            Ending::Lost { order } => return self.lost.push(order),
-            Ending::Answered { order, status, report } => (order, report, status.is_success()),
-            Ending::Unanswered { order, report } => (order, report, false),
+            dead: Vec::new(),
+            pending: Vec::new(),
+            missing: Vec::new(),
+            effects: HashMap::new(),
+            counted: Counted::default(),
         };
-        self.attempts += report.attempts;
-        *if report.attempts > 0 { &mut self.sent } else { &mut self.never_sent } += 1;
-        *self.reasons.entry(report.reason.as_str()).or_default() += 1;
-        if report.reason == StopReason::Succeeded && report.attempts > 1 {
-            self.after_retry += 1;
+        for id in &shop.accepted {
+            let found = server.app().redrive.event("", "orders", id).await?;
+            let place = match found.map(|found| found.state) {
+                None => &mut summary.missing,
+                Some(State::Done) => &mut summary.done,
+                Some(State::Dead | State::Dropped | State::Discarded | State::Expired) => &mut summary.dead,
+                Some(_) => &mut summary.pending,
+            };
+            place.push(id.clone());
         }
-        if done {
-            self.done.push(order);
-        } else {
-            self.given_up.push((order, report.executed));
-        }
+        // Last: an order that was done when the server was asked has its effect in the ledger by now.
+        summary.effects = downstream.effects();
+        summary.counted = downstream.counted();
+        Ok(summary)
     }
 
-    fn unfinished(&self) -> usize {
-        self.placed as usize - self.done.len() - self.given_up.len() - self.lost.len()
+    fn effects_of(&self, orders: &[String]) -> usize {
+        orders.iter().filter(|id| self.effects.contains_key(*id)).count()
     }
 
-    pub(crate) fn print(&self, downstream: &Downstream, policy: &Policy) {
-        let Counted { effects, lost, recognised, refused, overloaded, ignored } = downstream.counted();
-        let (done, given_up) = (self.done.len(), self.given_up.len());
+    pub(super) fn print(&self) {
+        let Self { published, duplicates, turned_away, done, dead, pending, counted, .. } = self;
+        let Counted { requests, retries, effects, lost, recognised } = counted;
         say("\nSummary");
-        if self.interrupted {
-            say("  interrupted: no more orders were placed, and waits were cancelled");
-        }
-        let never = match self.never_sent {
-            0 => String::new(),
-            orders => format!(" ({orders} of them never sent: the breaker was open, or it was too late)"),
-        };
-        say(format_args!("  orders      {} = {done} done + {given_up} given up{never}", self.placed));
-        let (first, retries) = (self.sent, self.attempts - self.sent);
-        say(format_args!("  attempts    {} = {first} first + {retries} retries", self.attempts));
-        let at_first = done - self.after_retry as usize;
-        say(format_args!("  done        {at_first} at first, {} after a retry", self.after_retry));
-        let reasons: Vec<_> =
-            self.reasons.iter().map(|(reason, times)| format!("{reason} {times}")).collect();
-        say(format_args!("  ended as    {}", reasons.join(", ")));
-        if let Some(budget) = policy.budget() {
-            say(format_args!("  budget      {} taken for retries", counted(budget.spent(), "token")));
-        }
-        say("\nAt the service");
-        let requests = downstream.counted().requests();
         say(format_args!(
-            "  requests    {requests} = {effects} new + {recognised} recognised + {refused} refused + {overloaded} \
-             overloaded + {ignored} ignored"
+            "  published   {published} = {} done + {} dead + {} pending",
+            done.len(),
+            dead.len(),
+            pending.len()
         ));
-        say(format_args!("  effects     {effects}, of which twice: {}", downstream.twice()));
-        say(format_args!("  lost        {} after the order took effect", counted(lost, "answer")));
+        say(format_args!(
+            "  duplicates  {duplicates} published again by the shop, and answered with the first"
+        ));
+        if *turned_away > 0 {
+            say(format_args!("  turned away {turned_away}, and told so"));
+        }
+        say(format_args!("  attempts    {requests} = {} first + {retries} again", requests - retries));
+        say("\nIn the service's ledger");
+        say(format_args!(
+            "  effects     {effects} = {} of orders done + {} of orders dead + {} of orders pending",
+            self.effects_of(done),
+            self.effects_of(dead),
+            self.effects_of(pending)
+        ));
+        say(format_args!("  twice       {}", self.twice()));
+        say(format_args!("  lost        {lost} answers, after the order took effect"));
+        say(format_args!("  recognised  {recognised} repeats of an order that had taken effect"));
     }
 
     /// Said only after it was checked.
-    pub(crate) fn print_promise(&self, downstream: &Downstream) {
-        say("\nEvery order that is done took effect exactly once.");
-        let recognised = downstream.counted().recognised;
-        if recognised > 0 {
-            let repeats = counted(recognised, "repeat");
-            say(format_args!(
-                "{repeats} of an order that had taken effect: recognised by its key, and not done twice."
-            ));
+    pub(super) fn print_promise(&self) {
+        let done = u64::try_from(self.done.len()).unwrap_or(u64::MAX);
+        say(format_args!(
+            "\n{} done, each with exactly one effect; nothing is missing.",
+            counted(done, "order")
+        ));
+        if !self.pending.is_empty() {
+            say("What is pending would go on after the next start; the demo's store is gone with it.");
         }
-        let unsure = self.given_up.iter().filter(|(_, executed)| *executed == Executed::Unknown);
-        let (unsure, happened) = unsure.fold((0u64, 0), |(unsure, happened), (order, _)| {
-            (unsure + 1, happened + u32::from(downstream.has_effect(&key(*order))))
-        });
-        if unsure > 0 {
-            let orders = counted(unsure, "order");
-            say(format_args!(
-                "{orders} given up with an unknown outcome, of which the service executed {happened}."
-            ));
-        }
+    }
+
+    fn twice(&self) -> usize {
+        self.effects.values().filter(|times| **times > 1).count()
     }
 
     /// What is wrong with the figures, if anything is.
-    pub(crate) fn wrong(&self, downstream: &Downstream) -> Option<String> {
-        let (requests, twice) = (downstream.counted().requests(), downstream.twice());
-        if twice > 0 {
-            return Some(format!("{twice} orders took effect more than once"));
+    pub(super) fn wrong(&self) -> Option<String> {
+        if let Some(id) = self.missing.first() {
+            return Some(format!("{id} was accepted, and is not known any more"));
         }
-        if let Some(order) = self.done.iter().find(|order| !downstream.has_effect(&key(**order))) {
-            return Some(format!("order {order} is done and had no effect"));
+        if self.twice() > 0 {
+            return Some(format!("{} orders took effect more than once", self.twice()));
         }
-        if let Some(order) = self.lost.first() {
-            return Some(format!("order {order} ended without a report"));
+        if let Some(id) = self.done.iter().find(|id| self.effects.get(*id) != Some(&1)) {
+            return Some(format!("{id} is done, and had no effect"));
         }
-        if requests > self.attempts {
-            return Some(format!("{requests} requests came from {} attempts", self.attempts));
-        }
-        (self.unfinished() > 0).then(|| format!("{} orders are missing", self.unfinished()))
+        let known =
+            self.effects_of(&self.done) + self.effects_of(&self.dead) + self.effects_of(&self.pending);
+        // An order of somebody who tried the commands is no order of the shop's.
+        let strangers = self.effects.keys().filter(|id| !id.starts_with("order-")).count();
+        (known + strangers != self.effects.len()).then(|| {
+            format!(
+                "{} effects are of orders that were never accepted",
+                self.effects.len() - known - strangers
+            )
+        })
     }
-}
-
-/// An order's key, as it travels: a structured string.
-fn key(order: u32) -> String {
-    format!("\"order-{order}\"")
 }

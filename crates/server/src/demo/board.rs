@@ -1,0 +1,121 @@
+//! The figures, in place on a terminal, as lines otherwise.
+
+use std::io::{IsTerminal, Write, stdout};
+use std::time::Instant;
+
+use anyhow::Result;
+use redrive::event::State;
+
+use super::downstream::Downstream;
+use super::say::say;
+use super::shop::Shop;
+use crate::serve::Server;
+
+/// What is told while it runs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Figures {
+    accepted: u64,
+    waiting: u64,
+    dead: u64,
+    requests: u64,
+    retried: u64,
+    effects: u64,
+    recognised: u64,
+    twice: usize,
+    duplicates: u64,
+}
+
+impl Figures {
+    pub(super) async fn take(server: &Server, downstream: &Downstream, shop: &Shop) -> Result<Self> {
+        let counts = server.app().redrive.counts().await?;
+        let sum = |wanted: &dyn Fn(State) -> bool| {
+            counts.iter().filter(|count| wanted(count.state)).map(|count| count.events).sum::<u64>()
+        };
+        let dead = sum(&|state| state == State::Dead);
+        let waiting = sum(&|state| state != State::Dead && !state.is_ended());
+        let counted = downstream.counted();
+        let accepted = u64::try_from(shop.accepted.len()).unwrap_or(u64::MAX);
+        Ok(Self {
+            accepted,
+            waiting,
+            dead,
+            requests: counted.requests,
+            retried: counted.retries,
+            effects: counted.effects,
+            recognised: counted.recognised,
+            twice: downstream.twice(),
+            duplicates: shop.duplicates,
+        })
+    }
+
+    /// Answers arrive in their own order, so for a moment more may be waiting than is known to be accepted.
+    const fn done(&self) -> u64 {
+        self.accepted.saturating_sub(self.waiting + self.dead)
+    }
+
+    fn lines(&self) -> [String; 3] {
+        let Self { accepted, waiting, dead, requests, retried, effects, recognised, twice, duplicates } =
+            self;
+        let done = self.done();
+        [
+            format!(
+                "orders    {accepted} accepted ({duplicates} sent twice, known): {done} done, {waiting} waiting, {dead} dead"
+            ),
+            format!("attempts  {requests}, of which {retried} retries"),
+            format!("effects   {effects}; {recognised} repeats recognised; taken effect twice: {twice}"),
+        ]
+    }
+}
+
+/// Where they are told.
+#[derive(Debug)]
+pub(super) struct Board {
+    in_place: bool,
+    /// Lines that are on the terminal now.
+    shown: usize,
+    began: Instant,
+}
+
+impl Board {
+    pub(super) fn new() -> Self {
+        let in_place = stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+        Self { in_place, shown: 0, began: Instant::now() }
+    }
+
+    pub(super) const fn is_in_place(&self) -> bool {
+        self.in_place
+    }
+
+    /// Something worth a line of its own; it stays.
+    pub(super) fn news(&mut self, news: Option<&str>) {
+        if let Some(news) = news {
+            self.wipe();
+            say(format_args!("{:>5.1} s  {news}", self.began.elapsed().as_secs_f64()));
+        }
+    }
+
+    pub(super) fn show(&mut self, figures: &Figures) {
+        let lines = figures.lines();
+        if self.in_place {
+            self.wipe();
+            lines.iter().for_each(|line| say(format_args!("  {line}")));
+            self.shown = lines.len();
+        } else {
+            let seconds = self.began.elapsed().as_secs_f64();
+            say(format_args!("{seconds:>5.1} s  {}", lines.join(" | ")));
+        }
+    }
+
+    /// Leaves the figures where they are, and goes on below them.
+    pub(super) fn leave(&mut self) {
+        self.shown = 0;
+    }
+
+    fn wipe(&mut self) {
+        if self.shown > 0 {
+            // Up so many lines, and everything below is gone.
+            let _ = write!(stdout(), "\x1b[{}A\x1b[J", self.shown);
+            self.shown = 0;
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The shop: it publishes orders over HTTP, each under an identity of its own, and now and then one twice, as a
+//! client does that cannot tell whether it went through.
+
+use std::future::Future;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+/// Every so many orders one is nonsense, and every so many one is sent twice.
+const NONSENSE: u32 = 33;
+const TWICE: u32 = 10;
+
+/// Requests under way, at most; more orders are not placed until some are answered.
+const UNDER_WAY_MAX: usize = 64;
+
+/// The shop.
+#[derive(Debug)]
+pub(super) struct Shop {
+    client: reqwest::Client,
+    url: String,
+    number: u32,
+    under_way: JoinSet<Result<Option<(String, Value)>>>,
+    /// The orders that were accepted.
+    pub(super) accepted: Vec<String>,
+    /// How many answers said that it was one already.
+    pub(super) duplicates: u64,
+    /// How many were not taken, and are not counted as published.
+    pub(super) turned_away: u64,
+}
+
+impl Shop {
+    pub(super) fn new(address: &str) -> Result<Self> {
+        let client = reqwest::Client::builder().no_proxy().build().context("the shop's client")?;
+        let url = format!("{address}/v1/queues/orders/events");
+        let (under_way, accepted) = (JoinSet::new(), Vec::new());
+        Ok(Self { client, url, number: 0, under_way, accepted, duplicates: 0, turned_away: 0 })
+    }
+
+    /// Places an order.
+    pub(super) fn place(&mut self) {
+        if self.under_way.len() >= UNDER_WAY_MAX {
+            return;
+        }
+        self.number += 1;
+        let cabins = if self.number.is_multiple_of(NONSENSE) { -1 } else { 1 };
+        let id = format!("order-{}", self.number);
+        let event = json!({ "id": id, "payload": { "order": self.number, "cabins": cabins } });
+        let times = if self.number.is_multiple_of(TWICE) { 2 } else { 1 };
+        for _ in 0..times {
+            let request = self.client.post(&self.url).json(&event).send();
+            self.under_way.spawn(placed(id.clone(), request));
+        }
+    }
+
+    /// Waits for the answer to an order; `None` while none is under way.
+    pub(super) async fn answered(&mut self) -> Option<Result<()>> {
+        let joined = self.under_way.join_next().await?;
+        Some(joined.context("an order's task").flatten().map(|answer| self.note(answer)))
+    }
+
+    /// Waits for the answers that are still to come.
+    pub(super) async fn close(&mut self) -> Result<()> {
+        while let Some(answered) = self.answered().await {
+            answered?;
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, answer: Option<(String, Value)>) {
+        match answer {
+            Some((id, answer)) if answer["result"] == "accepted" => self.accepted.push(id),
+            Some(_) => self.duplicates += 1,
+            None => self.turned_away += 1,
+        }
+    }
+}
+
+/// What was answered; `None` where the order was not taken.
+async fn placed(
+    id: String,
+    request: impl Future<Output = reqwest::Result<reqwest::Response>>,
+) -> Result<Option<(String, Value)>> {
+    let response = request.await.context("the server does not answer")?;
+    if !response.status().is_success() {
+        return Ok(None);
+    }
+    let body = response.bytes().await.context("the server's answer")?;
+    Ok(Some((id, serde_json::from_slice(&body).context("the server's answer")?)))
+}
