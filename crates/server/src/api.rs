@@ -10,6 +10,7 @@ use crate::app::App;
 
 mod body;
 mod health;
+mod index;
 mod problem;
 pub mod publish;
 pub mod wire;
@@ -20,6 +21,7 @@ pub use problem::Problem;
 /// Every route.
 pub fn router(app: Arc<App>) -> Router {
     Router::new()
+        .merge(index::routes())
         .merge(health::routes())
         .merge(publish::routes())
         .fallback(async || Problem::not_found("there is nothing at this address"))

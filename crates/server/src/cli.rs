@@ -5,9 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
+use redrive::Redrive;
 
 use crate::config::{Layer, Source};
-use crate::demo;
+use crate::{demo, queues};
 
 mod serve;
 
@@ -70,7 +71,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         Command::Demo(args) => runtime()?.block_on(demo::run(args)),
         Command::Serve(args) => runtime()?.block_on(serve::run(args)),
-        Command::Check(configured) => check(configured),
+        Command::Check(configured) => runtime()?.block_on(check(configured)),
         Command::Config(ConfigArgs { .. }) => {
             print!("{}", crate::config::DEFAULT);
             Ok(ExitCode::SUCCESS)
@@ -82,10 +83,13 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")
 }
 
-fn check(configured: Configured) -> Result<ExitCode> {
+async fn check(configured: Configured) -> Result<ExitCode> {
     let source = configured.source([]);
     let config = source.load()?;
+    // What only the engine knows: whether policies can be, and windows are long enough for them.
+    queues::set_up(&Redrive::open("memory:").await?, &config).await?;
     let file = source.path().map_or("the defaults".to_owned(), |path| path.display().to_string());
-    println!("{file}: fine, with {} queues and {} tokens", config.queues.len(), config.tokens.len());
+    let (queues, tokens) = (config.queues.len(), config.tokens.len());
+    println!("{file}: fine; queues: {queues}, tokens: {tokens}");
     Ok(ExitCode::SUCCESS)
 }
