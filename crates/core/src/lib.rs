@@ -49,6 +49,8 @@ pub mod triage;
 
 pub mod window;
 
+pub mod ledger;
+
 pub mod report;
 
 pub mod observe;

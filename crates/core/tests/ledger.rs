@@ -1,0 +1,271 @@
+//! The ledger's decisions, row by row of the contract, and over random histories.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use redrive_core::Moment;
+use redrive_core::ledger::{
+    Answer, Ask, Claim, Effects, OnUnknown, Phase, Print, Record, Renewed, Reply, Resolution, Retention, age,
+    claim, complete, fail, hold, release, renew, resolve,
+};
+
+const LEASE: Duration = Duration::from_secs(10);
+const DAY: Duration = Duration::from_secs(86_400);
+const SETTLING: Duration = Duration::from_secs(5);
+
+fn at(seconds: u64) -> Moment {
+    Moment::from_nanos(1_000_000_000_000) + Duration::from_secs(seconds)
+}
+
+/// The epoch of a record's first run, and of its second.
+fn epoch(run: u64) -> u64 {
+    at(0).as_nanos() + run - 1
+}
+
+fn ask(effects: Effects) -> Ask {
+    Ask {
+        print: Print { version: 1, hash: [1; 32] },
+        effects,
+        lease: LEASE,
+        retention: Retention { answer: DAY },
+        first_sent: None,
+        skew: Duration::ZERO,
+    }
+}
+
+fn reply() -> Reply {
+    let headers = vec![("location".to_owned(), b"/bookings/7".to_vec())];
+    Reply { status: 201, headers, body: Some(b"booked".to_vec()) }
+}
+
+fn fresh(effects: Effects) -> Record {
+    match claim(None, &ask(effects), at(0)) {
+        Claim::Run(record) => record,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_first_runs_and_the_second_waits() {
+    let record = fresh(Effects::Keyed);
+    assert_eq!((record.epoch, record.attempt), (epoch(1), 1));
+    let second = claim(Some(&record), &ask(Effects::Keyed), at(4));
+    assert_eq!(second, Claim::Say(Answer::InFlight { left: Duration::from_secs(6) }));
+}
+
+#[test]
+fn a_stranger_with_the_key_learns_nothing_whatever_the_state() {
+    let running = fresh(Effects::Keyed);
+    let done = complete(running.clone(), epoch(1), reply(), None, at(1)).expect("its own");
+    let unknown = hold(running.clone(), epoch(1), at(1)).expect("its own");
+    let mut other = ask(Effects::Keyed);
+    other.print.hash = [2; 32];
+    for record in [running, done, unknown] {
+        assert_eq!(claim(Some(&record), &other, at(2)), Claim::Say(Answer::Reused));
+    }
+}
+
+#[test]
+fn what_is_completed_is_replayed_then_gone_then_forgotten() {
+    let done =
+        complete(fresh(Effects::Keyed), epoch(1), reply(), Some("7".to_owned()), at(1)).expect("its own");
+    let again = |seconds| claim(Some(&done), &ask(Effects::Keyed), at(seconds));
+    let day = DAY.as_secs();
+    assert!(matches!(again(day), Claim::Say(Answer::Replay(_))));
+    let Claim::Say(Answer::Gone(record)) = again(day + 1) else { panic!("{:?}", again(day + 1)) };
+    let location = Some("/bookings/7".to_owned());
+    let phase = Phase::Tombstone { status: Some(201), location, until: at(4 * day + 1) };
+    assert_eq!(record.phase, phase);
+    assert!(matches!(again(4 * day), Claim::Say(Answer::Gone(_))));
+    assert!(matches!(again(4 * day + 1), Claim::Run(record) if record.attempt == 1));
+}
+
+#[test]
+fn a_body_that_was_not_kept_is_gone_and_never_run_again() {
+    let large = Reply { body: None, ..reply() };
+    let done = complete(fresh(Effects::Keyed), epoch(1), large, None, at(1)).expect("its own");
+    assert!(matches!(claim(Some(&done), &ask(Effects::Keyed), at(2)), Claim::Say(Answer::Gone(_))));
+}
+
+#[test]
+fn after_a_lapse_it_runs_again_only_where_that_is_safe() {
+    for effects in [Effects::Transactional, Effects::Keyed, Effects::Opaque(OnUnknown::Rerun)] {
+        let record = fresh(effects);
+        let Claim::Run(second) = claim(Some(&record), &ask(effects), at(10)) else { panic!("{effects:?}") };
+        assert_eq!((second.epoch, second.attempt), (epoch(2), 2));
+        // The first one wakes up, and changes nothing.
+        assert!(complete(second, epoch(1), reply(), None, at(11)).is_err());
+    }
+}
+
+#[test]
+fn what_is_held_is_unknown_until_its_own_run_or_a_person_resolves_it() {
+    let effects = Effects::Opaque(OnUnknown::Hold);
+    let Claim::Hold(held) = claim(Some(&fresh(effects)), &ask(effects), at(10)) else { panic!() };
+    assert_eq!(held.epoch, epoch(1));
+    assert_eq!(
+        claim(Some(&held), &ask(effects), at(1_000_000)),
+        Claim::Say(Answer::Unknown { since: at(10) })
+    );
+    let late = complete(held.clone(), epoch(1), reply(), None, at(99)).expect("its own run may");
+    assert!(matches!(late.phase, Phase::Completed { .. }));
+    let resolved = resolve(held, Resolution::Retriable, at(99)).expect("a person may");
+    assert!(complete(resolved.clone(), epoch(1), reply(), None, at(100)).is_err(), "the run comes too late");
+    assert!(
+        matches!(claim(Some(&resolved), &ask(effects), at(100)), Claim::Run(record) if record.epoch == epoch(3))
+    );
+}
+
+#[test]
+fn a_probe_waits_for_what_may_still_arrive() {
+    let effects = Effects::Opaque(OnUnknown::Probe { settling: SETTLING });
+    let record = fresh(effects);
+    let early = claim(Some(&record), &ask(effects), at(12));
+    assert_eq!(early, Claim::Say(Answer::InFlight { left: Duration::from_secs(3) }));
+    assert!(
+        matches!(claim(Some(&record), &ask(effects), at(15)), Claim::Probe(record) if record.epoch == epoch(2))
+    );
+}
+
+#[test]
+fn a_failure_is_run_again_but_not_before_its_time() {
+    let failed = fail(fresh(Effects::Keyed), epoch(1), Some(at(30)), at(1)).expect("its own");
+    let early = claim(Some(&failed), &ask(Effects::Keyed), at(29));
+    assert_eq!(early, Claim::Say(Answer::BackingOff { until: at(30) }));
+    let Claim::Run(second) = claim(Some(&failed), &ask(Effects::Keyed), at(30)) else { panic!() };
+    assert_eq!((second.epoch, second.attempt), (epoch(2), 2));
+    // Nobody came again: it ends as a tombstone, and is not run as if it were new.
+    let day = DAY.as_secs();
+    let late = claim(Some(&failed), &ask(Effects::Keyed), at(day + 1));
+    assert!(matches!(late, Claim::Say(Answer::Gone(_))));
+}
+
+#[test]
+fn an_echo_that_may_have_been_forgotten_is_not_run() {
+    let mut old = ask(Effects::Keyed);
+    old.skew = Duration::from_secs(60);
+    let sent = |ago: u64| Ask { first_sent: Some(at(10 * DAY.as_secs() - ago)), ..old.clone() };
+    let now = at(10 * DAY.as_secs());
+    let four = 4 * DAY.as_secs();
+    assert_eq!(claim(None, &sent(four), now), Claim::Say(Answer::TooOld));
+    assert_eq!(claim(None, &sent(four - 60), now), Claim::Say(Answer::TooOld));
+    assert!(matches!(claim(None, &sent(four - 61), now), Claim::Run(_)));
+}
+
+#[test]
+fn a_lease_is_renewed_up_to_the_longest_run() {
+    let record = fresh(Effects::Keyed);
+    let Ok(Renewed::On(on)) = renew(record, epoch(1), LEASE, Duration::from_secs(25), at(8)) else {
+        panic!()
+    };
+    assert_eq!(on.phase, Phase::InFlight { began: at(0), until: at(18) });
+    let Ok(Renewed::On(on)) = renew(on, epoch(1), LEASE, Duration::from_secs(25), at(17)) else { panic!() };
+    assert_eq!(on.phase, Phase::InFlight { began: at(0), until: at(25) });
+    assert_eq!(renew(on.clone(), epoch(1), LEASE, Duration::from_secs(25), at(25)), Ok(Renewed::TooLong));
+    assert!(renew(on, epoch(2), LEASE, DAY, at(20)).is_err());
+}
+
+#[test]
+fn nothing_happened_takes_away_only_what_never_ran_before() {
+    let first = fresh(Effects::Keyed);
+    assert_eq!(release(first.clone(), epoch(1), at(1)), Ok(None));
+    let Claim::Run(second) = claim(Some(&first), &ask(Effects::Keyed), at(10)) else { panic!() };
+    let released =
+        release(second, epoch(2), at(11)).expect("its own").expect("the first run may have had its effect");
+    assert!(matches!(released.phase, Phase::Retriable { .. }));
+}
+
+/// What may happen to a record.
+#[derive(Debug, Clone)]
+enum Turn {
+    Claim,
+    /// One of the last runs ends, perhaps one that was taken over long ago.
+    End(usize, End),
+    Resolve,
+    Wait(u64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum End {
+    Complete,
+    Fail,
+    Hold,
+    Release,
+}
+
+fn turns() -> impl Strategy<Value = Vec<Turn>> {
+    let end = prop_oneof![Just(End::Complete), Just(End::Fail), Just(End::Hold), Just(End::Release)];
+    let turn = prop_oneof![
+        4 => Just(Turn::Claim),
+        4 => (1..4_usize, end).prop_map(|(ago, end)| Turn::End(ago, end)),
+        1 => Just(Turn::Resolve),
+        3 => (1..20_u64).prop_map(Turn::Wait),
+        1 => (1..200_000_u64).prop_map(Turn::Wait),
+    ];
+    proptest::collection::vec(turn, 1..60)
+}
+
+proptest! {
+    /// Whatever happens: one run at a time has the record, an epoch never comes back, a completed answer never
+    /// changes, and the fingerprint stays.
+    #[test]
+    fn no_history_breaks_the_promises(turns in turns(), hold_it in any::<bool>()) {
+        let effects = if hold_it { Effects::Opaque(OnUnknown::Hold) } else { Effects::Keyed };
+        let (mut record, mut now): (Option<Record>, u64) = (None, 0);
+        let mut epochs = 0;
+        let mut runs: Vec<u64> = Vec::new();
+        let mut answered: Option<Reply> = None;
+        for turn in turns {
+            let before = record.clone();
+            match turn {
+                Turn::Wait(seconds) => now += seconds,
+                Turn::Claim => match claim(record.as_ref(), &ask(effects), at(now)) {
+                    Claim::Run(new) => {
+                        let old = before.and_then(|old| age(old, at(now)));
+                        match old {
+                            None => (epochs, answered) = (new.epoch, None),
+                            Some(old) => {
+                                prop_assert!(new.epoch > old.epoch && new.epoch > epochs);
+                                prop_assert_eq!(old.print, new.print);
+                                let over = matches!(old.phase, Phase::Completed { .. } | Phase::Unknown { .. });
+                                prop_assert!(!over);
+                                epochs = new.epoch;
+                            }
+                        }
+                        runs.push(new.epoch);
+                        record = Some(new);
+                    }
+                    Claim::Hold(new) | Claim::Probe(new) => record = Some(new),
+                    Claim::Say(Answer::Replay(found)) => {
+                        let Phase::Completed { reply, .. } = &found.phase else { panic!("{found:?}") };
+                        prop_assert_eq!(Some(reply), answered.as_ref());
+                    }
+                    Claim::Say(_) => {}
+                },
+                Turn::End(ago, end) => {
+                    let run = runs.len().checked_sub(ago).and_then(|at| runs.get(at)).copied();
+                    let (Some(old), Some(run)) = (record.clone(), run) else { continue };
+                    let holder = old.epoch;
+                    let mine = Reply { body: Some(run.to_be_bytes().to_vec()), ..reply() };
+                    let ended = match end {
+                        End::Complete => complete(old, run, mine.clone(), None, at(now)).map(Some),
+                        End::Fail => fail(old, run, None, at(now)).map(Some),
+                        End::Hold => hold(old, run, at(now)).map(Some),
+                        End::Release => release(old, run, at(now)),
+                    };
+                    if let Ok(new) = ended {
+                        prop_assert_eq!(run, holder, "a run that was taken over ended it");
+                        prop_assert!(answered.is_none(), "it ended before");
+                        answered = (end == End::Complete).then_some(mine);
+                        record = new;
+                    }
+                }
+                Turn::Resolve => if let Some(Ok(new)) = record.clone().map(|old| resolve(old, Resolution::Retriable, at(now))) {
+                    prop_assert!(answered.is_none());
+                    epochs = new.epoch;
+                    record = Some(new);
+                },
+            }
+        }
+    }
+}
