@@ -20,6 +20,10 @@ pub mod travel;
 
 pub mod key;
 
+pub mod json;
+
+pub mod fingerprint;
+
 pub mod repeat;
 
 pub mod layer;

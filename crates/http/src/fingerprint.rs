@@ -1,0 +1,223 @@
+//! What a request asks, in 32 bytes: the same for two spellings of the same, another for anything else.
+//!
+//! Version 1: BLAKE3 under a key of the tenant's own, so that nobody can tell from two tenants' fingerprints that they
+//! asked the same; every field has its name and its length before it, so that no two requests run together. JSON and
+//! forms are brought into one spelling; everything else is bytes.
+
+use redrive_core::ledger::Print;
+
+use crate::json::{Json, JsonError, Numbers};
+
+/// The rules that are in use.
+pub const VERSION: u8 = 1;
+
+/// What the tenant's key is derived for.
+const CONTEXT: &str = "redrive 2026 idempotency fingerprint v1";
+
+/// A request, as its fingerprint sees it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Asked<'a> {
+    /// Whose.
+    pub tenant: &'a str,
+    /// Who asks: a stable subject, and never a token or a session, which are others the next time.
+    pub principal: &'a str,
+    /// The path, as it came.
+    pub path: &'a str,
+    /// The query, as it came.
+    pub query: &'a str,
+    /// Those headers that count, by name and value.
+    pub headers: &'a [(&'a str, &'a [u8])],
+    /// The media type of the body.
+    pub media_type: &'a str,
+    /// The body.
+    pub body: &'a [u8],
+}
+
+/// Which parts of a JSON body count. All of them by default.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// Only what these pointers point to; everything where there are none.
+    pub only: Vec<String>,
+    /// All but these.
+    pub without: Vec<String>,
+}
+
+/// The fingerprint of a request.
+///
+/// # Errors
+/// Where a JSON body means two things: a name stands twice in one object. One that is no JSON at all is bytes; what
+/// is to be said of it is the handler's to say.
+pub fn fingerprint(asked: &Asked<'_>, parts: &Parts) -> Result<Print, JsonError> {
+    let key = blake3::derive_key(CONTEXT, asked.tenant.as_bytes());
+    let mut hasher = blake3::Hasher::new_keyed(&key);
+    let mut field = |name: &str, value: &[u8]| {
+        for part in [name.as_bytes(), value] {
+            hasher.update(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+            hasher.update(part);
+        }
+    };
+    field("principal", asked.principal.as_bytes());
+    field("path", asked.path.as_bytes());
+    field("query", asked.query.as_bytes());
+    for (name, value) in asked.headers {
+        field("header", name.to_ascii_lowercase().as_bytes());
+        field("value", value);
+    }
+    let media_type = asked.media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let (kind, body) = body(&media_type, asked.body, parts)?;
+    field("type", media_type.as_bytes());
+    field(kind, &body);
+    Ok(Print { version: VERSION, hash: *hasher.finalize().as_bytes() })
+}
+
+/// A body in its one spelling, and what it was taken for.
+fn body(media_type: &str, body: &[u8], parts: &Parts) -> Result<(&'static str, Vec<u8>), JsonError> {
+    if media_type == "application/json" || media_type.ends_with("+json") {
+        return match Json::parse(body) {
+            Ok(json) => Ok(("json", canonical(json, parts)?.into_bytes())),
+            Err(error @ JsonError::Twice { .. }) => Err(error),
+            Err(_) => Ok(("bytes", body.to_vec())),
+        };
+    }
+    if media_type == "application/x-www-form-urlencoded" {
+        return Ok(("form", form(body)));
+    }
+    Ok(("bytes", body.to_vec()))
+}
+
+fn canonical(mut json: Json, parts: &Parts) -> Result<String, JsonError> {
+    parts.without.iter().for_each(|pointer| json.take_away(pointer));
+    if parts.only.is_empty() {
+        return json.canonical(Numbers::Exact);
+    }
+    let picked = parts.only.iter().map(|pointer| match json.at(pointer) {
+        // What is not there is not the same as null.
+        None => Json::Object(Vec::new()),
+        Some(found) => Json::List(vec![found.clone()]),
+    });
+    Json::List(picked.collect()).canonical(Numbers::Exact)
+}
+
+/// Pairs in the order of their names, those of one name in the order in which they came; decoded, each part with its
+/// length.
+fn form(body: &[u8]) -> Vec<u8> {
+    let mut pairs: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    for pair in body.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()) {
+        let at = pair.iter().position(|byte| *byte == b'=').unwrap_or(pair.len());
+        pairs.push((decoded(&pair[..at]), decoded(pair.get(at + 1..).unwrap_or_default())));
+    }
+    pairs.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let mut whole = Vec::with_capacity(body.len() + 16 * pairs.len());
+    for part in pairs.into_iter().flat_map(|(name, value)| [name, value]) {
+        whole.extend(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+        whole.extend(part);
+    }
+    whole
+}
+
+fn decoded(text: &[u8]) -> Vec<u8> {
+    let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
+    let mut plain = Vec::with_capacity(text.len());
+    let mut at = 0;
+    while let Some(byte) = text.get(at) {
+        at += 1;
+        match byte {
+            b'+' => plain.push(b' '),
+            b'%' => match (digit(text.get(at)), digit(text.get(at + 1))) {
+                (Some(high), Some(low)) => {
+                    plain.push(u8::try_from(high * 16 + low).unwrap_or_default());
+                    at += 2;
+                }
+                _ => plain.push(b'%'),
+            },
+            byte => plain.push(*byte),
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(body: &str) -> Print {
+        let asked = Asked { media_type: "application/json", body: body.as_bytes(), ..Asked::default() };
+        fingerprint(&asked, &Parts::default()).expect("it means one thing")
+    }
+
+    #[test]
+    fn two_spellings_of_the_same_have_one_fingerprint() {
+        assert_eq!(json(r#"{"a":1,"b":[true,"\u0041"]}"#), json("{ \"b\" : [ true, \"A\" ],\n\"a\": 1.0 }"));
+    }
+
+    #[test]
+    fn any_changed_value_has_another() {
+        let all = [
+            r#"{"a":1}"#,
+            r#"{"a":2}"#,
+            r#"{"a":"1"}"#,
+            r#"{"b":1}"#,
+            r#"{"a":1,"b":null}"#,
+            r#"{"a":[1]}"#,
+            "[1]",
+            "[1,1]",
+            r#"{"a":9007199254740993}"#,
+            r#"{"a":9007199254740992}"#,
+            r#"{"a":1"#,
+            "",
+            "null",
+            r#"{"a":-1}"#,
+        ];
+        for (at, one) in all.iter().enumerate() {
+            assert!(all[at + 1..].iter().all(|other| json(one) != json(other)), "{one}");
+        }
+    }
+
+    #[test]
+    fn every_part_of_a_request_counts_and_none_runs_into_the_next() {
+        let asked =
+            |tenant, principal, path, query| Asked { tenant, principal, path, query, ..Asked::default() };
+        let header = |name, value| [(name, value)];
+        let (one, other) = (header("a", &b"bc"[..]), header("ab", &b"c"[..]));
+        let with = |headers| Asked { headers, ..asked("t", "p", "/x", "q") };
+        let all = [
+            asked("t", "p", "/x", "q"),
+            asked("tp", "", "/x", "q"),
+            asked("t", "p/", "x", "q"),
+            asked("t", "p", "/xq", ""),
+            with(&one),
+            with(&other),
+            Asked { body: b"/x", ..asked("t", "p", "", "q") },
+        ];
+        let prints: Vec<_> =
+            all.iter().map(|asked| fingerprint(asked, &Parts::default()).expect("fine")).collect();
+        for (at, one) in prints.iter().enumerate() {
+            assert!(!prints[at + 1..].contains(one), "{at}");
+        }
+    }
+
+    #[test]
+    fn forms_are_sorted_and_decoded() {
+        let form = |body: &str| {
+            let media_type = "application/x-www-form-urlencoded; charset=utf-8";
+            let asked = Asked { media_type, body: body.as_bytes(), ..Asked::default() };
+            fingerprint(&asked, &Parts::default()).expect("fine")
+        };
+        assert_eq!(form("a=1&b=x+y"), form("b=x%20y&a=1&"));
+        assert_ne!(form("a=1&a=2"), form("a=2&a=1"));
+        assert_ne!(form("a=1&b=2"), form("a=1b&=2"));
+    }
+
+    #[test]
+    fn chosen_parts_alone_count() {
+        let print = |body: &str, parts: &Parts| {
+            let asked = Asked { media_type: "application/json", body: body.as_bytes(), ..Asked::default() };
+            fingerprint(&asked, parts).expect("fine")
+        };
+        let without = Parts { without: vec!["/sent_at".to_owned()], ..Parts::default() };
+        assert_eq!(print(r#"{"a":1,"sent_at":1}"#, &without), print(r#"{"a":1,"sent_at":2}"#, &without));
+        let only = Parts { only: vec!["/a".to_owned()], ..Parts::default() };
+        assert_eq!(print(r#"{"a":1,"b":1}"#, &only), print(r#"{"a":1}"#, &only));
+        assert_ne!(print(r#"{"a":null}"#, &only), print("{}", &only));
+    }
+}

@@ -1,0 +1,543 @@
+//! JSON in one spelling (RFC 8785), so that two requests that say the same are seen to.
+//!
+//! Read by hand rather than through serde, for three things that a fingerprint needs: a name that stands twice in an
+//! object is an error and not the last one's value; a number is kept as it was written, because two amounts that
+//! differ may be the same double; and the depth is bounded.
+
+use std::fmt::Write as _;
+
+/// How deep arrays and objects may be nested.
+const DEPTH_MAX: usize = 128;
+
+/// A JSON text, as it was written.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Json {
+    /// `null`
+    Null,
+    /// `true`, `false`
+    Bool(bool),
+    /// A number, letter for letter.
+    Number(String),
+    /// A string, its escapes resolved.
+    Text(String),
+    /// A list.
+    List(Vec<Json>),
+    /// Members, in the order in which they stood; no name twice.
+    Object(Vec<(String, Json)>),
+}
+
+/// How numbers are spelt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Numbers {
+    /// As doubles, which is what RFC 8785 wants.
+    Doubles,
+    /// The same where that is exact, and otherwise digit for digit: 9007199254740993 is not 9007199254740992.
+    Exact,
+}
+
+/// Why a text is not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum JsonError {
+    /// It is not JSON.
+    #[error("no JSON at byte {at}: {what}")]
+    Syntax {
+        /// Where.
+        at: usize,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A name stands twice in one object, and readers differ in which one counts.
+    #[error("the name `{name}` stands twice in one object")]
+    Twice {
+        /// The name.
+        name: String,
+    },
+    /// A number has no double.
+    #[error("the number {number} is too large")]
+    TooLarge {
+        /// The number.
+        number: String,
+    },
+}
+
+impl Json {
+    /// Reads a text.
+    ///
+    /// # Errors
+    /// Where it is none, or means two things.
+    pub fn parse(bytes: &[u8]) -> Result<Self, JsonError> {
+        let text = std::str::from_utf8(bytes)
+            .map_err(|error| JsonError::Syntax { at: error.valid_up_to(), what: "not UTF-8" })?;
+        let mut reader = Reader { text, at: 0, depth: 0 };
+        reader.space();
+        let json = reader.value()?;
+        reader.space();
+        if reader.at < text.len() { Err(reader.wrong("something after the end")) } else { Ok(json) }
+    }
+
+    /// Writes it in the one spelling.
+    ///
+    /// # Errors
+    /// [`JsonError::TooLarge`] for a number that has no double, where numbers are doubles.
+    pub fn canonical(&self, numbers: Numbers) -> Result<String, JsonError> {
+        let mut text = String::new();
+        self.write(numbers, &mut text)?;
+        Ok(text)
+    }
+
+    /// What a JSON pointer (RFC 6901) points to.
+    #[must_use]
+    pub fn at(&self, pointer: &str) -> Option<&Self> {
+        if pointer.is_empty() {
+            return Some(self);
+        }
+        let mut here = self;
+        for step in pointer.strip_prefix('/')?.split('/') {
+            let step = step.replace("~1", "/").replace("~0", "~");
+            here = match here {
+                Self::Object(members) => &members.iter().find(|(name, _)| *name == step)?.1,
+                Self::List(items) => items.get(step.parse::<usize>().ok()?)?,
+                _ => return None,
+            };
+        }
+        Some(here)
+    }
+
+    /// Takes away what a JSON pointer points to, if it is there. An item of a list becomes null, so that the others
+    /// stay where they are.
+    pub fn take_away(&mut self, pointer: &str) {
+        let Some(path) = pointer.strip_prefix('/') else { return };
+        let (parent, last) = path.rsplit_once('/').unwrap_or(("", path));
+        let last = last.replace("~1", "/").replace("~0", "~");
+        let mut here = self;
+        for step in parent.split('/').filter(|_| !parent.is_empty()) {
+            let step = step.replace("~1", "/").replace("~0", "~");
+            let next = match here {
+                Self::Object(members) => {
+                    members.iter_mut().find(|(name, _)| *name == step).map(|(_, json)| json)
+                }
+                Self::List(items) => step.parse::<usize>().ok().and_then(|at| items.get_mut(at)),
+                _ => None,
+            };
+            match next {
+                Some(next) => here = next,
+                None => return,
+            }
+        }
+        match here {
+            Self::Object(members) => members.retain(|(name, _)| *name != last),
+            Self::List(items) => {
+                if let Some(item) = last.parse::<usize>().ok().and_then(|at| items.get_mut(at)) {
+                    *item = Self::Null;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn write(&self, numbers: Numbers, to: &mut String) -> Result<(), JsonError> {
+        match self {
+            Self::Null => to.push_str("null"),
+            Self::Bool(truth) => to.push_str(if *truth { "true" } else { "false" }),
+            Self::Number(number) => to.push_str(&spelt(number, numbers)?),
+            Self::Text(text) => write_text(text, to),
+            Self::List(items) => {
+                to.push('[');
+                for (at, item) in items.iter().enumerate() {
+                    if at > 0 {
+                        to.push(',');
+                    }
+                    item.write(numbers, to)?;
+                }
+                to.push(']');
+            }
+            Self::Object(members) => {
+                let mut members: Vec<_> = members.iter().collect();
+                // By UTF-16 units, as the RFC has it: not the order of the letters' numbers.
+                members.sort_by(|(a, _), (b, _)| a.encode_utf16().cmp(b.encode_utf16()));
+                to.push('{');
+                for (at, (name, json)) in members.into_iter().enumerate() {
+                    if at > 0 {
+                        to.push(',');
+                    }
+                    write_text(name, to);
+                    to.push(':');
+                    json.write(numbers, to)?;
+                }
+                to.push('}');
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write_text(text: &str, to: &mut String) {
+    to.push('"');
+    for letter in text.chars() {
+        match letter {
+            '"' => to.push_str("\\\""),
+            '\\' => to.push_str("\\\\"),
+            '\u{8}' => to.push_str("\\b"),
+            '\t' => to.push_str("\\t"),
+            '\n' => to.push_str("\\n"),
+            '\u{c}' => to.push_str("\\f"),
+            '\r' => to.push_str("\\r"),
+            control if control < ' ' => {
+                let _ = write!(to, "\\u{:04x}", u32::from(control));
+            }
+            letter => to.push(letter),
+        }
+    }
+    to.push('"');
+}
+
+fn spelt(number: &str, numbers: Numbers) -> Result<String, JsonError> {
+    let too_large = || JsonError::TooLarge { number: number.to_owned() };
+    let double: f64 = number.parse().map_err(|_| too_large())?;
+    let exact = || {
+        let (negative, digits, exponent) = decimal(number);
+        format!("{}{digits}e{exponent}", if negative { "-" } else { "" })
+    };
+    if !double.is_finite() {
+        return if numbers == Numbers::Exact { Ok(exact()) } else { Err(too_large()) };
+    }
+    let short = ryu_js::Buffer::new().format_finite(double).to_owned();
+    let is_exact = decimal(&short) == decimal(number);
+    Ok(if numbers == Numbers::Doubles || is_exact { short } else { exact() })
+}
+
+/// A number as digits without zeros at either end, times a power of ten. Zero has no digits and no sign.
+fn decimal(number: &str) -> (bool, String, i64) {
+    let (negative, number) = number.strip_prefix('-').map_or((false, number), |rest| (true, rest));
+    let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
+    let (whole, part) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    // An exponent of more than eighteen digits belongs to no number that anybody sends; it only has to stay apart.
+    let exponent: i64 =
+        exponent.parse().unwrap_or(if exponent.starts_with('-') { i64::MIN / 2 } else { i64::MAX / 2 });
+    let places = i64::try_from(part.len()).unwrap_or(i64::MAX / 4);
+    let digits = format!("{whole}{part}");
+    let trimmed = digits.trim_end_matches('0');
+    let zeros = i64::try_from(digits.len() - trimmed.len()).unwrap_or_default();
+    let digits = trimmed.trim_start_matches('0').to_owned();
+    if digits.is_empty() {
+        return (false, digits, 0);
+    }
+    (negative, digits, exponent.saturating_sub(places).saturating_add(zeros))
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+    depth: usize,
+}
+
+impl Reader<'_> {
+    const fn wrong(&self, what: &'static str) -> JsonError {
+        JsonError::Syntax { at: self.at, what }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn space(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    fn eat(&mut self, byte: u8) -> bool {
+        let is = self.peek() == Some(byte);
+        self.at += usize::from(is);
+        is
+    }
+
+    fn value(&mut self) -> Result<Json, JsonError> {
+        match self.peek() {
+            Some(b'{') => self.nested(Self::object),
+            Some(b'[') => self.nested(Self::list),
+            Some(b'"') => self.string().map(Json::Text),
+            Some(b'-' | b'0'..=b'9') => self.number(),
+            _ => {
+                for (word, json) in
+                    [("null", Json::Null), ("true", Json::Bool(true)), ("false", Json::Bool(false))]
+                {
+                    if self.text[self.at..].starts_with(word) {
+                        self.at += word.len();
+                        return Ok(json);
+                    }
+                }
+                Err(self.wrong("a value is missing"))
+            }
+        }
+    }
+
+    fn nested(&mut self, read: fn(&mut Self) -> Result<Json, JsonError>) -> Result<Json, JsonError> {
+        if self.depth == DEPTH_MAX {
+            return Err(self.wrong("nested too deep"));
+        }
+        self.depth += 1;
+        self.at += 1;
+        self.space();
+        let json = read(self)?;
+        self.depth -= 1;
+        Ok(json)
+    }
+
+    fn list(&mut self) -> Result<Json, JsonError> {
+        let mut items = Vec::new();
+        if self.eat(b']') {
+            return Ok(Json::List(items));
+        }
+        loop {
+            items.push(self.value()?);
+            self.space();
+            if self.eat(b']') {
+                return Ok(Json::List(items));
+            }
+            if !self.eat(b',') {
+                return Err(self.wrong("a comma or the end of the list is missing"));
+            }
+            self.space();
+        }
+    }
+
+    fn object(&mut self) -> Result<Json, JsonError> {
+        let mut members: Vec<(String, Json)> = Vec::new();
+        let mut names = std::collections::HashSet::new();
+        if self.eat(b'}') {
+            return Ok(Json::Object(members));
+        }
+        loop {
+            if self.peek() != Some(b'"') {
+                return Err(self.wrong("a name is missing"));
+            }
+            let name = self.string()?;
+            if !names.insert(name.clone()) {
+                return Err(JsonError::Twice { name });
+            }
+            self.space();
+            if !self.eat(b':') {
+                return Err(self.wrong("a colon is missing"));
+            }
+            self.space();
+            let json = self.value()?;
+            members.push((name, json));
+            self.space();
+            if self.eat(b'}') {
+                return Ok(Json::Object(members));
+            }
+            if !self.eat(b',') {
+                return Err(self.wrong("a comma or the end of the object is missing"));
+            }
+            self.space();
+        }
+    }
+
+    fn number(&mut self) -> Result<Json, JsonError> {
+        let start = self.at;
+        let digits = |reader: &mut Self| {
+            let from = reader.at;
+            while matches!(reader.peek(), Some(b'0'..=b'9')) {
+                reader.at += 1;
+            }
+            if reader.at == from { Err(reader.wrong("a digit is missing")) } else { Ok(()) }
+        };
+        self.eat(b'-');
+        if !self.eat(b'0') {
+            digits(self)?;
+        }
+        if self.eat(b'.') {
+            digits(self)?;
+        }
+        if self.eat(b'e') || self.eat(b'E') {
+            let _ = self.eat(b'+') || self.eat(b'-');
+            digits(self)?;
+        }
+        Ok(Json::Number(self.text[start..self.at].to_owned()))
+    }
+
+    fn string(&mut self) -> Result<String, JsonError> {
+        self.at += 1;
+        let mut text = String::new();
+        loop {
+            let rest = &self.text[self.at..];
+            let Some(end) = rest.find(|letter: char| letter == '"' || letter == '\\' || letter < ' ') else {
+                return Err(self.wrong("a string does not end"));
+            };
+            text.push_str(&rest[..end]);
+            self.at += end;
+            match self.peek() {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(text);
+                }
+                Some(b'\\') => {
+                    self.at += 1;
+                    text.push(self.escape()?);
+                }
+                _ => return Err(self.wrong("a control character stands in a string")),
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Result<char, JsonError> {
+        let letter = self.peek().ok_or_else(|| self.wrong("a string does not end"))?;
+        self.at += 1;
+        Ok(match letter {
+            b'"' => '"',
+            b'\\' => '\\',
+            b'/' => '/',
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'n' => '\n',
+            b'r' => '\r',
+            b't' => '\t',
+            b'u' => {
+                let first = self.unit()?;
+                let pair = if (0xd800..0xdc00).contains(&first) && self.eat(b'\\') && self.eat(b'u') {
+                    vec![first, self.unit()?]
+                } else {
+                    vec![first]
+                };
+                let letter = String::from_utf16(&pair).ok().and_then(|text| text.chars().next());
+                letter.ok_or_else(|| self.wrong("half of a surrogate pair"))?
+            }
+            _ => return Err(self.wrong("no such escape")),
+        })
+    }
+
+    fn unit(&mut self) -> Result<u16, JsonError> {
+        let digits =
+            self.text.get(self.at..self.at + 4).filter(|text| text.bytes().all(|b| b.is_ascii_hexdigit()));
+        let unit = digits.and_then(|text| u16::from_str_radix(text, 16).ok());
+        let unit = unit.ok_or_else(|| self.wrong("four hexadecimal digits are missing"))?;
+        self.at += 4;
+        Ok(unit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn canonical(text: &str) -> String {
+        Json::parse(text.as_bytes()).expect(text).canonical(Numbers::Doubles).expect(text)
+    }
+
+    #[test]
+    fn the_examples_of_the_rfc_come_out_as_it_says() {
+        let text = r#"{
+          "numbers": [333333333.33333329, 1E30, 4.50, 2e-3, 0.000000000000000000000000001],
+          "string": "\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/",
+          "literals": [null, true, false]
+        }"#;
+        let wanted = r#"{"literals":[null,true,false],"numbers":[333333333.3333333,1e+30,4.5,0.002,1e-27],"string":"€$\u000f\nA'B\"\\\\\"/"}"#;
+        assert_eq!(canonical(text), wanted);
+        let names = r#"{"\u20ac":1,"\r":2,"\ufb33":3,"1":4,"\ud83d\ude00":5,"\u0080":6,"\u00f6":7}"#;
+        let wanted = "{\"\\r\":2,\"1\":4,\"\u{80}\":6,\"ö\":7,\"€\":1,\"😀\":5,\"\u{fb33}\":3}";
+        assert_eq!(canonical(names), wanted);
+    }
+
+    /// The table of the RFC's appendix B: doubles by their bits.
+    #[test]
+    fn numbers_are_spelt_as_the_rfc_says() {
+        for (bits, wanted) in [
+            (0x0000_0000_0000_0000, "0"),
+            (0x8000_0000_0000_0000, "0"),
+            (0x0000_0000_0000_0001, "5e-324"),
+            (0x8000_0000_0000_0001, "-5e-324"),
+            (0x7fef_ffff_ffff_ffff, "1.7976931348623157e+308"),
+            (0xffef_ffff_ffff_ffff, "-1.7976931348623157e+308"),
+            (0x4340_0000_0000_0000, "9007199254740992"),
+            (0xc340_0000_0000_0000, "-9007199254740992"),
+            (0x4430_0000_0000_0000, "295147905179352830000"),
+            (0x44b5_2d02_c7e1_4af5, "9.999999999999997e+22"),
+            (0x44b5_2d02_c7e1_4af6, "1e+23"),
+            (0x44b5_2d02_c7e1_4af7, "1.0000000000000001e+23"),
+            (0x444b_1ae4_d6e2_ef4e, "999999999999999700000"),
+            (0x444b_1ae4_d6e2_ef4f, "999999999999999900000"),
+            (0x444b_1ae4_d6e2_ef50, "1e+21"),
+            (0x3eb0_c6f7_a0b5_ed8c, "9.999999999999997e-7"),
+            (0x3eb0_c6f7_a0b5_ed8d, "0.000001"),
+            (0x41b3_de43_5555_5553, "333333333.3333332"),
+            (0x41b3_de43_5555_5554, "333333333.33333325"),
+            (0x41b3_de43_5555_5555, "333333333.3333333"),
+            (0x41b3_de43_5555_5556, "333333333.3333334"),
+            (0x41b3_de43_5555_5557, "333333333.33333343"),
+            (0xbecb_f647_612f_3696, "-0.0000033333333333333333"),
+            (0x4314_3ff3_c1cb_0959, "1424953923781206.2"),
+        ] {
+            let written = format!("{:e}", f64::from_bits(bits));
+            assert_eq!(canonical(&written), wanted, "{bits:016x}");
+        }
+        let too_large = Json::parse(b"1e400").expect("it is JSON").canonical(Numbers::Doubles);
+        assert_eq!(too_large, Err(JsonError::TooLarge { number: "1e400".to_owned() }));
+    }
+
+    #[test]
+    fn exact_numbers_stay_apart_and_spellings_do_not_count() {
+        let exact =
+            |text: &str| Json::parse(text.as_bytes()).expect(text).canonical(Numbers::Exact).expect(text);
+        for same in
+            [&["1", "1.0", "1e0", "10e-1", "0.1E1"][..], &["0", "-0", "0.0", "0e9"], &["1e400", "10e399"]]
+        {
+            assert!(same.iter().all(|text| exact(text) == exact(same[0])), "{same:?}");
+        }
+        for (a, b) in
+            [("9007199254740993", "9007199254740992"), ("0.1", "0.10000000000000001"), ("1e400", "1e401")]
+        {
+            assert_ne!(exact(a), exact(b));
+        }
+    }
+
+    #[test]
+    fn what_is_no_json_or_means_two_things_is_refused() {
+        for text in [
+            "",
+            "{",
+            "[1,]",
+            "{\"a\":1,}",
+            "01",
+            "1.",
+            ".5",
+            "+1",
+            "nul",
+            "'a'",
+            "\"\\x\"",
+            "\"\\ud800\"",
+            "\"\\udc00x\"",
+            "\"\n\"",
+            "[1 2]",
+            "1 1",
+            "{a:1}",
+            "\u{feff}1",
+            "\"\\u12\"",
+            "-",
+            "1e",
+            "NaN",
+        ] {
+            assert!(Json::parse(text.as_bytes()).is_err(), "{text}");
+        }
+        assert!(
+            matches!(Json::parse(br#"{"a":1,"\u0061":2}"#), Err(JsonError::Twice { name }) if name == "a")
+        );
+        assert!(Json::parse(&[b'[', 0xff, b']']).is_err());
+        let deep = format!("{}{}", "[".repeat(DEPTH_MAX), "]".repeat(DEPTH_MAX));
+        assert!(Json::parse(deep.as_bytes()).is_ok());
+        assert!(Json::parse(format!("[{deep}]").as_bytes()).is_err());
+        assert!(Json::parse("[".repeat(1 << 20).as_bytes()).is_err());
+    }
+
+    #[test]
+    fn pointers_find_and_take_away() {
+        let mut json = Json::parse(br#"{"a":{"b/c":[1,{"~":2}]},"d":3}"#).expect("JSON");
+        assert_eq!(json.at("/a/b~1c/1/~0"), Some(&Json::Number("2".to_owned())));
+        assert_eq!(json.at("/a/x"), None);
+        json.take_away("/a/b~1c/0");
+        json.take_away("/d");
+        json.take_away("/nothing/here");
+        assert_eq!(json.canonical(Numbers::Exact).expect("small"), r#"{"a":{"b/c":[null,{"~":2}]}}"#);
+    }
+}
