@@ -22,12 +22,15 @@ pub mod operate;
 
 pub mod lease;
 
+pub mod ledger;
+
 mod stores;
 
 pub mod window;
 
 pub use error::{Cause, PublishError, StoreError};
 pub use found::{Count, Found, Listed, Matching, Query};
+pub use ledger::Ledger;
 pub use store::{
     Answer, Answers, Arrivals, By, Domain, Keep, Load, Loaded, New, Overdue, Published, QueueSpec, Store,
     Taken, Watcher,
@@ -35,5 +38,5 @@ pub use store::{
 pub use stores::memory::{self, Memory};
 #[cfg(feature = "sqlite")]
 pub use stores::sqlite::{self, Sqlite};
-pub use transaction::{Claim, Job, Transacted, Tx, Work};
+pub use transaction::{Claim, CompleteError, Job, Transacted, Tx, Work};
 pub use window::Window;

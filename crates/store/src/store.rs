@@ -47,6 +47,7 @@ use redrive_core::{Event, Moment};
 use crate::error::{PublishError, StoreError};
 use crate::found::{Count, Found, Listed, Matching, Query};
 use crate::lease::{self, Lease, LeaseSettle, LeaseSettled, Leased};
+use crate::ledger::Ledger;
 use crate::operate::{Advance, AuditLine, Group, GroupQuery, Operated, Order};
 use crate::transaction::{Job, Transacted};
 
@@ -194,7 +195,7 @@ pub struct Arrivals {
 pub type Watcher = Arc<dyn Fn(Arrivals) + Send + Sync>;
 
 /// Where events and receipts are kept.
-pub trait Store: fmt::Debug + Send + Sync {
+pub trait Store: Ledger + fmt::Debug + Send + Sync {
     /// Where marker and effect commit together.
     fn domain(&self) -> Domain;
 
@@ -242,7 +243,8 @@ pub trait Store: fmt::Debug + Send + Sync {
 
     /// Forgets what is over, a bounded slice of it; gives how much. To be called now and then. Over are receipts
     /// and markers whose time has come, discarded events with their receipts, dead letters beyond what their queue
-    /// [keeps](Keep) (their receipts then say `discarded`), and rules with an end that has passed.
+    /// [keeps](Keep) (their receipts then say `discarded`), rules with an end that has passed, and requests whose
+    /// answers are kept no longer.
     fn forget(&self, now: Moment) -> Answer<usize>;
 
     /// Does what an operator orders.

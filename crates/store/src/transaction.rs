@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use redrive_core::Moment;
 use redrive_core::entry::{Entry, Grant, Seq};
+use redrive_core::ledger::{Fenced, Reply, Scope};
 
-use crate::error::PublishError;
+use crate::error::{PublishError, StoreError};
 use crate::store::{New, Published};
 
 /// A transaction, as its work sees it.
@@ -29,10 +30,36 @@ pub trait Tx {
     /// As [`Store::publish`](crate::Store::publish).
     fn publish(&mut self, new: New) -> Result<Published, PublishError>;
 
+    /// Completes a request with everything else that the work does, under the fence: where its run was taken over,
+    /// nobody may commit, and the work has to end with an error.
+    ///
+    /// # Errors
+    /// [`CompleteError::Fenced`] where it was taken over.
+    fn complete(
+        &mut self,
+        scope: &Scope,
+        epoch: u64,
+        reply: Reply,
+        resource: Option<String>,
+        at: Moment,
+    ) -> Result<(), CompleteError>;
+
     /// The store's own transaction: a `&rusqlite::Connection` is behind
     /// [`sqlite::connection`](crate::sqlite::connection), a table of bytes behind
     /// [`memory::table`](crate::memory::table).
     fn as_any(&mut self) -> &mut dyn Any;
+}
+
+/// Why a request was not completed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompleteError {
+    /// Somebody else runs it, or ended it, or it is not there.
+    #[error("the request was taken over by another run; nothing of this one may be kept")]
+    Fenced(Option<Fenced>),
+    /// The store could not.
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 /// What runs in a transaction: `Ok` commits, with the result to be left on the receipt where an event is

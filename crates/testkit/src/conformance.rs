@@ -63,6 +63,8 @@ mod leases;
 
 mod answers;
 
+mod requests;
+
 pub use answers::*;
 pub use audits::*;
 pub use deaths::*;
@@ -80,6 +82,7 @@ pub use order::*;
 pub use orders::*;
 pub use parking::*;
 pub use redrives::*;
+pub use requests::*;
 pub use rules::*;
 pub use work::*;
 
@@ -110,6 +113,14 @@ pub type Promise = (&'static str, fn() -> Pin<Box<dyn Future<Output = ()>>>);
 macro_rules! promises {
     ([$($with:tt)*] $subject:ty) => {
         $($with)*! { $subject;
+            a_second_request_is_given_the_first_answer,
+            one_of_many_requests_runs,
+            requests_of_others_are_others,
+            a_run_that_was_taken_over_changes_nothing,
+            the_fence_holds_inside_a_transaction,
+            an_unknown_outcome_waits_until_it_is_resolved,
+            requests_are_forgotten_in_time,
+            requests_are_found_by_what_they_made,
             second_publish_is_answered_with_the_first,
             another_payload_under_one_id_is_refused,
             tenants_have_ids_of_their_own,

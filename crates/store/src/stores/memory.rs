@@ -64,6 +64,8 @@ mod audit;
 
 mod lease;
 
+mod record;
+
 mod forget;
 
 mod fault;

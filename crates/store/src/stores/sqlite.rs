@@ -102,6 +102,8 @@ mod audit;
 
 mod leases;
 
+mod record;
+
 mod find;
 
 mod list;

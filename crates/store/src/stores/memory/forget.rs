@@ -22,6 +22,7 @@ impl State {
             + self.forget_receipts(now)
             + self.forget_markers(now)
             + self.forget_groups(now)
+            + self.forget_records(now)
     }
 
     fn lift_ended(&mut self, now: Moment) -> usize {

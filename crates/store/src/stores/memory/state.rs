@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use redrive_core::Moment;
 use redrive_core::entry::{Entry, Seq, StreamId};
+use redrive_core::ledger::{Record, Scope};
 use redrive_core::planted::{Flaw, has};
 use redrive_core::triage::{self, CauseId, Control, JobId, Rule};
 
@@ -80,6 +81,8 @@ pub(super) struct State {
     pub(super) holding: Map<Hold, ()>,
     pub(super) shards: Map<u32, Shard>,
     pub(super) markers: Map<(String, String), Moment>,
+    /// The ledger.
+    pub(super) records: Map<Scope, Record>,
     pub(super) rules: Map<Rule, Control>,
     pub(super) jobs: Map<JobId, triage::Job>,
     pub(super) groups: Map<(StreamId, CauseId), Letters>,
@@ -98,7 +101,7 @@ pub(super) struct State {
 }
 
 impl State {
-    fn maps(&mut self) -> [&mut dyn Journal; 18] {
+    fn maps(&mut self) -> [&mut dyn Journal; 19] {
         [
             &mut self.queues,
             &mut self.stream_ids,
@@ -112,6 +115,7 @@ impl State {
             &mut self.holding,
             &mut self.shards,
             &mut self.markers,
+            &mut self.records,
             &mut self.rules,
             &mut self.jobs,
             &mut self.groups,

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use redrive_core::entry::{Change, Settled};
+use redrive_core::ledger::{Reply, Scope};
 use redrive_core::planted::{Flaw, has};
 use redrive_core::{Entry, Moment};
 
@@ -12,8 +13,9 @@ use super::row::Row;
 use super::settle::Refused;
 use super::state::{State, Table, Told};
 use crate::error::{PublishError, StoreError};
+use crate::ledger::End;
 use crate::store::{New, Published};
-use crate::transaction::{Claim, Job, Transacted, Tx};
+use crate::transaction::{Claim, CompleteError, Job, Transacted, Tx};
 
 /// The user's own table, if this is a transaction of a store in memory. What is written there commits with
 /// everything else, or not at all.
@@ -41,6 +43,18 @@ impl Tx for Transaction<'_> {
 
     fn publish(&mut self, new: New) -> Result<Published, PublishError> {
         self.0.publish(&new)
+    }
+
+    fn complete(
+        &mut self,
+        scope: &Scope,
+        epoch: u64,
+        reply: Reply,
+        resource: Option<String>,
+        at: Moment,
+    ) -> Result<(), CompleteError> {
+        let end = End::Completed { reply, resource };
+        self.0.end_request(scope, epoch, end, at).map_err(CompleteError::Fenced)
     }
 
     fn as_any(&mut self) -> &mut dyn Any {

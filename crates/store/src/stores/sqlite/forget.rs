@@ -36,7 +36,11 @@ impl Desk {
     pub(super) fn forget(&mut self, now: Moment) -> Step<usize> {
         self.see(now);
         let ended = self.lift_ended(now)? + self.purge(now)?;
-        Ok(ended + self.forget_receipts(now)? + self.forget_markers(now)? + self.forget_groups(now)?)
+        Ok(ended
+            + self.forget_records(now)?
+            + self.forget_receipts(now)?
+            + self.forget_markers(now)?
+            + self.forget_groups(now)?)
     }
 
     fn forget_receipts(&mut self, now: Moment) -> rusqlite::Result<usize> {

@@ -15,6 +15,7 @@
 //! | `redrive_held` | any other event: it waits, is blocked by the one before, held back, leased, dead or discarded | with every change |
 //! | `redrive_receipt` | an identity, and what became of it if that is not simply "done" | once, and when it was not simple |
 //! | `redrive_inbox` | what a handler has processed | once |
+//! | `redrive_request` | what is remembered of a request under its idempotency key | when it is claimed, renewed, ended |
 //! | `redrive_rule` | a rule that holds | by orders |
 //! | `redrive_job` | a change to many dead letters | by orders, by its steps, and once a commit in which some of its letters end |
 //! | `redrive_group` | dead letters of one cause in one stream, counted | once a commit in which such die or are put back |

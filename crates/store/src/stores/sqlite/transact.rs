@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use redrive_core::Moment;
 use redrive_core::entry::Settled;
+use redrive_core::ledger::{Reply, Scope};
 use rusqlite::{Connection, OptionalExtension, params};
 use tokio::sync::oneshot;
 
@@ -19,8 +20,9 @@ use super::numbers::from_moment;
 use super::open::reset;
 use super::writer::{Fate, Member};
 use crate::error::{PublishError, StoreError};
+use crate::ledger::End;
 use crate::store::{New, Published};
-use crate::transaction::{Job, Transacted, Tx};
+use crate::transaction::{CompleteError, Job, Transacted, Tx};
 
 /// The connection, if this is a transaction of a SQLite store. Whatever is written with it commits with
 /// everything else that the work does, or not at all.
@@ -53,6 +55,20 @@ impl Tx for Desk {
                 Self::publish(self, &new)
             })
             .map_err(refused)?
+    }
+
+    fn complete(
+        &mut self,
+        scope: &Scope,
+        epoch: u64,
+        reply: Reply,
+        resource: Option<String>,
+        at: Moment,
+    ) -> Result<(), CompleteError> {
+        let guard = std::sync::Arc::clone(&self.guard);
+        let end = End::Completed { reply, resource };
+        let ended = guard.outside(|| self.is_open().and_then(|()| self.end_request(scope, epoch, end, at)));
+        ended.map_err(super::faults::not_seen)?.map_err(CompleteError::Fenced)
     }
 
     fn as_any(&mut self) -> &mut dyn Any {

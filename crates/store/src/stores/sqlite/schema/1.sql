@@ -123,6 +123,33 @@ CREATE TABLE redrive_inbox (
     PRIMARY KEY (handler, id)
 ) STRICT, WITHOUT ROWID;
 
+-- A request under its idempotency key. What `one` and `two` are is the phase's; `ends` is when time changes it.
+CREATE TABLE redrive_request (
+    tenant TEXT NOT NULL,
+    operation TEXT NOT NULL,
+    key TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    print BLOB NOT NULL,
+    first INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    phase TEXT NOT NULL,
+    retention INTEGER NOT NULL,
+    one INTEGER,
+    two INTEGER,
+    status INTEGER,
+    headers TEXT,
+    body BLOB,
+    place TEXT,
+    resource TEXT,
+    ends INTEGER,
+    crc INTEGER NOT NULL,
+    UNIQUE (tenant, operation, key)
+) STRICT;
+CREATE INDEX redrive_request_ends ON redrive_request (ends) WHERE ends IS NOT NULL;
+CREATE INDEX redrive_request_unknown ON redrive_request (tenant, operation, key) WHERE phase = 'unknown';
+CREATE INDEX redrive_request_resource ON redrive_request (resource) WHERE resource IS NOT NULL;
+
 -- A rule that holds, as JSON.
 CREATE TABLE redrive_rule (
     rule TEXT PRIMARY KEY,

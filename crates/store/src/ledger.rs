@@ -1,0 +1,115 @@
+//! The ledger: what is remembered of requests under their idempotency keys.
+//!
+//! Every verb is one commit, and what it decides is [`redrive_core::ledger`]'s: a store reads the record, asks, and
+//! writes the answer in the same transaction, so that two requests never decide from the same record. What a run says
+//! at its end is fenced by its epoch; inside the caller's own transaction too ([`Tx::complete`](crate::Tx::complete)),
+//! where a run that was taken over rolls back with everything else that it did.
+
+use std::time::Duration;
+
+use redrive_core::Moment;
+use redrive_core::ledger::{Ask, Claim, Fenced, Record, Renewed, Reply, Resolution, Scope};
+
+use crate::store::Answer;
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum End {
+    /// With an answer that is replayed from now on.
+    Completed {
+        /// The answer.
+        reply: Reply,
+        /// What it made, for whoever looks for the request by it.
+        resource: Option<String>,
+    },
+    /// It may be run again, not before then.
+    Retriable(Option<Moment>),
+    /// Nobody knows.
+    Unknown,
+    /// It is proven that nothing happened.
+    Nothing,
+}
+
+/// Which records to list. Those of one tenant, or of all.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Records {
+    /// Whose.
+    pub tenant: Option<String>,
+    /// Only those that made this.
+    pub resource: Option<String>,
+    /// Only those whose outcome is unknown.
+    pub unknown: bool,
+    /// Those after this one, in the order of scopes.
+    pub after: Option<Scope>,
+    /// How many at most; a hundred where it is 0.
+    pub limit: usize,
+}
+
+/// How many records are listed at most.
+pub(crate) const RECORDS_MAX: usize = 1000;
+
+impl Records {
+    /// How many are to be listed.
+    pub(crate) fn limit(&self) -> usize {
+        if self.limit == 0 { 100 } else { self.limit.min(RECORDS_MAX) }
+    }
+
+    /// Whether a record is one of them.
+    pub(crate) fn means(&self, scope: &Scope, record: &Record) -> bool {
+        use redrive_core::ledger::Phase;
+
+        self.tenant.as_ref().is_none_or(|tenant| *tenant == scope.tenant)
+            && self.resource.as_ref().is_none_or(|resource| record.resource.as_ref() == Some(resource))
+            && (!self.unknown || matches!(record.phase, Phase::Unknown { .. }))
+            && self.after.as_ref().is_none_or(|after| scope > after)
+    }
+}
+
+/// The ledger of a store.
+pub trait Ledger {
+    /// Asks what to do with a request, and has it, where it is to run.
+    fn claim(&self, scope: Scope, ask: Ask, at: Moment) -> Answer<Claim>;
+
+    /// Has a run go on. `Ok(Ok(TooLong))` where it has run for as long as it may.
+    fn renew(
+        &self,
+        scope: Scope,
+        epoch: u64,
+        lease: Duration,
+        run_max: Duration,
+        at: Moment,
+    ) -> Answer<Result<Renewed, Option<Fenced>>>;
+
+    /// Says how a run ended. Refused where it was taken over: with the record as it is, if there is one.
+    fn end(&self, scope: Scope, epoch: u64, end: End, at: Moment) -> Answer<Result<(), Option<Fenced>>>;
+
+    /// A person says how an unknown outcome was. Refused where it is not unknown.
+    fn resolve(&self, scope: Scope, resolution: Resolution, at: Moment)
+    -> Answer<Result<(), Option<Fenced>>>;
+
+    /// What is remembered of a request.
+    fn record(&self, scope: Scope, at: Moment) -> Answer<Option<Record>>;
+
+    /// A page of records, in the order of scopes.
+    fn records(&self, records: Records, at: Moment) -> Answer<Vec<(Scope, Record)>>;
+}
+
+/// What an end makes of a record.
+pub(crate) fn ended(record: Record, epoch: u64, end: End, at: Moment) -> Result<Option<Record>, Fenced> {
+    use redrive_core::ledger;
+
+    match end {
+        End::Completed { reply, resource } => ledger::complete(record, epoch, reply, resource, at).map(Some),
+        End::Retriable(not_before) => ledger::fail(record, epoch, not_before, at).map(Some),
+        End::Unknown => ledger::hold(record, epoch, at).map(Some),
+        End::Nothing => ledger::release(record, epoch, at),
+    }
+}
+
+/// A request claimed: the record to be written, if there is one.
+pub(crate) const fn kept(claim: &Claim) -> Option<&Record> {
+    match claim {
+        Claim::Run(record) | Claim::Probe(record) | Claim::Hold(record) => Some(record),
+        Claim::Say(_) => None,
+    }
+}

@@ -1,0 +1,107 @@
+//! The ledger's records.
+
+use std::time::Duration;
+
+use redrive_core::Moment;
+use redrive_core::ledger::{self, Ask, Claim, Fenced, Record, Renewed, Resolution, Scope, age};
+
+use super::Memory;
+use super::state::State;
+use crate::ledger::{End, Ledger, Records, ended, kept};
+use crate::store::Answer;
+
+impl Ledger for Memory {
+    fn claim(&self, scope: Scope, ask: Ask, at: Moment) -> Answer<Claim> {
+        self.commit(|state| {
+            let claim = ledger::claim(state.records.get(&scope), &ask, at);
+            if let Some(record) = kept(&claim) {
+                state.records.put(scope, record.clone());
+            }
+            Ok(claim)
+        })
+    }
+
+    fn renew(
+        &self,
+        scope: Scope,
+        epoch: u64,
+        lease: Duration,
+        run_max: Duration,
+        at: Moment,
+    ) -> Answer<Result<Renewed, Option<Fenced>>> {
+        self.commit(|state| {
+            let Some(record) = state.records.get(&scope).cloned() else { return Ok(Err(None)) };
+            let renewed = ledger::renew(record, epoch, lease, run_max, at);
+            if let Ok(Renewed::On(record)) = &renewed {
+                state.records.put(scope, record.clone());
+            }
+            Ok(renewed.map_err(Some))
+        })
+    }
+
+    fn end(&self, scope: Scope, epoch: u64, end: End, at: Moment) -> Answer<Result<(), Option<Fenced>>> {
+        self.commit(|state| Ok(state.end_request(&scope, epoch, end, at)))
+    }
+
+    fn resolve(
+        &self,
+        scope: Scope,
+        resolution: Resolution,
+        at: Moment,
+    ) -> Answer<Result<(), Option<Fenced>>> {
+        self.commit(|state| {
+            let Some(record) = state.records.get(&scope).cloned() else { return Ok(Err(None)) };
+            Ok(ledger::resolve(record, resolution, at)
+                .map(|record| state.records.put(scope, record))
+                .map_err(Some))
+        })
+    }
+
+    fn record(&self, scope: Scope, at: Moment) -> Answer<Option<Record>> {
+        self.look(|world| Ok(world.state.records.get(&scope).cloned().and_then(|record| age(record, at))))
+    }
+
+    fn records(&self, records: Records, at: Moment) -> Answer<Vec<(Scope, Record)>> {
+        self.look(|world| {
+            let all = world.state.records.iter();
+            let aged = all.filter_map(|(scope, record)| Some((scope.clone(), age(record.clone(), at)?)));
+            let wanted = aged.filter(|(scope, record)| records.means(scope, record));
+            Ok(wanted.take(records.limit()).collect())
+        })
+    }
+}
+
+impl State {
+    /// Ends a run, under its fence.
+    pub(super) fn end_request(
+        &mut self,
+        scope: &Scope,
+        epoch: u64,
+        end: End,
+        at: Moment,
+    ) -> Result<(), Option<Fenced>> {
+        let record = self.records.get(scope).cloned().ok_or(None)?;
+        match ended(record, epoch, end, at).map_err(Some)? {
+            Some(record) => self.records.put(scope.clone(), record),
+            None => self.records.remove(scope),
+        }
+        Ok(())
+    }
+
+    /// Has time do its work on the records.
+    pub(super) fn forget_records(&mut self, now: Moment) -> usize {
+        let aged = self.records.iter().filter_map(|(scope, record)| {
+            let aged = age(record.clone(), now);
+            (aged.as_ref() != Some(record)).then(|| (scope.clone(), aged))
+        });
+        let aged: Vec<_> = aged.collect();
+        let count = aged.len();
+        for (scope, record) in aged {
+            match record {
+                Some(record) => self.records.put(scope, record),
+                None => self.records.remove(&scope),
+            }
+        }
+        count
+    }
+}

@@ -1,0 +1,225 @@
+//! The ledger: requests under their keys.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redrive_core::ledger::{
+    Answer, Ask, Claim, Effects, OnUnknown, Phase, Print, Record, Renewed, Reply, Resolution, Retention,
+    Scope,
+};
+use redrive_store::ledger::{End, Records};
+use redrive_store::{CompleteError, Job, Store, Transacted, Tx};
+
+use super::Subject;
+use super::owner::at;
+
+const LEASE: Duration = Duration::from_secs(10);
+const DAY: u64 = 86_400;
+
+fn scope(key: &str) -> Scope {
+    Scope { tenant: "acme".to_owned(), operation: "POST /bookings".to_owned(), key: key.to_owned() }
+}
+
+fn ask(effects: Effects) -> Ask {
+    Ask {
+        print: Print { version: 1, hash: [7; 32] },
+        effects,
+        lease: LEASE,
+        retention: Retention { answer: Duration::from_secs(DAY) },
+        first_sent: None,
+        skew: Duration::ZERO,
+    }
+}
+
+fn booked() -> Reply {
+    let header = |name: &str, value: &[u8]| (name.to_owned(), value.to_vec());
+    let headers = vec![header("link", b"a"), header("x-odd", &[0xff, 0x41]), header("link", b"b")];
+    Reply { status: 201, headers, body: Some(vec![0, 1, 0xfe]) }
+}
+
+async fn run(store: &Arc<dyn Store>, key: &str, seconds: u64) -> Record {
+    match store.claim(scope(key), ask(Effects::Keyed), at(seconds)).await.unwrap() {
+        Claim::Run(record) => record,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn claim(store: &Arc<dyn Store>, key: &str, effects: Effects, seconds: u64) -> Claim {
+    store.claim(scope(key), ask(effects), at(seconds)).await.unwrap()
+}
+
+fn completed() -> End {
+    End::Completed { reply: booked(), resource: Some("booking-7".to_owned()) }
+}
+
+/// A second request under the key runs nothing while the first runs, and is given its answer byte for byte later.
+pub async fn a_second_request_is_given_the_first_answer<S: Subject>(subject: S) {
+    let store = subject.store();
+    let first = run(&store, "k", 0).await;
+    let second = claim(&store, "k", Effects::Keyed, 1).await;
+    assert_eq!(second, Claim::Say(Answer::InFlight { left: Duration::from_secs(9) }));
+    store.end(scope("k"), first.epoch, completed(), at(2)).await.unwrap().unwrap();
+    let subject = subject.crash_and_reopen().await;
+    let Claim::Say(Answer::Replay(record)) = claim(&subject.store(), "k", Effects::Keyed, 3).await else {
+        panic!("it is not replayed")
+    };
+    assert_eq!(record.phase, Phase::Completed { reply: booked(), at: at(2) });
+    assert_eq!((record.first, record.attempt), (at(0), 1));
+}
+
+/// Of many at once, one runs.
+pub async fn one_of_many_requests_runs<S: Subject>(subject: S) {
+    let store = subject.store();
+    let all: Vec<_> =
+        (0..20).map(|_| tokio::spawn(store.claim(scope("k"), ask(Effects::Keyed), at(0)))).collect();
+    let mut runs = 0;
+    for claim in all {
+        runs += u32::from(matches!(claim.await.unwrap().unwrap(), Claim::Run(_)));
+    }
+    assert_eq!(runs, 1);
+}
+
+/// Tenants, operations and keys are apart.
+pub async fn requests_of_others_are_others<S: Subject>(subject: S) {
+    let store = subject.store();
+    run(&store, "k", 0).await;
+    for other in [
+        Scope { tenant: "other".to_owned(), ..scope("k") },
+        Scope { operation: "POST /refunds".to_owned(), ..scope("k") },
+        scope("l"),
+    ] {
+        assert!(matches!(store.claim(other, ask(Effects::Keyed), at(0)).await, Ok(Claim::Run(_))));
+    }
+    let mut different = ask(Effects::Keyed);
+    different.print.hash = [8; 32];
+    let reused = store.claim(scope("k"), different, at(0)).await.unwrap();
+    assert_eq!(reused, Claim::Say(Answer::Reused));
+}
+
+/// Whoever was taken over ends nothing, and renews nothing.
+pub async fn a_run_that_was_taken_over_changes_nothing<S: Subject>(subject: S) {
+    let store = subject.store();
+    let first = run(&store, "k", 0).await;
+    let second = run(&store, "k", 10).await;
+    assert_eq!((second.epoch, second.attempt), (first.epoch + 1, 2));
+    for end in [completed(), End::Retriable(None), End::Unknown, End::Nothing] {
+        let refused = store.end(scope("k"), first.epoch, end, at(11)).await.unwrap();
+        assert!(matches!(&refused, Err(Some(fenced)) if *fenced.0 == second), "{refused:?}");
+    }
+    let renewed = store.renew(scope("k"), first.epoch, LEASE, LEASE * 9, at(11)).await.unwrap();
+    assert!(matches!(renewed, Err(Some(_))));
+    let Ok(Renewed::On(on)) = store.renew(scope("k"), second.epoch, LEASE, LEASE * 9, at(12)).await.unwrap()
+    else {
+        panic!("its own run may")
+    };
+    assert_eq!(on.phase, Phase::InFlight { began: at(10), until: at(22) });
+    assert_eq!(store.record(scope("k"), at(12)).await.unwrap(), Some(on));
+    assert!(matches!(store.end(scope("x"), 1, completed(), at(1)).await.unwrap(), Err(None)));
+}
+
+async fn complete_in<S: Subject>(store: &Arc<dyn Store>, epoch: u64, seconds: u64) -> Transacted {
+    let work = move |tx: &mut dyn Tx| {
+        S::effect(tx, "booking");
+        match tx.complete(&scope("k"), epoch, booked(), None, at(seconds)) {
+            Ok(()) => Ok(None),
+            Err(error @ CompleteError::Fenced(_)) => Err(error.into()),
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let job = Job { work: Box::new(work), claim: None, time: Duration::from_secs(5), alone: false };
+    store.transact(job).await.unwrap()
+}
+
+/// Effect and answer commit together, and a run that was taken over leaves neither.
+pub async fn the_fence_holds_inside_a_transaction<S: Subject>(subject: S) {
+    let store = subject.store();
+    let first = run(&store, "k", 0).await;
+    let second = run(&store, "k", 10).await;
+    assert!(matches!(complete_in::<S>(&store, first.epoch, 11).await, Transacted::Aborted(_)));
+    assert_eq!(subject.effects().await, 0);
+    assert!(matches!(complete_in::<S>(&store, second.epoch, 12).await, Transacted::Committed { .. }));
+    assert!(matches!(complete_in::<S>(&store, second.epoch, 13).await, Transacted::Aborted(_)));
+    drop(store);
+    let subject = subject.crash_and_reopen().await;
+    assert_eq!(subject.effects().await, 1);
+    assert!(matches!(claim(&subject.store(), "k", Effects::Keyed, 14).await, Claim::Say(Answer::Replay(_))));
+}
+
+/// An unknown outcome waits for its own run, or for a person, over a crash, and is on the list until then.
+pub async fn an_unknown_outcome_waits_until_it_is_resolved<S: Subject>(subject: S) {
+    let store = subject.store();
+    let hold = Effects::Opaque(OnUnknown::Hold);
+    let mut epochs = Vec::new();
+    for key in ["a", "b", "c"] {
+        epochs.push(run(&store, key, 0).await.epoch);
+        assert!(matches!(claim(&store, key, hold, 10).await, Claim::Hold(_)));
+    }
+    drop(store);
+    let subject = subject.crash_and_reopen().await;
+    let store = subject.store();
+    let unknown = |after: Option<Scope>, limit| Records { unknown: true, after, limit, ..Records::default() };
+    let listed = store.records(unknown(None, 2), at(1000 * DAY)).await.unwrap();
+    assert_eq!(listed.iter().map(|(scope, _)| scope.key.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    let rest = store.records(unknown(Some(scope("b")), 2), at(20)).await.unwrap();
+    assert_eq!(rest.len(), 1);
+    assert_eq!(claim(&store, "a", hold, 30).await, Claim::Say(Answer::Unknown { since: at(10) }));
+
+    store.end(scope("a"), epochs[0], completed(), at(31)).await.unwrap().expect("its own run may");
+    store.resolve(scope("b"), Resolution::Completed(booked()), at(31)).await.unwrap().expect("a person may");
+    store.resolve(scope("c"), Resolution::Retriable, at(31)).await.unwrap().expect("a person may");
+    for key in ["b", "c"] {
+        assert!(
+            store.resolve(scope(key), Resolution::Retriable, at(32)).await.unwrap().is_err(),
+            "{key}: once"
+        );
+    }
+    assert!(store.end(scope("c"), epochs[2], completed(), at(32)).await.unwrap().is_err());
+    assert!(matches!(claim(&store, "b", hold, 33).await, Claim::Say(Answer::Replay(_))));
+    assert!(matches!(claim(&store, "c", hold, 33).await, Claim::Run(record) if record.attempt == 2));
+    assert!(store.records(unknown(None, 0), at(33)).await.unwrap().is_empty());
+}
+
+/// Answers are forgotten in time, then that there was one; what is in flight or unknown stays.
+pub async fn requests_are_forgotten_in_time<S: Subject>(subject: S) {
+    let store = subject.store();
+    let epoch = run(&store, "done", 0).await.epoch;
+    store.end(scope("done"), epoch, completed(), at(0)).await.unwrap().unwrap();
+    let epoch = run(&store, "failed", 0).await.epoch;
+    store.end(scope("failed"), epoch, End::Retriable(Some(at(60))), at(0)).await.unwrap().unwrap();
+    run(&store, "running", 0).await;
+    let phase = async |key: &str, seconds| {
+        let record = store.record(scope(key), at(seconds)).await.unwrap();
+        record.map(|record| record.phase.as_str())
+    };
+    for sweep in [false, true] {
+        if sweep {
+            while store.forget(at(DAY)).await.unwrap() > 0 {}
+        }
+        assert_eq!(phase("done", DAY).await, Some("tombstone"));
+        assert_eq!(phase("failed", DAY).await, Some("tombstone"));
+        assert_eq!(phase("done", 4 * DAY - 1).await, Some("tombstone"));
+        assert_eq!(phase("done", 4 * DAY).await, None);
+    }
+    while store.forget(at(4 * DAY)).await.unwrap() > 0 {}
+    let all = store.records(Records::default(), at(0)).await.unwrap();
+    assert_eq!(all.iter().map(|(scope, _)| scope.key.as_str()).collect::<Vec<_>>(), ["running"]);
+}
+
+/// A request is found by what it made, and what proved to be nothing is as if it had never come.
+pub async fn requests_are_found_by_what_they_made<S: Subject>(subject: S) {
+    let store = subject.store();
+    let epoch = run(&store, "k", 0).await.epoch;
+    store.end(scope("k"), epoch, completed(), at(1)).await.unwrap().unwrap();
+    let epoch = run(&store, "l", 0).await.epoch;
+    store.end(scope("l"), epoch, End::Nothing, at(1)).await.unwrap().unwrap();
+    assert_eq!(store.record(scope("l"), at(1)).await.unwrap(), None);
+    let made = |tenant: &str, resource: &str| Records {
+        tenant: Some(tenant.to_owned()),
+        resource: Some(resource.to_owned()),
+        ..Records::default()
+    };
+    let found = store.records(made("acme", "booking-7"), at(2)).await.unwrap();
+    assert_eq!(found.iter().map(|(scope, _)| scope.clone()).collect::<Vec<_>>(), [scope("k")]);
+    assert!(store.records(made("other", "booking-7"), at(2)).await.unwrap().is_empty());
+    assert!(store.records(made("acme", "booking-8"), at(2)).await.unwrap().is_empty());
+}
