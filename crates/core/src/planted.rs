@@ -102,6 +102,10 @@ pub enum Flaw {
     RerouteAsMove,
     /// Whoever settles a lease settles it, whichever attempt has it now.
     LateAckWins,
+    /// A letter that died by the end of its last lease is settled by the holder of any lease before, too.
+    LapsedTakesOlder,
+    /// A letter that died by the end of its lease is settled by that lease though it was put back since.
+    RedriveKeepsLease,
     /// A job takes letters that died after it began: those that another job put back.
     TwoJobsOneLetter,
     /// An order takes something out of the owner's hands, and the owner is not told.
@@ -112,7 +116,7 @@ pub enum Flaw {
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Flaw; 49] = [
+    pub const ALL: [Flaw; 51] = [
         Self::FenceOff,
         Self::EpochWithoutRev,
         Self::DueOnlyHeads,
@@ -159,6 +163,8 @@ impl Flaw {
         Self::RestoreAfterForgetting,
         Self::RerouteAsMove,
         Self::LateAckWins,
+        Self::LapsedTakesOlder,
+        Self::RedriveKeepsLease,
         Self::TwoJobsOneLetter,
         Self::RecallLost,
         Self::WithheldLeaks,

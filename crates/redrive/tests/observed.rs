@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use redrive::prelude::*;
-use redrive::{Delivery, Event, testing};
+use redrive::store::lease::LeaseSettled;
+use redrive::{Delivery, Event, Failure, Policy, Reply, testing};
 use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
@@ -70,6 +71,42 @@ fn every_fate_is_counted() {
         ("redrive_published_total orders duplicate", 1),
         ("redrive_retries_total orders unknown", 1),
         ("redrive_success_after_retry_total orders", 1),
+    ];
+    let expected = expected.map(|(name, count)| (name.to_owned(), count));
+    assert_eq!(counters(&snapshotter), BTreeMap::from(expected));
+}
+
+/// Two events whose only lease is over: dead letters, of which one is done late, and one fails for good late.
+async fn settled_late() {
+    let redrive = testing::memory();
+    let once = Policy::builder().attempts(1).no_budget().build().unwrap();
+    redrive.queue("orders").policy(once).pull().await.unwrap();
+    redrive.start().await.unwrap();
+    for id in ["1", "2"] {
+        redrive.publish(Event::new("orders", id)).await.unwrap();
+    }
+    let second = std::time::Duration::from_secs(1);
+    let leases = redrive.lease("orders", 2, second).await.unwrap();
+    tokio::time::sleep(5 * second).await;
+    for id in ["1", "2"] {
+        testing::expect_dead(&redrive, "orders", id).await;
+    }
+    let replies = [Reply::ok(), Failure::permanent_text("no such order").into()];
+    let late = leases.iter().map(|lease| lease.held()).zip(replies).collect();
+    assert_eq!(redrive.settle(late).await.unwrap(), [LeaseSettled::Applied, LeaseSettled::Applied]);
+}
+
+#[test]
+fn a_letter_is_counted_once_however_often_its_cause_changes() {
+    let _alone = ALONE.lock().unwrap();
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || block_on(settled_late()));
+    let expected = [
+        ("redrive_attempts_total orders ok", 1),
+        ("redrive_attempts_total orders permanent", 1),
+        ("redrive_dead_total orders attempts_spent", 2),
+        ("redrive_published_total orders accepted", 2),
     ];
     let expected = expected.map(|(name, count)| (name.to_owned(), count));
     assert_eq!(counters(&snapshotter), BTreeMap::from(expected));

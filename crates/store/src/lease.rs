@@ -5,6 +5,7 @@
 //! | the attempt of the lease | a settle says |
 //! |---|---|
 //! | is the last one that was handed out, also when it is late or the process was started again | applied |
+//! | is the last one, and its end made a dead letter of the event that nobody has touched since | applied |
 //! | is the one that did it | already |
 //! | is not the last one, or somebody else has settled it | conflict, with what is so now; final |
 //! | is of an event that nobody knows | unknown |
@@ -12,13 +13,40 @@
 //! A lease that was not settled in time is an attempt of unknown outcome.
 
 use redrive_core::Moment;
-use redrive_core::entry::{Change, Entry};
+use redrive_core::entry::{Change, Entry, Park};
+use redrive_core::event::DeadReason;
 
 use crate::found::Found;
 
-/// What becomes of a leased event: a function of how it was when it was handed out. It may be called more than
-/// once, and must not block.
-pub type Decide = Box<dyn FnMut(&Entry) -> Change + Send>;
+/// What becomes of a leased event: a function of how it was when it was handed out, and of what the end of its lease
+/// made of it, if it is a dead letter since. It may be called more than once, and must not block.
+pub type Decide = Box<dyn FnMut(&Entry, Option<Lapsed>) -> Change + Send>;
+
+/// A dead letter that died because its last lease was over, and that nobody has touched since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lapsed {
+    /// What it died of.
+    pub reason: DeadReason,
+    /// How it holds up those of its key that follow.
+    pub park: Park,
+    /// Whether later ones of its key may have run before it.
+    pub passed: bool,
+}
+
+impl Lapsed {
+    /// What becomes of an event of which its attempt said this, where it may be such a letter. Its end is an end like
+    /// any other. Where it stays dead, it holds up as many as before: those that went on cannot be called back. For
+    /// the same reason it is not tried again by itself where its key went on, but stays dead of what is known now.
+    #[must_use]
+    pub fn bounded(letter: Option<Self>, change: Change) -> Change {
+        let Some(Self { reason: before, park, passed }) = letter else { return change };
+        match change {
+            Change::Again(progress) if passed => Change::Dead { reason: before, progress, park },
+            Change::Dead { reason, progress, .. } => Change::Dead { reason, progress, park },
+            change => change,
+        }
+    }
+}
 
 /// The hash of what only the holder of a lease knows.
 pub type TokenHash = [u8; 16];

@@ -236,7 +236,7 @@ mod planted {
     use super::InMemory;
 
     /// What a store can get wrong by itself, and the promise that is about it.
-    const FOUND: [(Flaw, &str); 16] = [
+    const FOUND: [(Flaw, &str); 18] = [
         (Flaw::FenceOff, "a_stale_epoch_changes_nothing"),
         (Flaw::EpochWithoutRev, "a_stale_rev_changes_nothing"),
         (Flaw::DueOnlyHeads, "a_delayed_head_holds_up_its_key"),
@@ -250,6 +250,8 @@ mod planted {
         (Flaw::RestoreAfterForgetting, "nothing_restorable_outlives_its_receipt"),
         (Flaw::RerouteAsMove, "a_reroute_keeps_queue_order_and_identity"),
         (Flaw::LateAckWins, "an_answer_after_it_was_leased_again_is_a_conflict"),
+        (Flaw::LapsedTakesOlder, "a_late_answer_ends_the_letter_of_its_lapse"),
+        (Flaw::RedriveKeepsLease, "a_letter_that_was_touched_takes_no_late_answer"),
         (Flaw::TwoJobsOneLetter, "two_jobs_put_a_letter_back_once"),
         (Flaw::RecallLost, "a_change_of_rules_is_recalled"),
         (Flaw::WithheldLeaks, "nothing_of_a_withheld_key_is_handed_out"),

@@ -65,6 +65,8 @@ mod answers;
 
 mod requests;
 
+mod late;
+
 pub use answers::*;
 pub use audits::*;
 pub use deaths::*;
@@ -75,6 +77,7 @@ pub use groups::*;
 pub use identity::*;
 pub use jobs::*;
 pub use keeping::*;
+pub use late::*;
 pub use leases::*;
 pub use loads::*;
 pub use looking::*;
@@ -276,6 +279,14 @@ macro_rules! promises {
             a_late_answer_counts_until_it_is_leased_again,
             an_answer_after_it_was_leased_again_is_a_conflict,
             an_answer_to_what_is_settled_otherwise_is_a_conflict,
+            a_late_answer_ends_the_letter_of_its_lapse,
+            a_late_answer_ends_a_letter_that_was_passed,
+            a_late_failure_is_the_cause_of_its_letter,
+            a_late_failure_brings_nobody_back_out_of_order,
+            a_late_failure_may_be_tried_again,
+            a_letter_that_was_touched_takes_no_late_answer,
+            a_job_and_a_late_answer_have_a_letter_once,
+            a_late_answer_is_judged_by_attempts_that_a_handler_made_since,
             a_made_up_token_settles_nothing,
             a_lease_can_be_made_longer,
             leases_keep_the_order_of_keys,

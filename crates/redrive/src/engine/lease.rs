@@ -36,7 +36,7 @@ use redrive_core::observe::Outcome;
 use redrive_core::scheduler::{Ending, Said, Told, judge};
 use redrive_core::triage::Filter;
 use redrive_core::{Event, Moment, Seeded};
-use redrive_store::lease::{Decide, Held as Kept, Lease as Call, LeaseSettle, LeaseSettled};
+use redrive_store::lease::{Decide, Held as Kept, Lapsed, Lease as Call, LeaseSettle, LeaseSettled};
 use redrive_store::{Query, Store, StoreError};
 
 use super::queue::Queue;
@@ -236,18 +236,23 @@ pub(super) fn let_lapse(
     }
 }
 
-/// What was decided, to be told once it is written. The store may ask for a decision more than once.
+/// What was decided, to be told once it is written, and whether it was about a dead letter. The store may ask for a
+/// decision more than once.
 #[derive(Debug, Clone, Default)]
-struct Decided(Arc<Mutex<BTreeMap<Seq, Told>>>);
+struct Decided(Arc<Mutex<BTreeMap<Seq, (Told, bool)>>>);
 
 impl Decided {
     fn tell(&self, queue: &Queue) {
-        for told in std::mem::take(&mut *self.all()).values() {
-            observe::told(queue, told);
+        for (told, was_dead) in std::mem::take(&mut *self.all()).values() {
+            match told.change {
+                // It was counted when it died; only the cause is another now.
+                Change::Dead { .. } if *was_dead => observe::known_better(told),
+                _ => observe::told(queue, told),
+            }
         }
     }
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<Seq, Told>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<Seq, (Told, bool)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -266,12 +271,13 @@ fn said(reply: Reply, began: Moment, now: Moment) -> Ending {
 
 fn decide(queue: Arc<Queue>, ending: Ending, (began, now): (Moment, Moment), seen: &Decided) -> Decide {
     let seen = seen.clone();
-    Box::new(move |entry| {
+    Box::new(move |entry, lapsed| {
         // The same waits each time that it is asked: a commit may be tried twice.
         let mut dice = Seeded::new(entry.seq.0 ^ now.as_nanos());
         let change = judge(&queue.plan, entry, began, &ending, now, &mut dice).unwrap_or(Change::Done);
+        let change = Lapsed::bounded(lapsed, change);
         let told = Told { queue: 0, entry: entry.clone(), change: change.clone() };
-        seen.all().insert(entry.seq, told);
+        seen.all().insert(entry.seq, (told, lapsed.is_some()));
         change
     })
 }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use redrive::desk::{GroupQuery, How, Target};
 use redrive::engine::lease::Held;
 use redrive::engine::{Memory, Options, Timepiece};
 use redrive::event::State;
 use redrive::store::lease::LeaseSettled;
-use redrive::{Event, Failure, Moment, Redrive, Reply, testing};
+use redrive::{AfterDead, Event, Failure, Moment, Redrive, Reply, testing};
 
 use crate::{SECOND, patient};
 
@@ -63,6 +64,85 @@ async fn a_late_answer_counts_until_somebody_else_has_the_event() {
     );
     let found = testing::fate(&redrive, "work", "1").await;
     assert_eq!((found.state, found.attempts), (State::Done, 2));
+}
+
+/// An event whose last attempt was leased, and not settled in time: a dead letter that holds up the next of its key.
+async fn lapsed(redrive: &Redrive) -> Held {
+    for id in ["1", "2"] {
+        redrive.publish(Event::new("work", id).key("k")).await.unwrap();
+    }
+    let mut last = None;
+    for _ in 0..3 {
+        last = lease_one(redrive).await;
+        tokio::time::sleep(20 * SECOND).await;
+    }
+    let dead = testing::expect_dead(redrive, "work", "1").await;
+    assert_eq!((dead.attempts, dead.reason.unwrap().as_str()), (3, "attempts_spent"));
+    assert!(lease_one(redrive).await.is_none(), "it holds up its key");
+    last.unwrap()
+}
+
+async fn parking() -> Redrive {
+    let redrive = testing::memory();
+    let work = redrive.queue("work").policy(patient()).after_dead(AfterDead::Park);
+    work.pull().await.unwrap();
+    redrive.start().await.unwrap();
+    redrive
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_success_of_the_last_attempt_ends_its_dead_letter() {
+    let redrive = parking().await;
+    let held = lapsed(&redrive).await;
+    assert_eq!(settle(&redrive, &held, Reply::ok()).await, LeaseSettled::Applied);
+    assert_eq!(settle(&redrive, &held, Reply::ok()).await, LeaseSettled::Already);
+    let found = testing::fate(&redrive, "work", "1").await;
+    assert_eq!((found.state, found.attempts), (State::Done, 3));
+    let story = found.story.unwrap();
+    let said: Vec<_> = story.records().map(|record| record.disposition.as_str()).collect();
+    assert_eq!(said, ["timeout", "timeout", "ok"]);
+    assert!(redrive.desk("ann", "").groups(GroupQuery::default()).await.unwrap().is_empty());
+    assert_eq!(lease_one(&redrive).await.unwrap().id, "2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_failure_of_the_last_attempt_is_the_cause_of_its_dead_letter() {
+    let redrive = parking().await;
+    let held = lapsed(&redrive).await;
+    let failure = Failure::permanent_text("no such picture").kind("Store").not_executed();
+    assert_eq!(settle(&redrive, &held, failure.into()).await, LeaseSettled::Applied);
+    let groups = redrive.desk("ann", "").groups(GroupQuery::default()).await.unwrap();
+    let groups: Vec<_> =
+        groups.iter().map(|group| (&*group.title, group.letters, group.keys_blocked)).collect();
+    assert_eq!(groups, [("Store: no such picture", 1, 1)]);
+    assert!(matches!(settle(&redrive, &held, Reply::ok()).await, LeaseSettled::Conflict(_)));
+    assert!(lease_one(&redrive).await.is_none(), "it still holds up its key");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_retry_of_the_last_attempt_leaves_its_dead_letter_dead() {
+    let redrive = parking().await;
+    let held = lapsed(&redrive).await;
+    let busy = Failure::transient_text("busy").kind("Store");
+    assert_eq!(settle(&redrive, &held, busy.into()).await, LeaseSettled::Applied);
+    let dead = testing::expect_dead(&redrive, "work", "1").await;
+    assert_eq!((dead.attempts, dead.reason.unwrap().as_str()), (3, "attempts_spent"));
+    let story = dead.story.unwrap();
+    let last = story.records().next_back().unwrap();
+    assert_eq!((last.attempt, last.cause.as_ref().unwrap().message.as_str()), (3, "busy"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_letter_that_was_put_back_takes_no_late_answer() {
+    let redrive = parking().await;
+    let held = lapsed(&redrive).await;
+    let letter = vec![Target::new("", "work", "1")];
+    assert_eq!(redrive.desk("ann", "").redrive(letter, How::default()).await.unwrap().changed, 1);
+    assert!(matches!(settle(&redrive, &held, Reply::ok()).await, LeaseSettled::Conflict(_)));
+    let again = lease_one(&redrive).await.unwrap();
+    assert_eq!((again.id.as_str(), again.attempt), ("1", 1));
+    assert!(matches!(settle(&redrive, &held, Reply::ok()).await, LeaseSettled::Conflict(_)));
+    assert_eq!(settle(&redrive, &again, Reply::ok()).await, LeaseSettled::Applied);
 }
 
 #[tokio::test(start_paused = true)]

@@ -97,26 +97,27 @@ pub async fn an_answer_after_it_was_leased_again_is_a_conflict<S: Subject>(subje
     assert_eq!((late.state, late.attempts), (State::Done, 2));
 }
 
-/// What somebody else has settled meanwhile stays so: dead by its lapse, or by an operator.
+/// What somebody has settled meanwhile stays so: dead by an answer, or by an operator.
 pub async fn an_answer_to_what_is_settled_otherwise_is_a_conflict<S: Subject>(subject: S) {
     let owner = Owner::pulled(subject).await;
-    for id in ["lapsed", "killed", "discarded"] {
+    for id in ["failed", "killed", "discarded"] {
         owner.publish(work(id), at(0)).await;
     }
     assert_eq!(owner.lease(&[1, 2, 3], 0).await.entries.len(), 3);
     owner.act(&work("killed"), Act::Kill, at(1)).await;
     owner.act(&work("discarded"), Act::Discard, at(1)).await;
-    assert_eq!(owner.lease_or(&[9], 10, dies(Park::GoOn)).await.lapsed, 1);
-    let cases = [("lapsed", 1, State::Dead), ("killed", 2, State::Dead), ("discarded", 3, State::Discarded)];
+    let failed = held(&work("failed"), 1, 1);
+    assert_eq!(owner.settle_lease(failed, 10, dies(Park::GoOn)).await, LeaseSettled::Applied);
+    let cases = [("failed", 1, State::Dead), ("killed", 2, State::Dead), ("discarded", 3, State::Discarded)];
     for (id, token, is) in cases {
         let lease = held(&work(id), 1, token);
         assert_eq!(conflict(owner.settle_lease(lease.clone(), 12, done()).await).state, is);
         assert_eq!(conflict(owner.extend(lease, 12, 99).await).state, is);
     }
     // A conflict is final, whatever an operator does then.
-    owner.act(&work("lapsed"), redrive(), at(13)).await;
-    conflict(owner.settle_lease(held(&work("lapsed"), 1, 1), 14, done()).await);
-    assert_eq!(owner.lease_ids(&[4], 15).await, ["lapsed"]);
+    owner.act(&work("failed"), redrive(), at(13)).await;
+    conflict(owner.settle_lease(held(&work("failed"), 1, 1), 14, done()).await);
+    assert_eq!(owner.lease_ids(&[4], 15).await, ["failed"]);
 }
 
 /// A token that nobody was given settles nothing.

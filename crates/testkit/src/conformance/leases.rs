@@ -3,7 +3,7 @@
 use redrive_core::entry::{Park, Progress};
 use redrive_core::event::State;
 use redrive_core::triage::Rule;
-use redrive_store::lease::Lease;
+use redrive_store::lease::{Lease, LeaseSettled};
 use redrive_store::operate::Refusal;
 use redrive_store::operate::{Act, What};
 use redrive_store::{By, Query, QueueSpec, StoreError};
@@ -11,7 +11,7 @@ use redrive_store::{By, Query, QueueSpec, StoreError};
 use super::Subject;
 use super::desk::{out_of_order, set, told};
 use super::owner::{HORIZON, MAILS, Owner, WINDOW, at, id, secs};
-use super::worker::{PULLED, again, dies, done, held, work};
+use super::worker::{PULLED, again, conflict, dies, done, held, work};
 
 /// Only a queue that was declared so is pulled from.
 pub async fn only_a_pulled_queue_is_leased<S: Subject>(subject: S) {
@@ -212,6 +212,29 @@ pub async fn leases_of_a_queue_that_is_no_longer_pulled_lapse<S: Subject>(subjec
     assert_eq!(owner.lease_or(&[], 20, again("lapsed", 20)).await.lapsed, 1);
     assert!(told(&arrivals, "1"));
     assert_eq!(owner.due_ids(at(20)).await, ["1"]);
+}
+
+/// Where a handler has made an attempt since the lease was over, that one counts.
+pub async fn a_late_answer_is_judged_by_attempts_that_a_handler_made_since<S: Subject>(subject: S) {
+    let owner = Owner::pulled(subject).await;
+    for (id, token) in [("1", 1), ("2", 2), ("3", 3)] {
+        owner.publish(work(id), at(0)).await;
+        owner.lease(&[token], 0).await;
+    }
+    let owner = owner.crash().await;
+    let (name, window, horizon) = (PULLED.to_owned(), secs(WINDOW), secs(HORIZON));
+    let queue = QueueSpec { name, ordered: true, window, horizon, ..QueueSpec::default() };
+    owner.store.declare(queue, By::Runner).await.unwrap();
+    owner.lease_or(&[], 20, again("lapsed", 20)).await;
+    for (id, change) in [("2", again("retry", 30)), ("3", dies(Park::GoOn))] {
+        let (entry, mut change) = (owner.entry(id, at(20)).await, change);
+        let change = change(&entry, None);
+        owner.settle_next(&entry, at(21), change).await;
+    }
+    let late = async |id: &str, token| owner.settle_lease(held(&work(id), 1, token), 22, done()).await;
+    assert_eq!(late("1", 1).await, LeaseSettled::Applied, "nobody has tried since");
+    assert_eq!(conflict(late("2", 2).await).attempts, 2);
+    assert_eq!(conflict(late("3", 3).await).attempts, 2);
 }
 
 /// What is to be tried again has its turn, however much new work there is.

@@ -48,11 +48,11 @@ pub(super) fn after(entry: &Entry, disposition: &str, due: u64) -> Progress {
 }
 
 pub(super) fn again(disposition: &'static str, due: u64) -> Decide {
-    Box::new(move |entry| Change::Again(after(entry, disposition, due)))
+    Box::new(move |entry, _| Change::Again(after(entry, disposition, due)))
 }
 
 pub(super) fn dies(park: Park) -> Decide {
-    Box::new(move |entry| Change::Dead {
+    Box::new(move |entry, _| Change::Dead {
         reason: DeadReason::AttemptsSpent,
         progress: after(entry, "retry", 0),
         park,
@@ -60,7 +60,7 @@ pub(super) fn dies(park: Park) -> Decide {
 }
 
 pub(super) fn done() -> Decide {
-    Box::new(|_| Change::Done)
+    Box::new(|_, _| Change::Done)
 }
 
 pub(super) fn dispositions(story: Option<&Arc<Story>>) -> Vec<String> {

@@ -97,7 +97,7 @@ pub(super) struct Record {
     pub(super) died: Moment,
     /// The job that put it back, until it ends or dies again.
     pub(super) job: Option<JobId>,
-    /// The last lease, as long as it lives.
+    /// The last lease, as long as it lives, or is dead by the end of that lease.
     pub(super) lease: Option<Hand>,
     /// The commit in which an order took it out of an owner's hands.
     pub(super) taken_away: u64,
@@ -306,6 +306,7 @@ impl Model {
                     record.deaths.spree = 0;
                 }
                 record.progress = progress.clone();
+                record.fate = Fate::Pending;
             }
             Change::Dead { reason, progress, park } => {
                 record.progress = progress.clone();

@@ -14,8 +14,20 @@ use super::state::{Counter, State};
 use crate::operate::Refusal;
 
 impl State {
-    /// Makes a dead letter of an event, and gives the next of its key where that may run now.
-    pub(super) fn bury(&mut self, mut row: Row, reason: DeadReason, at: Moment, park: Park) -> Option<Seq> {
+    /// Makes a dead letter of an event, and gives the next of its key where that may run now. What a lease that is
+    /// over says of it now comes too late.
+    pub(super) fn bury(&mut self, row: Row, reason: DeadReason, at: Moment, park: Park) -> Option<Seq> {
+        self.bury_lapsed(Row { lease: None, ..row }, reason, at, park)
+    }
+
+    /// The same for one that died by the end of its lease, whose holder may still say what became of it.
+    pub(super) fn bury_lapsed(
+        &mut self,
+        mut row: Row,
+        reason: DeadReason,
+        at: Moment,
+        park: Park,
+    ) -> Option<Seq> {
         self.count_failed_again(&row);
         let (holds, until, count) = match park {
             Park::GoOn => (false, None, None),
@@ -27,7 +39,6 @@ impl State {
         row.cause = Some(self.cause(row.entry.stream, reason, row.entry.progress.story.as_deref()));
         row.death = Some(Death { number, reason, at, holds, until, count });
         row.discarded = false;
-        row.lease = None;
         row.put_back = None;
         let chain = row.chain.clone();
         let next = self.write(row.entry.seq, Some(row));
@@ -75,6 +86,9 @@ impl State {
         self.count_put_back(&row, by, at);
         row.entry.rev += 1;
         row.death = None;
+        if !has(Flaw::RedriveKeepsLease) {
+            row.lease = None;
+        }
         row.put_back = Some(by);
         row.redriven += 1;
         let head =

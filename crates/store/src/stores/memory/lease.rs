@@ -10,7 +10,7 @@ use redrive_core::planted::{Flaw, has};
 use super::row::{Hand, Identity, Row};
 use super::state::State;
 use crate::error::StoreError;
-use crate::lease::{Decide, Held, Lease, LeaseSettle, LeaseSettled, Leased, TokenHash};
+use crate::lease::{Decide, Held, Lapsed, Lease, LeaseSettle, LeaseSettled, Leased, TokenHash};
 
 /// How many leases that are over are dealt with in one call, so that it stays short.
 const LAPSED_MAX: usize = 1000;
@@ -49,9 +49,15 @@ impl State {
         let over: Vec<_> = over.take(LAPSED_MAX).cloned().collect();
         let lapsed = over.len();
         for mut row in over {
-            let change = decide(&row.entry);
+            let change = decide(&row.entry, None);
             take_back(&mut row);
-            self.change(row, at, change);
+            if let Change::Dead { reason, progress, park } = change {
+                row.entry.rev += 1;
+                row.entry.progress = progress;
+                self.bury_lapsed(row, reason, at, park);
+            } else {
+                self.change(row, at, change);
+            }
         }
         lapsed
     }
@@ -167,7 +173,9 @@ impl State {
         let Some(mut row) = self.leased(&held).cloned() else { return self.disagree(&held) };
         // Where the lease was over, that was written down as an attempt; now there is more to say of it.
         row.entry.progress = row.entry.progress.before(held.attempt);
-        let change = match decide(&row.entry) {
+        let lapsed = row.lapsed();
+        let change = decide(&row.entry, lapsed);
+        let change = match Lapsed::bounded(lapsed, change) {
             Change::Done => {
                 let story = row.entry.progress.story.clone();
                 Change::DoneWith { result: None, attempts: held.attempt, story }
@@ -179,12 +187,20 @@ impl State {
         LeaseSettled::Applied
     }
 
-    /// The living event that a lease is for, if nobody leased it since.
+    /// The event that a lease is for, if it lives or is dead by the end of that lease, and no attempt was made since.
     fn leased(&self, held: &Held) -> Option<&Row> {
         let receipt = self.receipts.get(&identity(held))?;
-        let row = self.row_of(receipt).filter(|row| row.lives())?;
-        let is_last = |lease: &Hand| lease.attempt == held.attempt && lease.token == held.token;
-        let agrees = row.lease.as_ref().is_some_and(is_last) || has(Flaw::LateAckWins);
+        let row = self.row_of(receipt).filter(|row| !row.discarded)?;
+        let is_last = |lease: &Hand| {
+            let same = lease.attempt == held.attempt && lease.token == held.token;
+            same && row.entry.progress.attempts <= held.attempt
+        };
+        let is_older = |lease: &Hand| has(Flaw::LapsedTakesOlder) && lease.attempt >= held.attempt;
+        let agrees = match &row.lease {
+            Some(lease) if is_last(lease) => true,
+            Some(lease) if !row.lives() => is_older(lease),
+            _ => row.lives() && has(Flaw::LateAckWins),
+        };
         agrees.then_some(row)
     }
 

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use redrive_core::entry::{Entry, Seq, StreamId};
+use redrive_core::entry::{Entry, Park, Seq, StreamId};
 use redrive_core::event::{DeadReason, Fingerprint, Mode, State as Where, Story};
 use redrive_core::triage::{CauseId, JobId};
 use redrive_core::{Event, Moment};
 
-use crate::lease::TokenHash;
+use crate::lease::{Lapsed, TokenHash};
 
 /// `(tenant, queue, id)`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,7 +41,7 @@ pub(super) struct Row {
     /// Stays where it was discarded after its death, so that it is restored as it was.
     pub(super) death: Option<Death>,
     pub(super) discarded: bool,
-    /// The last lease, as long as the event lives: a late answer is told by it.
+    /// The last lease, as long as the event lives, or is dead by the end of that lease: a late answer is told by it.
     pub(super) lease: Option<Hand>,
     /// What it died of, also while it lives again: who fails again is counted there.
     pub(super) cause: Option<CauseId>,
@@ -123,6 +123,13 @@ impl Row {
     /// Whether it is a dead letter whose key went on without it.
     pub(super) fn is_passed(&self) -> bool {
         self.letter().is_some_and(|death| !death.holds) && self.chain.is_some()
+    }
+
+    /// What a late answer has to know of it, while it is a dead letter.
+    pub(super) fn lapsed(&self) -> Option<Lapsed> {
+        let Death { reason, holds, until, count, .. } = *self.letter()?;
+        let park = if holds { Park::UpTo { until, count } } else { Park::GoOn };
+        Some(Lapsed { reason, park, passed: self.is_passed() })
     }
 
     pub(super) fn hold(&self) -> Option<Hold> {

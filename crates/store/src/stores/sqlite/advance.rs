@@ -196,6 +196,7 @@ impl Desk {
         columns.rev += 1;
         columns.state = Stand::Discarded as i64;
         columns.death = None;
+        (columns.lease_attempt, columns.lease_token, columns.lease_until) = (None, None, None);
         columns.update(&self.conn, seq)?;
         Ok(true)
     }

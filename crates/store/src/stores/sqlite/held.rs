@@ -89,7 +89,7 @@ impl PutBack {
     }
 }
 
-/// The last lease of an event.
+/// The last lease of an event, as long as it lives or is dead by the end of that lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mark {
     pub(super) attempt: u32,

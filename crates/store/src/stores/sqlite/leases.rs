@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use redrive_core::Moment;
-use redrive_core::entry::{Change, Entry, StreamId};
+use redrive_core::entry::{Change, Entry, Park, StreamId};
 use redrive_core::event::State;
 use rusqlite::{CachedStatement, OptionalExtension, Params, Row, params};
 
+use super::act::is_passed;
 use super::columns::change_columns;
 use super::desk::Desk;
 use super::faults::{Fault, Step, broken};
@@ -17,7 +18,7 @@ use super::names::find_stream;
 use super::numbers::{from_moment, span, to_moment};
 use super::receipt::Receipt;
 use super::rows::{Damage, EventRow, Stream, event_columns};
-use crate::lease::{self, Lease, LeaseSettle, LeaseSettled, Leased, TokenHash};
+use crate::lease::{self, Lapsed, Lease, LeaseSettle, LeaseSettled, Leased, TokenHash};
 use crate::store::QueueSpec;
 
 /// How many leases that are over are dealt with in one call, so that it stays short.
@@ -88,8 +89,13 @@ impl Desk {
             };
             lapsed += over.len();
             for held in over {
-                let change = (call.lapsed)(&held.clone().entry());
-                self.apply((held, false), &change, call.at, stream)?;
+                let change = (call.lapsed)(&held.clone().entry(), None);
+                if let Change::Dead { reason, progress, park } = change {
+                    let (rev, reason, died) = (held.rev + 1, Some(reason), Some(call.at));
+                    self.bury_lapsed(Held { rev, reason, died, progress, ..held }, false, park, stream)?;
+                } else {
+                    self.apply((held, false), &change, call.at, stream)?;
+                }
             }
         }
         Ok(lapsed)
@@ -259,7 +265,9 @@ impl Desk {
         let Some((mut held, stream)) = self.leased(lease)? else { return self.disagree(lease) };
         // Where the lease was over, that was written down as an attempt; now there is more to say of it.
         held.progress = held.progress.before(lease.attempt);
-        let change = match decide(&held.clone().entry()) {
+        let lapsed = lapsed(&held);
+        let change = decide(&held.clone().entry(), lapsed);
+        let change = match Lapsed::bounded(lapsed, change) {
             Change::Done => {
                 let story = held.progress.story.clone();
                 Change::DoneWith { result: None, attempts: lease.attempt, story }
@@ -270,7 +278,7 @@ impl Desk {
         Ok(LeaseSettled::Applied)
     }
 
-    /// The living event that a lease is for, if nobody leased it since.
+    /// The event that a lease is for, if it lives or is dead by the end of that lease, and no attempt was made since.
     fn leased(&mut self, lease: &lease::Held) -> Step<Option<(Held, Arc<Stream>)>> {
         let Some(id) = find_stream(&self.conn, &lease.queue, &lease.tenant)? else { return Ok(None) };
         let Some(stream) = self.names.of(&self.conn, id)? else { return Ok(None) };
@@ -286,7 +294,8 @@ impl Desk {
             Err(fault) => return Err(fault),
         };
         let is_last = |mark: Mark| mark.attempt == lease.attempt && mark.token == lease.token;
-        let held = there.map(|(held, _)| held).filter(|held| held.stand.is_alive());
+        let held = there.map(|(held, _)| held).filter(|held| held.stand != Stand::Discarded);
+        let held = held.filter(|held| held.progress.attempts <= lease.attempt);
         Ok(held.filter(|held| held.lease.is_some_and(is_last)).map(|held| (held, stream)))
     }
 
@@ -310,6 +319,16 @@ impl Desk {
             Err(fault) => Err(fault),
         }
     }
+}
+
+/// What a late answer has to know of a dead letter.
+fn lapsed(held: &Held) -> Option<Lapsed> {
+    let reason = held.reason.filter(|_| held.stand.is_dead())?;
+    let park = match held.stand {
+        Stand::DeadHolding => Park::UpTo { until: held.park_until, count: held.park_count },
+        _ => Park::GoOn,
+    };
+    Some(Lapsed { reason, park, passed: is_passed(held) })
 }
 
 /// The first row that can be read.

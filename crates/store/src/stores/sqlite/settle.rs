@@ -261,8 +261,20 @@ impl Desk {
         Ok(Some((self.rev_of(seq)?.unwrap_or(rev), next)))
     }
 
-    /// An event is dead, as it says: it is counted, and those of its key that follow wait or go on.
+    /// An event is dead, as it says: it is counted, and those of its key that follow wait or go on. What a lease that
+    /// is over says of it now comes too late.
     pub(super) fn bury(
+        &mut self,
+        held: Held,
+        was_live: bool,
+        park: Park,
+        stream: &Stream,
+    ) -> Step<Option<Entry>> {
+        self.bury_lapsed(Held { lease: None, ..held }, was_live, park, stream)
+    }
+
+    /// The same for one that died by the end of its lease, whose holder may still say what became of it.
+    pub(super) fn bury_lapsed(
         &mut self,
         mut held: Held,
         was_live: bool,
@@ -278,8 +290,6 @@ impl Desk {
         let key = held.row.key().map(str::to_owned);
         let holds = holds && key.is_some();
         held.stand = if holds { Stand::DeadHolding } else { Stand::DeadPassed };
-        // What a lease that is over says of it now comes too late.
-        held.lease = None;
         self.count_death(&mut held, stream.id)?;
         self.keep(&held, was_live)?;
         match key {

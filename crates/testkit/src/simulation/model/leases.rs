@@ -1,11 +1,12 @@
 //! Attempts that are made by somebody outside.
 
 use redrive_core::Moment;
-use redrive_core::entry::{Change, Entry, Seq};
+use redrive_core::entry::{Change, Entry, Park, Seq};
 use redrive_core::event::Mode;
 use redrive_store::lease::{LeaseSettled, TokenHash};
 
-use super::{Check, Fate, Model, Record};
+use super::orders::is_passed;
+use super::{Check, Fate, Hold, Model, Record};
 
 /// The last lease of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,15 +46,36 @@ impl Model {
         if !lease.is_some_and(|lease| lease.out && lease.until <= at) {
             return Err(format!("a lease of {seq:?} is taken for over, and is {lease:?}"));
         }
-        self.settle_lease(seq, at, change)
+        let lease = lease.cloned();
+        self.settle_lease(seq, at, change)?;
+        // Where it died of that, its holder may still say what became of it.
+        if let Some(record) = self.events.get_mut(&seq).filter(|record| record.fate.exists()) {
+            record.lease = lease.map(|lease| Hand { out: false, ..lease });
+        }
+        Ok(())
     }
 
-    /// What became of an attempt outside is written.
-    pub(in super::super) fn settle_lease(&mut self, seq: Seq, at: Moment, change: &Change) -> Check {
-        if let Some(lease) = self.events.get_mut(&seq).and_then(|record| record.lease.as_mut()) {
+    /// What became of an attempt outside is written. A letter that died by the end of its lease stays dead where its
+    /// key went on, and holds up as many as before where it stays dead. Gives whether it was such a letter.
+    pub(in super::super) fn settle_lease(&mut self, seq: Seq, at: Moment, change: &Change) -> Check<bool> {
+        let Some(record) = self.events.get_mut(&seq) else { return Err(format!("{seq:?} is not there")) };
+        if let Some(lease) = &mut record.lease {
             lease.out = false;
         }
-        self.apply(seq, at, change)
+        let Fate::Dead { reason, holds } = record.fate else {
+            return self.apply(seq, at, change).map(|()| false);
+        };
+        let park = holds.map_or(Park::GoOn, |Hold { until, count }| Park::UpTo { until, count });
+        let change = match change {
+            Change::Again(progress) if is_passed(record) => {
+                Change::Dead { reason, progress: progress.clone(), park }
+            }
+            Change::Dead { reason, progress, .. } => {
+                Change::Dead { reason: *reason, progress: progress.clone(), park }
+            }
+            change => change.clone(),
+        };
+        self.apply(seq, at, &change).map(|()| true)
     }
 
     /// An event was handed out to somebody outside.
@@ -126,8 +148,7 @@ impl Model {
             return Reply::Unknown;
         }
         let is_last = |lease: &Hand| lease.attempt == attempt && lease.token == Some(token);
-        let last =
-            record.lease.as_ref().filter(|_| record.fate == Fate::Pending).filter(|lease| is_last(lease));
+        let last = record.lease.as_ref().filter(|_| record.fate.exists()).filter(|lease| is_last(lease));
         match last {
             Some(lease) if lease.out || !extends => Reply::Applied(record.seq),
             _ if record.fate == Fate::Done && record.progress.attempts == attempt => Reply::Already,

@@ -278,13 +278,14 @@ impl Model {
 fn put_back(record: &mut Record, job: Option<JobId>, stamp: u64) {
     record.fate = Fate::Pending;
     record.rev += 1;
+    record.lease = None;
     record.job = job;
     record.put_back = stamp;
     record.deaths = Deaths::default();
 }
 
 /// Whether it is a dead letter whose key went on without it.
-fn is_passed(record: &Record) -> bool {
+pub(super) fn is_passed(record: &Record) -> bool {
     record.chain.is_some() && matches!(record.fate, Fate::Dead { holds: None, .. })
 }
 

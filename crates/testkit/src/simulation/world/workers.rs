@@ -131,7 +131,7 @@ impl World {
     fn decide(&self, queue: usize, ending: Ending, decided: &Decided) -> Decide {
         let plan: QueuePlan = self.plan.queues[queue].plan();
         let (now, decided) = (self.now, Arc::clone(decided));
-        Box::new(move |entry: &Entry| {
+        Box::new(move |entry: &Entry, _| {
             let mut dice = Seeded::new(entry.seq.0 ^ now.as_nanos());
             let change = judge(&plan, entry, now, &ending, now, &mut dice).unwrap_or(Change::Done);
             let mut decided = decided.lock().unwrap_or_else(PoisonError::into_inner);
@@ -254,7 +254,13 @@ impl World {
                 return Err(format!("nobody decided what becomes of {seq:?}"));
             };
             check_verdict(&Word { said, attempt, at, expires }, &change, &self.plan.queues[queue])?;
-            self.model.settle_lease(seq, at, &change)?;
+            if self.model.settle_lease(seq, at, &change)? {
+                self.figures.order(match change {
+                    Change::Again(_) => "late answer to a letter: again",
+                    Change::Dead { .. } => "late answer to a letter: dead",
+                    _ => "late answer to a letter: ended",
+                });
+            }
         }
         // Sometimes it is settled again, because the worker forgot that it was.
         if answer.is_ok() && (self.calm || !self.chance.one_in(3)) {
