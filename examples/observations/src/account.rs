@@ -3,70 +3,72 @@
 use std::process::ExitCode;
 
 use crate::archive::Seen;
-use crate::pipeline::Figures;
-use crate::readings::{self, PAGES, STATIONS};
-use crate::subscriber::Subscriber;
+use crate::lives::Life;
+use crate::pollers::SHARE;
+use crate::readings::Size;
+use crate::sink::Sink;
 
 /// What everybody saw.
 pub(crate) struct Facts<'a> {
+    pub(crate) size: Size,
     pub(crate) seen: Seen,
     pub(crate) naive: Seen,
-    pub(crate) polls: u32,
     pub(crate) naive_polls: u32,
-    pub(crate) share: f64,
-    pub(crate) subscriber: &'a Subscriber,
-    pub(crate) lives: Vec<Figures>,
+    pub(crate) sink: &'a Sink,
+    pub(crate) lives: Vec<Life>,
     pub(crate) dead: u64,
 }
 
 /// Prints it. 1 where it does not add up.
 pub(crate) fn settle(facts: &Facts<'_>) -> ExitCode {
-    let Facts { seen, naive, polls, naive_polls, share, subscriber, lives, dead } = facts;
+    let Facts { size, seen, naive, naive_polls, sink, lives, dead } = facts;
     println!("what the archive saw            with a budget       naive");
     let row = |what: &str, ours: u32, theirs: u32| println!("  {what:<28}{ours:>15}{theirs:>12}");
-    row("polls", *polls, *naive_polls);
+    row("polls", seen.firsts, *naive_polls);
     row("requests", seen.firsts + seen.retries, naive.firsts + naive.retries);
     row("requests while it was down", seen.while_down, naive.while_down);
     row("requests while it said 429", seen.while_busy, naive.while_busy);
-    println!("  (the polite ones began anew after the restart, and so polled more often)\n");
 
-    println!("the pipeline                          life 1      life 2");
-    let row = |what: &str, of: fn(&Figures) -> u64| {
-        let values: Vec<String> = lives.iter().map(|life| format!("{:>12}", of(life))).collect();
-        println!("  {what:<30}{}", values.concat());
-    };
-    row("went to the subscriber", |life| life.committed);
-    row("came again and were known", |life| life.seen);
-    if lives.first().is_some_and(|life| !life.is_clean) {
-        println!("  (life 1 ended with attempts under way)");
+    println!("\nthe pipeline, killed                told     again   between stages");
+    for Life { killed, told, again, between } in lives {
+        println!("  {:<28}{told:>10}{again:>10}{between:>17}", killed.unwrap_or("(it came to its end)"));
     }
-    println!();
+    println!("  (told: went to the subscriber. again: came to the sink again, and was known)\n");
 
-    let allowed = f64::from(seen.firsts) * share;
-    let good = readings::records() - readings::poison();
-    let (observations, twice) = subscriber.counted("observation-");
-    let (means, means_twice) = subscriber.counted("d1-");
-    let lines = [
-        (
-            f64::from(seen.retries) <= allowed,
-            format!(
-                "{} retries, and the budget allows {allowed:.0} for {} first attempts",
-                seen.retries, seen.firsts
-            ),
-        ),
-        (
-            observations == good as usize,
-            format!("{observations} of {good} observations reached the subscriber"),
-        ),
-        (means == (STATIONS * PAGES) as usize, format!("{means} of {} means did", STATIONS * PAGES)),
-        (twice + means_twice == 0, format!("{} of them more than once", twice + means_twice)),
-        (
-            *dead == u64::from(readings::poison()),
-            format!("{dead} of {} records that nobody can read are dead letters", readings::poison()),
-        ),
-    ];
+    let lines = lines(facts, sink.counted("observation-"), sink.counted("d1-"), *dead, *size);
     for (is_right, line) in &lines {
         println!("{} {line}", if *is_right { "ok   " } else { "WRONG" });
     }
     ExitCode::from(u8::from(lines.iter().any(|(is_right, _)| !is_right)))
+}
+
+fn lines(
+    Facts { seen, lives, .. }: &Facts<'_>,
+    (observations, twice): (u32, u32),
+    (means, means_twice): (u32, u32),
+    dead: u64,
+    size: Size,
+) -> [(bool, String); 7] {
+    let Seen { firsts, retries, .. } = seen;
+    let kills = lives.iter().filter(|life| life.killed.is_some()).count();
+    // What was about to be sent at a kill has earned its share as well, and was not seen: at most one retry each time.
+    let allowed = f64::from(*firsts) * SHARE + f64::from(u32::try_from(kills).unwrap_or(u32::MAX));
+    let cut = lives.iter().filter(|life| life.killed.is_some() && life.between > 0).count();
+    let again: u64 = lives.iter().map(|life| life.again).sum();
+    let (good, all_means, poison) = (size.observations(), size.means(), size.poison());
+    [
+        (
+            f64::from(*retries) <= allowed,
+            format!("{retries} retries, and the budget allows {allowed:.0} for {firsts} first attempts"),
+        ),
+        (kills == 4 && cut > 0, format!("{kills} kills, {cut} of them with events between stages")),
+        (again > 0, format!("{again} deliveries came again after a kill, and were known")),
+        (observations == good, format!("{observations} of {good} observations reached the subscriber")),
+        (means == all_means, format!("{means} of {all_means} means did")),
+        (twice + means_twice == 0, format!("{} of them more than once", twice + means_twice)),
+        (
+            dead == u64::from(poison),
+            format!("{dead} of {poison} records that nobody can read are dead letters"),
+        ),
+    ]
 }

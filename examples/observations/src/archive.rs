@@ -1,8 +1,7 @@
-//! The archive: somebody else's service, which fails by the clock.
+//! The archive: somebody else's service, which fails when it is told to.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{Path, State};
@@ -10,23 +9,33 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use crate::readings;
 
-/// What it does, and until when. An outage of half a minute, at a twentieth of its length.
-const MOODS: [(Mood, Duration); 3] = [
-    (Mood::Calm, Duration::from_millis(1_500)),
-    (Mood::Down, Duration::from_millis(3_000)),
-    (Mood::Busy, Duration::from_millis(3_500)),
-];
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mood {
+/// How an archive is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Mood {
+    #[default]
     Calm,
     /// 502: whatever is behind it does not answer.
     Down,
     /// 429 with `Retry-After: 1`.
     Busy,
+}
+
+/// How all archives are.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Weather(Arc<Mutex<Mood>>);
+
+impl Weather {
+    pub(crate) fn turn(&self, mood: Mood) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = mood;
+    }
+
+    fn now(&self) -> Mood {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What the archive has seen.
@@ -36,6 +45,8 @@ pub(crate) struct Seen {
     pub(crate) firsts: u32,
     /// Requests that say that they are retries.
     pub(crate) retries: u32,
+    /// Pages that it gave.
+    pub(crate) served: u32,
     /// Requests while it was down.
     pub(crate) while_down: u32,
     /// Requests while it asked to be left alone.
@@ -51,15 +62,15 @@ pub(crate) struct Archive {
 
 #[derive(Debug)]
 struct Inner {
-    started: Instant,
-    seen: Mutex<Seen>,
+    weather: Weather,
+    seen: watch::Sender<Seen>,
 }
 
 impl Archive {
-    pub(crate) async fn start() -> std::io::Result<Self> {
+    pub(crate) async fn start(weather: &Weather) -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let inner = Arc::new(Inner { started: Instant::now(), seen: Mutex::default() });
+        let inner = Arc::new(Inner { weather: weather.clone(), seen: watch::Sender::default() });
         let router = Router::new().route("/{station}/{page}", get(page)).with_state(Arc::clone(&inner));
         tokio::spawn(async move { axum::serve(listener, router).await });
         Ok(Self { address, inner })
@@ -70,7 +81,13 @@ impl Archive {
     }
 
     pub(crate) fn seen(&self) -> Seen {
-        *self.inner.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.inner.seen.borrow()
+    }
+
+    /// Waits until it has seen something.
+    pub(crate) async fn until(&self, is_seen: impl Fn(&Seen) -> bool) {
+        // The sender is here: this does not fail.
+        let _ = self.inner.seen.subscribe().wait_for(is_seen).await;
     }
 }
 
@@ -89,13 +106,14 @@ async fn page(
 
 impl Inner {
     fn ask(&self, is_first: bool) -> Mood {
-        let since = self.started.elapsed();
-        let mood = MOODS.iter().find(|(_, until)| since < *until).map_or(Mood::Calm, |(mood, _)| *mood);
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.firsts += u32::from(is_first);
-        seen.retries += u32::from(!is_first);
-        seen.while_down += u32::from(mood == Mood::Down);
-        seen.while_busy += u32::from(mood == Mood::Busy);
+        let mood = self.weather.now();
+        self.seen.send_modify(|seen| {
+            seen.firsts += u32::from(is_first);
+            seen.retries += u32::from(!is_first);
+            seen.served += u32::from(mood == Mood::Calm);
+            seen.while_down += u32::from(mood == Mood::Down);
+            seen.while_busy += u32::from(mood == Mood::Busy);
+        });
         mood
     }
 }

@@ -1,19 +1,25 @@
-//! A pipeline of observations, from a flaky archive to a subscriber that counts.
+//! A pipeline of observations, from a flaky archive to a subscriber that counts, and killed on the way.
 //!
 //! A hundred pollers read ten pages each from an archive on loopback. The archive is down for a while, then asks to be
-//! left alone (429, `Retry-After`), changes its schema half way, and has some records that nobody can read. The
-//! pipeline is stopped in the middle, without mercy, and opened again on the same files; its pollers begin anew.
+//! left alone (429, `Retry-After`), changes its schema half way, and has some records that nobody can read.
+//!
+//! The pipeline is a process of its own. It is killed (`SIGKILL`) before the outage, during it, while the archive says
+//! 429, and after that, each time with work under way, and started again on the same file. The archive and the
+//! subscriber belong to others, and outlive it.
 //!
 //! ```text
-//! cargo run --release -p example-observations
+//! cargo run --release -p example-observations              # some ten seconds
+//! cargo run --release -p example-observations -- --small   # a fifth of it
 //! ```
 //!
-//! It ends with figures, and with 1 if they do not add up. Beside it, pollers that retry as one does without thinking
-//! read another archive that fails in the same way.
+//! It ends with figures, and with 1 if they do not add up; with 130 if it was interrupted. Beside it, pollers that
+//! retry as one does without thinking read another archive that fails at the same time.
 
 mod account;
 
 mod archive;
+
+mod lives;
 
 mod pipeline;
 
@@ -21,101 +27,61 @@ mod pollers;
 
 mod readings;
 
-mod subscriber;
+mod sink;
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use anyhow::Context;
 
-use archive::Archive;
-use pipeline::Pipeline;
-use pollers::Polite;
-use subscriber::Subscriber;
+use archive::{Archive, Weather};
+use readings::Size;
+use sink::Sink;
 
-/// When the pipeline is stopped for the first time: with events in every stage.
-const FIRST_LIFE: Duration = Duration::from_millis(900);
-/// How long a stop on request waits for what is under way.
-const GRACE: Duration = Duration::from_secs(5);
+/// Far more than it takes: who waits for something that does not come says so.
+const TOO_LONG: Duration = Duration::from_secs(120);
 
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
-    let (stop, stopped) = watch::channel(false);
-    tokio::spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
-            stop.send_replace(true);
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => conduct(Size::FULL).await,
+        ["--small"] => conduct(Size::SMALL).await,
+        // How this program starts its pipeline.
+        ["pipeline", folder, archive, sink, stations] => {
+            let size = Size { stations: stations.parse()?, ..Size::FULL };
+            pipeline::run(folder.as_ref(), archive, sink, size).await?;
+            Ok(ExitCode::SUCCESS)
         }
-        // Held until the end: who waits for a signal must not take its end for one.
-        std::future::pending::<()>().await;
-        drop(stop);
-    });
+        _ => {
+            eprintln!("observations: there is no `{}`; try without, or with --small", words.join(" "));
+            Ok(ExitCode::from(2))
+        }
+    }
+}
+
+/// Everybody but the pipeline.
+async fn conduct(size: Size) -> anyhow::Result<ExitCode> {
     let folder = tempfile::tempdir()?;
-    let (archive, other) = (Archive::start().await?, Archive::start().await?);
-    let (subscriber, polite) = (Subscriber::default(), Polite::new()?);
+    let weather = Weather::default();
+    let (archive, other) = (Archive::start(&weather).await?, Archive::start(&weather).await?);
+    let sink = Sink::start(folder.path()).await?;
 
-    let ours = lives(folder.path(), &archive, &polite, &subscriber, stopped.clone());
-    let naive = pollers::naive(other.url(), stopped.clone());
-    let (lives, naive_polls) = tokio::join!(ours, naive);
-    let Some((lives, dead)) = lives? else {
-        println!("stopped; what was accepted goes on where it was, the next time");
-        return Ok(ExitCode::from(130));
+    let ours = lives::all(size, folder.path(), &weather, &archive, &sink);
+    let naive = async {
+        archive.until(|seen| seen.firsts > 0).await;
+        pollers::naive(&other.url(), size).await
     };
-    Ok(account::settle(&account::Facts {
-        seen: archive.seen(),
-        naive: other.seen(),
-        polls: polite.polls(),
-        naive_polls,
-        share: polite.share(),
-        subscriber: &subscriber,
-        lives,
-        dead,
-    }))
-}
-
-/// Two lives of the pipeline on the same files, and how many dead letters there are then. Nothing where it was told
-/// to stop.
-async fn lives(
-    folder: &Path,
-    archive: &Archive,
-    polite: &Polite,
-    subscriber: &Subscriber,
-    stopped: watch::Receiver<bool>,
-) -> anyhow::Result<Option<(Vec<pipeline::Figures>, u64)>> {
-    let (mut lives, mut dead) = (Vec::new(), 0);
-    for time in [Some(FIRST_LIFE), None] {
-        let pipeline = Pipeline::open(folder, subscriber).await?;
-        let ended = tokio::select! {
-            read = pollers::polite(polite, archive.url(), &pipeline) => {
-                read?;
-                tokio::select! {
-                    () = pipeline.drained() => true,
-                    () = told(stopped.clone()) => false,
-                }
-            }
-            () = sleep(time) => true,
-            () = told(stopped.clone()) => false,
-        };
-        // The first time as a crash would be, as far as that can be had within a process: nothing is waited for.
-        let grace = if time.is_some() { Duration::ZERO } else { GRACE };
-        if time.is_none() {
-            dead = pipeline.dead().await?;
+    let both = async { tokio::join!(ours, naive) };
+    let (lives, naive_polls) = tokio::select! {
+        both = tokio::time::timeout(TOO_LONG, both) => both.context("nothing happens any more")?,
+        signal = tokio::signal::ctrl_c() => {
+            signal?;
+            println!("stopped; what was accepted would go on where it was");
+            return Ok(ExitCode::from(130));
         }
-        lives.push(pipeline.close(grace).await?);
-        if !ended {
-            return Ok(None);
-        }
-    }
-    Ok(Some((lives, dead)))
-}
-
-async fn told(mut stopped: watch::Receiver<bool>) {
-    let _ = stopped.wait_for(|stopped| *stopped).await;
-}
-
-async fn sleep(time: Option<Duration>) {
-    match time {
-        Some(time) => tokio::time::sleep(time).await,
-        None => std::future::pending().await,
-    }
+    };
+    let dead = pipeline::left(folder.path()).await?.dead;
+    let (seen, naive) = (archive.seen(), other.seen());
+    Ok(account::settle(&account::Facts { size, seen, naive, naive_polls, sink: &sink, lives: lives?, dead }))
 }

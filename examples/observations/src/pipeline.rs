@@ -1,86 +1,103 @@
 //! The pipeline: pages are split into observations, which keep their ids, and made into means, which get derived
-//! ones; both go to the subscriber through a dedupe window.
+//! ones; both go to the subscriber. All that it knows is in one file, so it may be killed at any time.
 //!
 //! ```text
-//! pages ──▶ observations ──▶ window ──▶ subscriber
-//!       └─▶ means ───────────┘
+//! archive ──▶ pollers ──▶ pages ──▶ observations ──▶ sink ──▶ subscriber
+//!                               └─▶ means ───────────┘
 //! ```
 
 use std::path::Path;
 use std::time::Duration;
 
+use anyhow::Context;
+use redrive::EventId;
 use redrive::engine::Transaction;
 use redrive::event::State;
 use redrive::prelude::*;
-use redrive::window::{self, Once, Window};
-use redrive::{EventId, testing};
 use serde_json::Value;
 
-use crate::readings;
-use crate::subscriber::Subscriber;
+use crate::pollers;
+use crate::readings::{self, Size};
 
-/// How long the subscriber's acknowledgement takes: where an attempt is when the pipeline is stopped, most likely.
-const ACKNOWLEDGED: Duration = Duration::from_millis(20);
+/// How often it looks whether everything has gone through.
+const LOOKS: Duration = Duration::from_millis(20);
 
-/// The pipeline on its two files.
-pub(crate) struct Pipeline {
-    redrive: Redrive,
-    window: Window,
+/// The pipeline on its file.
+pub(crate) struct Pipeline(Redrive);
+
+/// What is in the file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Left {
+    /// Events that have not gone through.
+    pub(crate) between: u64,
+    /// Records that became dead letters.
+    pub(crate) dead: u64,
 }
 
-/// What one life of the pipeline saw.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Figures {
-    /// What the window knew when it came again.
-    pub(crate) seen: u64,
-    /// What went to the subscriber.
-    pub(crate) committed: u64,
-    /// Whether all attempts had ended when it was stopped.
-    pub(crate) is_clean: bool,
+/// One life of it: reads all pages that it has not, and ends when everything has gone through.
+pub(crate) async fn run(folder: &Path, archive: &str, sink: &str, size: Size) -> anyhow::Result<()> {
+    let redrive = Redrive::open(&file(folder)).await?;
+    redrive.queue("pages").handle_in(split).await?;
+    let client = reqwest::Client::new();
+    for queue in ["observations", "means"] {
+        let (client, sink) = (client.clone(), sink.to_owned());
+        let handle = move |event: Delivery| deliver(client.clone(), sink.clone(), event);
+        redrive.queue(queue).concurrency(32).handle(handle).await?;
+    }
+    redrive.start().await?;
+
+    let pipeline = Pipeline(redrive);
+    pollers::polite(archive, size, &pipeline).await?;
+    while look(&pipeline.0).await?.between > 0 {
+        tokio::time::sleep(LOOKS).await;
+    }
+    pipeline.0.shutdown(Duration::from_secs(5)).await?;
+    Ok(())
 }
 
 impl Pipeline {
-    pub(crate) async fn open(folder: &Path, subscriber: &Subscriber) -> anyhow::Result<Self> {
-        let file = |name| format!("sqlite:{}", folder.join(name).display());
-        let redrive = Redrive::open(&file("pipeline.db")).await?;
-        let window = Window::open(&file("seen.db"), window::Settings::default()).await?;
-        redrive.queue("pages").handle_in(split).await?;
-        for queue in ["observations", "means"] {
-            let sink = Sink { window: window.clone(), subscriber: subscriber.clone() };
-            let handle = move |event: Delivery| {
-                let sink = sink.clone();
-                async move { sink.deliver(&event).await }
-            };
-            redrive.queue(queue).concurrency(32).handle(handle).await?;
+    /// The first page of a station that it has not taken in. Receipts outlive events, so they are a cursor that is
+    /// written in the same commit as the page.
+    pub(crate) async fn next_page(&self, station: u32, size: Size) -> anyhow::Result<u32> {
+        for page in 0..size.pages {
+            if self.0.event("", "pages", &page_id(station, page)).await?.is_none() {
+                return Ok(page);
+            }
         }
-        redrive.start().await?;
-        Ok(Self { redrive, window })
+        Ok(size.pages)
     }
 
     /// Takes a page in, once: a page that was read before is known by its name.
     pub(crate) async fn accept(&self, station: u32, page: u32, text: String) -> bool {
-        let event = Event::new("pages", format!("station-{station}/page-{page}")).payload(text);
-        self.redrive.publish(event).await.is_ok()
+        self.0.publish(Event::new("pages", page_id(station, page)).payload(text)).await.is_ok()
     }
+}
 
-    /// Waits until everything that was taken in has gone through.
-    pub(crate) async fn drained(&self) {
-        testing::drain(&self.redrive).await;
-    }
+/// What a pipeline that does not run has left in its file.
+pub(crate) async fn left(folder: &Path) -> anyhow::Result<Left> {
+    let redrive = Redrive::open(&file(folder)).await.context("cannot look at what is left")?;
+    let left = look(&redrive).await?;
+    redrive.shutdown(Duration::ZERO).await?;
+    Ok(left)
+}
 
-    /// Records that became dead letters, in all lives.
-    pub(crate) async fn dead(&self) -> anyhow::Result<u64> {
-        let counts = self.redrive.counts().await?;
-        Ok(counts.iter().filter(|count| count.state == State::Dead).map(|count| count.events).sum())
+async fn look(redrive: &Redrive) -> anyhow::Result<Left> {
+    let mut left = Left { between: 0, dead: 0 };
+    for count in redrive.counts().await? {
+        match count.state {
+            State::Dead => left.dead += count.events,
+            _ => left.between += count.events,
+        }
     }
+    Ok(left)
+}
 
-    /// Stops: what is under way gets `grace`, and goes on in the next life otherwise.
-    pub(crate) async fn close(self, grace: Duration) -> anyhow::Result<Figures> {
-        let stopping = self.redrive.shutdown(grace).await?;
-        let window::Figures { seen, committed, .. } = self.window.figures();
-        self.window.close().await;
-        Ok(Figures { seen, committed, is_clean: stopping.all_ended })
-    }
+fn file(folder: &Path) -> String {
+    format!("sqlite:{}", folder.join("pipeline.db").display())
+}
+
+fn page_id(station: u32, page: u32) -> String {
+    format!("station-{station}/page-{page}")
 }
 
 /// Splits a page. All that comes of it, and its end, are one commit.
@@ -101,29 +118,14 @@ fn split(tx: &mut Transaction<'_>, page: &Delivery) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Where events leave the pipeline.
-#[derive(Debug, Clone)]
-struct Sink {
-    window: Window,
-    subscriber: Subscriber,
-}
-
-impl Sink {
-    async fn deliver(&self, event: &Delivery) -> Result<(), Failure> {
-        if event.queue() == "observations" {
-            readings::celsius(&serde_json::from_slice(event.payload())?)?;
-        }
-        let tell = async {
-            self.subscriber.tell(event.id());
-            Ok(())
-        };
-        let once = self.window.once(event.id(), tell).await;
-        tokio::time::sleep(ACKNOWLEDGED).await;
-        match once {
-            Ok(Once::Done(()) | Once::Seen { .. }) => Ok(()),
-            Ok(Once::Unmarked { error, .. }) => Err(Failure::permanent(error)),
-            Ok(Once::Busy { .. }) => Err(Failure::transient_text("another attempt is at it")),
-            Err(error) => Err(Failure::transient(error)),
-        }
+/// Hands an event over. Whoever is killed before the answer does so again, and the sink knows it.
+async fn deliver(client: reqwest::Client, sink: String, event: Delivery) -> Result<(), Failure> {
+    if event.queue() == "observations" {
+        readings::celsius(&serde_json::from_slice(event.payload())?)?;
     }
+    let answer = client.post(sink).body(event.id().to_owned()).send().await.map_err(Failure::transient)?;
+    if !answer.status().is_success() {
+        return Err(Failure::transient_text(format!("the sink says {}", answer.status())));
+    }
+    Ok(())
 }

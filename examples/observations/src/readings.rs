@@ -1,12 +1,21 @@
 //! What the archive holds, and how to read it: two schemas, and records that fit neither.
 
+use std::time::Duration;
+
 use redrive::Failure;
 use serde_json::{Value, json};
 
-/// Stations, each with a poller.
-pub(crate) const STATIONS: u32 = 100;
-/// Pages of each station.
-pub(crate) const PAGES: u32 = 10;
+/// How much there is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Size {
+    /// Stations, each with a poller.
+    pub(crate) stations: u32,
+    /// Pages of each station.
+    pub(crate) pages: u32,
+    /// How long the archive is down.
+    pub(crate) outage: Duration,
+}
+
 /// Records on each page.
 const RECORDS: u32 = 4;
 /// From this page on the archive writes another schema.
@@ -14,20 +23,42 @@ const NEW_SCHEMA_FROM: u32 = 6;
 /// Which records cannot be read: one of so many.
 const POISON: u32 = 97;
 
-/// Records in all.
-pub(crate) const fn records() -> u32 {
-    STATIONS * PAGES * RECORDS
-}
+impl Size {
+    /// A hundred pollers, and an outage of half a minute at a twentieth of its length.
+    pub(crate) const FULL: Self = Self { stations: 100, pages: 10, outage: Duration::from_millis(1_500) };
+    /// A fifth of that.
+    pub(crate) const SMALL: Self = Self { stations: 20, outage: Duration::from_millis(300), ..Self::FULL };
 
-/// Records that cannot be read.
-pub(crate) const fn poison() -> u32 {
-    records().div_ceil(POISON)
+    /// Records in all.
+    const fn records(self) -> u32 {
+        self.stations * self.pages * RECORDS
+    }
+
+    /// Records that cannot be read.
+    pub(crate) const fn poison(self) -> u32 {
+        self.records().div_ceil(POISON)
+    }
+
+    /// Records that can.
+    pub(crate) const fn observations(self) -> u32 {
+        self.records() - self.poison()
+    }
+
+    /// Each page has a mean.
+    pub(crate) const fn means(self) -> u32 {
+        self.stations * self.pages
+    }
+
+    /// What the subscriber is to be told in all.
+    pub(crate) const fn events(self) -> u32 {
+        self.observations() + self.means()
+    }
 }
 
 /// A page as the archive writes it. The same each time that it is asked for.
 pub(crate) fn page(station: u32, page: u32) -> String {
     let records = (0..RECORDS).map(|n| {
-        let number = (station * PAGES + page) * RECORDS + n;
+        let number = (station * Size::FULL.pages + page) * RECORDS + n;
         let (id, celsius) = (format!("observation-{number}"), f64::from(number % 300) / 10.0);
         match page {
             _ if number.is_multiple_of(POISON) => json!({ "id": id, "celsius": "warm" }),

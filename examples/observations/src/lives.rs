@@ -1,0 +1,110 @@
+//! The lives of the pipeline: a process each, on the same file, and all but the last end by `SIGKILL`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use tokio::process::{Child, Command};
+use tokio::time::Instant;
+
+use crate::archive::{Archive, Mood, Weather};
+use crate::pipeline;
+use crate::readings::Size;
+use crate::sink::Sink;
+
+/// How long the archive asks to be left alone.
+const BUSY: Duration = Duration::from_millis(500);
+
+/// What one life of the pipeline came to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Life {
+    /// When it was killed.
+    pub(crate) killed: Option<&'static str>,
+    /// What went to the subscriber.
+    pub(crate) told: u64,
+    /// What came to the sink again, and was known.
+    pub(crate) again: u64,
+    /// Events that were between two stages when it ended.
+    pub(crate) between: u64,
+}
+
+/// Lives until everything is read and delivered. Each is killed when something has happened, and not at a time, so that
+/// a slow machine sees the same as a fast one.
+pub(crate) async fn all(
+    size: Size,
+    folder: &Path,
+    weather: &Weather,
+    archive: &Archive,
+    sink: &Sink,
+) -> anyhow::Result<Vec<Life>> {
+    let mut lives = Vec::new();
+    let start = || start(size, folder, archive, sink);
+    let events = size.events();
+
+    let pipeline = start()?;
+    let some_arrived = sink.until(events / 20);
+    lives.push(kill(pipeline, some_arrived, "before the outage", folder, sink).await?);
+
+    let (pipeline, served) = (start()?, archive.seen().served);
+    let mut down_since = Instant::now();
+    let everybody_failed = async {
+        archive.until(|seen| seen.served >= served + size.stations).await;
+        weather.turn(Mood::Down);
+        down_since = Instant::now();
+        archive.until(|seen| seen.while_down >= size.stations).await;
+    };
+    lives.push(kill(pipeline, everybody_failed, "while it was down", folder, sink).await?);
+
+    let (pipeline, failed) = (start()?, archive.seen().while_down);
+    let some_were_sent_away = async {
+        archive.until(|seen| seen.while_down >= failed + size.stations).await;
+        tokio::time::sleep_until(down_since + size.outage).await;
+        weather.turn(Mood::Busy);
+        archive.until(|seen| seen.while_busy >= size.stations / 4).await;
+    };
+    lives.push(kill(pipeline, some_were_sent_away, "while it said 429", folder, sink).await?);
+
+    let (pipeline, told) = (start()?, sink.told());
+    let more_arrived = async {
+        tokio::time::sleep(BUSY).await;
+        weather.turn(Mood::Calm);
+        sink.until(told + events / 5).await;
+    };
+    lives.push(kill(pipeline, more_arrived, "after the outage", folder, sink).await?);
+
+    let mut pipeline = start()?;
+    let status = pipeline.wait().await?;
+    ensure!(status.success(), "the last pipeline ended with {status}");
+    lives.push(look(None, folder, sink).await?);
+    Ok(lives)
+}
+
+fn start(size: Size, folder: &Path, archive: &Archive, sink: &Sink) -> anyhow::Result<Child> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("pipeline").arg(folder).args([archive.url(), sink.url(), size.stations.to_string()]);
+    command.kill_on_drop(true).spawn().context("cannot start the pipeline")
+}
+
+/// Kills a pipeline when something has happened. It has no time to tidy up.
+async fn kill(
+    mut pipeline: Child,
+    happened: impl Future<Output = ()>,
+    when: &'static str,
+    folder: &Path,
+    sink: &Sink,
+) -> anyhow::Result<Life> {
+    tokio::select! {
+        status = pipeline.wait() => anyhow::bail!("it ended by itself ({}), and was to be killed {when}", status?),
+        () = happened => pipeline.kill().await?,
+    }
+    let status = pipeline.wait().await?;
+    ensure!(status.code().is_none(), "it ended with {status}, and was to be killed {when}");
+    look(Some(when), folder, sink).await
+}
+
+/// What a life left behind. The subscriber's side is started anew, too: it knows what it was told from its own file.
+async fn look(killed: Option<&'static str>, folder: &Path, sink: &Sink) -> anyhow::Result<Life> {
+    let between = pipeline::left(folder).await?.between;
+    let figures = sink.restart().await?;
+    Ok(Life { killed, told: figures.committed, again: figures.seen, between })
+}
