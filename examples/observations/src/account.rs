@@ -29,9 +29,10 @@ pub(crate) fn settle(facts: &Facts<'_>) -> ExitCode {
     row("requests while it was down", seen.while_down, naive.while_down);
     row("requests while it said 429", seen.while_busy, naive.while_busy);
 
-    println!("\nthe pipeline, killed                told     again   between stages");
-    for Life { killed, told, again, between } in lives {
-        println!("  {:<28}{told:>10}{again:>10}{between:>17}", killed.unwrap_or("(it came to its end)"));
+    println!("\nthe pipeline, killed         polls   retries      told     again   between stages");
+    for (Life { killed, told, again, between, .. }, (polls, retries)) in lives.iter().zip(requests(lives)) {
+        let killed = killed.unwrap_or("(it came to its end)");
+        println!("  {killed:<22}{polls:>10}{retries:>10}{told:>10}{again:>10}{between:>17}");
     }
     println!("  (told: went to the subscriber. again: came to the sink again, and was known)\n");
 
@@ -40,6 +41,21 @@ pub(crate) fn settle(facts: &Facts<'_>) -> ExitCode {
         println!("{} {line}", if *is_right { "ok   " } else { "WRONG" });
     }
     ExitCode::from(u8::from(lines.iter().any(|(is_right, _)| !is_right)))
+}
+
+/// Polls and retries of each life.
+fn requests(lives: &[Life]) -> impl Iterator<Item = (u32, u32)> {
+    let befores = std::iter::once(Seen::default()).chain(lives.iter().map(|life| life.seen));
+    let requests = |(life, before): (&Life, Seen)| {
+        (life.seen.firsts - before.firsts, life.seen.retries - before.retries)
+    };
+    lives.iter().zip(befores).map(requests)
+}
+
+/// What a budget allows for so many first attempts, where it begins with nothing. What was about to be sent at a kill
+/// has earned its share as well, and was not seen: that is at most one more.
+fn allowed(firsts: u32) -> f64 {
+    f64::from(firsts) * SHARE + 1.0
 }
 
 fn lines(
@@ -51,15 +67,14 @@ fn lines(
 ) -> [(bool, String); 7] {
     let Seen { firsts, retries, .. } = seen;
     let kills = lives.iter().filter(|life| life.killed.is_some()).count();
-    // What was about to be sent at a kill has earned its share as well, and was not seen: at most one retry each time.
-    let allowed = f64::from(*firsts) * SHARE + f64::from(u32::try_from(kills).unwrap_or(u32::MAX));
+    let is_within = requests(lives).all(|(firsts, retries)| f64::from(retries) <= allowed(firsts));
     let cut = lives.iter().filter(|life| life.killed.is_some() && life.between > 0).count();
     let again: u64 = lives.iter().map(|life| life.again).sum();
     let (good, all_means, poison) = (size.observations(), size.means(), size.poison());
     [
         (
-            f64::from(*retries) <= allowed,
-            format!("{retries} retries, and the budget allows {allowed:.0} for {firsts} first attempts"),
+            is_within,
+            format!("{retries} retries for {firsts} polls: in no life more than the budget allows, a fifth"),
         ),
         (kills == 4 && cut > 0, format!("{kills} kills, {cut} of them with events between stages")),
         (again > 0, format!("{again} deliveries came again after a kill, and were known")),

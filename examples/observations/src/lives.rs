@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
-use crate::archive::{Archive, Mood, Weather};
+use crate::archive::{Archive, Mood, Seen, Weather};
 use crate::pipeline;
 use crate::readings::Size;
 use crate::sink::Sink;
@@ -20,6 +20,8 @@ const BUSY: Duration = Duration::from_millis(500);
 pub(crate) struct Life {
     /// When it was killed.
     pub(crate) killed: Option<&'static str>,
+    /// What the archive had seen at its end, in all lives.
+    pub(crate) seen: Seen,
     /// What went to the subscriber.
     pub(crate) told: u64,
     /// What came to the sink again, and was known.
@@ -43,7 +45,7 @@ pub(crate) async fn all(
 
     let pipeline = start()?;
     let some_arrived = sink.until(events / 20);
-    lives.push(kill(pipeline, some_arrived, "before the outage", folder, sink).await?);
+    lives.push(kill(pipeline, some_arrived, "before the outage", (folder, archive, sink)).await?);
 
     let (pipeline, served) = (start()?, archive.seen().served);
     let mut down_since = Instant::now();
@@ -53,7 +55,7 @@ pub(crate) async fn all(
         down_since = Instant::now();
         archive.until(|seen| seen.while_down >= size.stations).await;
     };
-    lives.push(kill(pipeline, everybody_failed, "while it was down", folder, sink).await?);
+    lives.push(kill(pipeline, everybody_failed, "while it was down", (folder, archive, sink)).await?);
 
     let (pipeline, failed) = (start()?, archive.seen().while_down);
     let some_were_sent_away = async {
@@ -62,7 +64,7 @@ pub(crate) async fn all(
         weather.turn(Mood::Busy);
         archive.until(|seen| seen.while_busy >= size.stations / 4).await;
     };
-    lives.push(kill(pipeline, some_were_sent_away, "while it said 429", folder, sink).await?);
+    lives.push(kill(pipeline, some_were_sent_away, "while it said 429", (folder, archive, sink)).await?);
 
     let (pipeline, told) = (start()?, sink.told());
     let more_arrived = async {
@@ -70,12 +72,12 @@ pub(crate) async fn all(
         weather.turn(Mood::Calm);
         sink.until(told + events / 5).await;
     };
-    lives.push(kill(pipeline, more_arrived, "after the outage", folder, sink).await?);
+    lives.push(kill(pipeline, more_arrived, "after the outage", (folder, archive, sink)).await?);
 
     let mut pipeline = start()?;
     let status = pipeline.wait().await?;
     ensure!(status.success(), "the last pipeline ended with {status}");
-    lives.push(look(None, folder, sink).await?);
+    lives.push(look(None, (folder, archive, sink)).await?);
     Ok(lives)
 }
 
@@ -90,8 +92,7 @@ async fn kill(
     mut pipeline: Child,
     happened: impl Future<Output = ()>,
     when: &'static str,
-    folder: &Path,
-    sink: &Sink,
+    others: (&Path, &Archive, &Sink),
 ) -> anyhow::Result<Life> {
     tokio::select! {
         status = pipeline.wait() => anyhow::bail!("it ended by itself ({}), and was to be killed {when}", status?),
@@ -99,12 +100,15 @@ async fn kill(
     }
     let status = pipeline.wait().await?;
     ensure!(status.code().is_none(), "it ended with {status}, and was to be killed {when}");
-    look(Some(when), folder, sink).await
+    look(Some(when), others).await
 }
 
 /// What a life left behind. The subscriber's side is started anew, too: it knows what it was told from its own file.
-async fn look(killed: Option<&'static str>, folder: &Path, sink: &Sink) -> anyhow::Result<Life> {
+async fn look(
+    killed: Option<&'static str>,
+    (folder, archive, sink): (&Path, &Archive, &Sink),
+) -> anyhow::Result<Life> {
     let between = pipeline::left(folder).await?.between;
     let figures = sink.restart().await?;
-    Ok(Life { killed, told: figures.committed, again: figures.seen, between })
+    Ok(Life { killed, seen: archive.seen(), told: figures.committed, again: figures.seen, between })
 }
