@@ -8,7 +8,7 @@
 //! subscriber belong to others, and outlive it.
 //!
 //! ```text
-//! cargo run --release -p example-observations              # some ten seconds
+//! cargo run --release -p example-observations              # less than half a minute
 //! cargo run --release -p example-observations -- --small   # a fifth of it
 //! ```
 //!
