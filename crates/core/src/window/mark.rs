@@ -8,6 +8,16 @@
 
 use sha2::{Digest, Sha256};
 
+/// Bytes that SHA-256 takes at a time.
+const BLOCK: usize = 64;
+/// What follows the data in the last block at least: a bit, and the number of bits.
+const PADDING: usize = 1 + size_of::<u64>();
+/// What precedes scope and id: their lengths.
+const LENGTHS: usize = 2 * size_of::<u64>();
+/// Where a SHA-256 begins.
+const BEGINNING: [u32; 8] =
+    [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
+
 /// The first half of a SHA-256 over scope and id, each with its length before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Mark(pub [u8; 16]);
@@ -17,6 +27,33 @@ impl Mark {
     /// there is only one.
     #[must_use]
     pub fn of(scope: &str, id: &[u8]) -> Self {
+        let length = LENGTHS + scope.len() + id.len();
+        if length <= BLOCK - PADDING { Self::of_block(scope, id, length) } else { Self::of_any(scope, id) }
+    }
+
+    /// Where all is in one block, as with the ids of most: laid out in place, which takes half the time.
+    fn of_block(scope: &str, id: &[u8], length: usize) -> Self {
+        let mut block = [0; BLOCK];
+        let (scope_length, rest) = block.split_at_mut(size_of::<u64>());
+        let (scope_bytes, rest) = rest.split_at_mut(scope.len());
+        let (id_length, rest) = rest.split_at_mut(size_of::<u64>());
+        let (id_bytes, padding) = rest.split_at_mut(id.len());
+        scope_length.copy_from_slice(&(scope.len() as u64).to_be_bytes());
+        scope_bytes.copy_from_slice(scope.as_bytes());
+        id_length.copy_from_slice(&(id.len() as u64).to_be_bytes());
+        id_bytes.copy_from_slice(id);
+        padding[0] = 0x80;
+        block[BLOCK - size_of::<u64>()..].copy_from_slice(&(length as u64 * 8).to_be_bytes());
+        let mut words = BEGINNING;
+        sha2::compress256(&mut words, &[block.into()]);
+        let mut half = [0; 16];
+        for (bytes, word) in half.chunks_exact_mut(size_of::<u32>()).zip(words) {
+            bytes.copy_from_slice(&word.to_be_bytes());
+        }
+        Self(half)
+    }
+
+    fn of_any(scope: &str, id: &[u8]) -> Self {
         let mut hasher = Sha256::new();
         for part in [scope.as_bytes(), id] {
             hasher.update((part.len() as u64).to_be_bytes());
@@ -44,6 +81,17 @@ mod tests {
         let marks = [Mark::of("ab", b"c"), Mark::of("a", b"bc"), Mark::of("", b"abc"), Mark::of("abc", b"")];
         for (n, mark) in marks.iter().enumerate() {
             assert!(!marks[n + 1..].contains(mark), "{marks:?}");
+        }
+    }
+
+    #[test]
+    fn a_block_and_any_length_are_the_same_hash() {
+        let bytes: Vec<u8> = (0..=u8::MAX).collect();
+        for scope in ["", "a", "orders/of/a/tenant", "a scope that nearly fills a block itself ----"] {
+            for length in 0..100 {
+                let id = &bytes[..length];
+                assert_eq!(Mark::of(scope, id), Mark::of_any(scope, id), "{scope} and {length} bytes");
+            }
         }
     }
 
