@@ -61,7 +61,7 @@ pub(crate) fn report(run: &Run) {
     println!("figures {}", as_json(run));
 }
 
-/// None for new ids that ascend: a tree then works at its two ends alone, and no hash can be where the last one was.
+/// New ids that ascend are the best that can happen to a tree: it then works at its two ends alone.
 fn targets(checks: &[checks::Figures]) -> Vec<Target> {
     let of = |name: &str, order: Order, figure: fn(&checks::Figures) -> f64| {
         checks.iter().find(|side| side.name == name && side.order == order).map_or(f64::NAN, figure)

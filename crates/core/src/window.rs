@@ -33,12 +33,17 @@ use crate::moment::Moment;
 
 mod mark;
 
+mod id;
+
 mod claims;
 
 mod ids;
 
 mod slots;
 
+mod peaks;
+
+pub use id::Id;
 pub use mark::Mark;
 
 use claims::{Claims, Held};
@@ -63,7 +68,7 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// A day, a million ids (35 MB when it is full), claims of five minutes.
+    /// A day, a million ids (40 MB when it is full), claims of five minutes.
     fn default() -> Self {
         let minute = Duration::from_secs(60);
         Self { time: 24 * 60 * minute, count: 1_000_000, claim: 5 * minute }
@@ -133,7 +138,7 @@ pub enum Claimed {
 /// The right to deal with an id, until it runs out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
-    mark: Mark,
+    id: Id,
     token: u64,
     until: Moment,
 }
@@ -148,7 +153,7 @@ impl Ticket {
     /// Whose id it is for.
     #[must_use]
     pub const fn mark(&self) -> Mark {
-        self.mark
+        self.id.mark
     }
 }
 
@@ -156,7 +161,7 @@ impl Ticket {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "to be confirmed when it is written down, or given up"]
 pub struct Pending {
-    mark: Mark,
+    id: Id,
     token: u64,
 }
 
@@ -164,7 +169,7 @@ impl Pending {
     /// What is to be written down.
     #[must_use]
     pub const fn mark(&self) -> Mark {
-        self.mark
+        self.id.mark
     }
 }
 
@@ -238,12 +243,12 @@ pub struct Figures {
 /// A window of ids.
 ///
 /// ```
-/// use redrive_core::window::{Claimed, Mark, Settings, Window};
+/// use redrive_core::window::{Claimed, Id, Settings, Window};
 /// use redrive_core::Moment;
 ///
 /// let mut window = Window::new(Settings::default()).unwrap();
 /// let now = Moment::from_nanos(0);
-/// let id = Mark::of("orders", b"order-17");
+/// let id = Id::of("orders", b"order-17");
 /// let Claimed::First(ticket) = window.claim(id, now).unwrap() else { panic!("nobody was here before") };
 /// assert!(matches!(window.claim(id, now), Ok(Claimed::Busy { .. })));
 /// // … the effect …
@@ -288,14 +293,15 @@ impl Window {
     ///
     /// # Errors
     /// Where everything that fits is live claims.
-    pub fn claim(&mut self, mark: Mark, now: Moment) -> Result<Claimed, Full> {
+    pub fn claim(&mut self, id: impl Into<Id>, now: Moment) -> Result<Claimed, Full> {
         let now = self.pass(now);
-        let held = self.claims.get(mark).copied();
+        let id = id.into();
+        let held = self.claims.get(id.mark).copied();
         if let Some(held) = held.filter(|held| held.is_live(now)) {
             self.figures.busy += 1;
             return Ok(Claimed::Busy { until: held.until });
         }
-        if let Some(since) = self.since(mark, now) {
+        if let Some(since) = self.since(&id, now) {
             self.figures.seen += 1;
             return Ok(Claimed::Seen { since });
         }
@@ -306,7 +312,7 @@ impl Window {
         }
         self.tokens += 1;
         self.figures.first += 1;
-        let ticket = Ticket { mark, token: self.tokens, until: now + self.settings.claim };
+        let ticket = Ticket { id, token: self.tokens, until: now + self.settings.claim };
         self.hold(ticket, 0);
         Ok(Claimed::First(ticket))
     }
@@ -316,6 +322,12 @@ impl Window {
     /// # Errors
     /// As [`prepare`](Self::prepare).
     pub fn commit(&mut self, ticket: Ticket, now: Moment) -> Result<(), Refused> {
+        let at = self.pass(now);
+        // As nearly always; the rest is what follows from it.
+        if self.claims.take(ticket.id.mark, ticket.token) {
+            self.remember(&ticket.id, at, true);
+            return Ok(());
+        }
         let pending = self.prepare(ticket, now)?;
         self.confirm(pending, now);
         Ok(())
@@ -327,8 +339,8 @@ impl Window {
     /// Where the claim ran out and somebody else has the id, or dealt with it.
     pub fn prepare(&mut self, ticket: Ticket, now: Moment) -> Result<Pending, Refused> {
         let now = self.pass(now);
-        let Ticket { mark, token, .. } = ticket;
-        match self.claims.get_mut(mark) {
+        let Ticket { id, token, .. } = ticket;
+        match self.claims.get_mut(id.mark) {
             Some(held) if held.token == token => held.settling += 1,
             Some(held) if held.is_live(now) => {
                 self.figures.late += 1;
@@ -337,7 +349,7 @@ impl Window {
             // Nobody has it, whether it was taken in between or not. The effect happened: it is remembered.
             other => {
                 let is_held = other.is_some();
-                if let Some(since) = self.since(mark, now) {
+                if let Some(since) = self.since(&id, now) {
                     self.figures.late += 1;
                     return Err(Refused::Already { since });
                 }
@@ -350,30 +362,26 @@ impl Window {
                 self.hold(Ticket { until: now, ..ticket }, 1);
             }
         }
-        Ok(Pending { mark, token })
+        Ok(Pending { id, token })
     }
 
     /// What was prepared is written down: from now on the id is seen.
     pub fn confirm(&mut self, pending: Pending, at: Moment) {
         let at = self.pass(at);
-        let Pending { mark, token } = pending;
-        let had_a_place = self.claims.take(mark, token);
-        // The same commit may have been made twice by somebody who did not wait for the first.
-        if self.since(mark, at).is_none() && (had_a_place || self.make_room(at).is_ok()) {
-            self.remember(mark, at);
-            self.figures.committed += 1;
-        }
+        let Pending { id, token } = pending;
+        let had_a_place = self.claims.take(id.mark, token);
+        self.remember(&id, at, had_a_place);
     }
 
     /// What was prepared could not be written down: the claim is as it was before.
     pub fn give_up(&mut self, pending: Pending) {
-        self.claims.give_up(pending.mark, pending.token, self.now);
+        self.claims.give_up(pending.id.mark, pending.token, self.now);
     }
 
     /// Gives a claim back whose effect certainly did not happen. `false` where it is no longer that one's to give.
     pub fn release(&mut self, ticket: Ticket) -> bool {
-        let idle = self.claims.get(ticket.mark).is_some_and(|held| held.settling == 0);
-        let released = idle && self.claims.take(ticket.mark, ticket.token);
+        let idle = self.claims.get(ticket.id.mark).is_some_and(|held| held.settling == 0);
+        let released = idle && self.claims.take(ticket.id.mark, ticket.token);
         self.figures.released += u64::from(released);
         released
     }
@@ -383,7 +391,8 @@ impl Window {
     pub fn restore(&mut self, mark: Mark, at: Moment, now: Moment) {
         let at = self.pass_to(at.min(now));
         if now.since(at) < self.settings.time {
-            self.remember(mark, at);
+            self.keep_within(at);
+            self.ids.push_again(&mark.into(), at);
         }
     }
 
@@ -397,8 +406,8 @@ impl Window {
     }
 
     /// Since when an id is seen, if it still is.
-    fn since(&self, mark: Mark, now: Moment) -> Option<Moment> {
-        self.ids.find(mark).filter(|at| !self.is_over(*at, now))
+    fn since(&self, id: &Id, now: Moment) -> Option<Moment> {
+        self.ids.find(id).filter(|at| !self.is_over(*at, now))
     }
 
     fn is_over(&self, at: Moment, now: Moment) -> bool {
@@ -406,14 +415,26 @@ impl Window {
     }
 
     fn hold(&mut self, ticket: Ticket, settling: u32) {
-        self.claims.put(ticket.mark, Held { token: ticket.token, until: ticket.until, settling });
+        self.claims.put(ticket.id.mark, Held { token: ticket.token, until: ticket.until, settling });
     }
 
-    fn remember(&mut self, mark: Mark, at: Moment) {
-        while self.ids.entries() >= self.settings.count {
-            self.forget(at);
+    /// Remembers what is committed. The same commit may have been made twice by somebody who did not wait for the
+    /// first.
+    fn remember(&mut self, id: &Id, at: Moment, had_a_place: bool) {
+        let found = self.ids.find(id);
+        let is_seen = found.is_some_and(|since| !self.is_over(since, at));
+        if !is_seen && (had_a_place || self.make_room(at).is_ok()) {
+            self.keep_within(at);
+            self.ids.push(id, at, found.is_none());
+            self.figures.committed += 1;
         }
-        self.ids.push(mark, at);
+    }
+
+    /// Makes room for one more id, whatever has it.
+    fn keep_within(&mut self, now: Moment) {
+        while self.ids.entries() >= self.settings.count {
+            self.forget(now);
+        }
     }
 
     /// Follows the time, never backwards, and clears a little away.
@@ -461,14 +482,17 @@ impl Window {
 
     /// Forgets the oldest id.
     fn forget(&mut self, now: Moment) -> bool {
-        let Some(oldest) = self.ids.pop() else { return false };
-        let age = now.since(oldest.at);
-        if oldest.counted && age < self.settings.time {
+        let Some(age) = self.ids.oldest().map(|at| now.since(at)) else { return false };
+        let is_over = age >= self.settings.time;
+        if !self.ids.pop(is_over) {
+            return true;
+        }
+        if is_over {
+            self.figures.expired += 1;
+        } else {
             let youngest = self.figures.youngest_evicted.map_or(age, |youngest| youngest.min(age));
             self.figures.evicted_early += 1;
             self.figures.youngest_evicted = Some(youngest);
-        } else if oldest.counted {
-            self.figures.expired += 1;
         }
         true
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use redrive_core::Moment;
-use redrive_core::window::{Claimed, Mark, Pending, Refused, Settings, Ticket, Window};
+use redrive_core::window::{Claimed, Id, Pending, Refused, Settings, Ticket, Window};
 
 /// What is remembered, oldest first, and who is at work; nothing is cleared away, everything is looked at.
 struct Model {
@@ -132,8 +132,18 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap()
 }
 
-fn mark(id: u8) -> Mark {
-    Mark::of("", &[id])
+/// Numbers that ascend and become longer, and a few that differ only far behind, in scopes of their own or not.
+fn name(id: u8) -> (&'static str, String) {
+    match id {
+        9 | 11 => ("", format!("{}{id:02}", "x".repeat(60))),
+        10 => ("other", "7".to_owned()),
+        id => ("", id.to_string()),
+    }
+}
+
+fn id_of(id: u8) -> Id {
+    let (scope, name) = name(id);
+    Id::of(scope, name.as_bytes())
 }
 
 #[derive(Debug, Clone)]
@@ -141,6 +151,12 @@ enum Step {
     /// Time goes by so much, also backwards.
     Pass(i64),
     Claim(u8),
+    /// Of the number after the highest that was asked for.
+    ClaimNext,
+    /// By somebody who knows the mark alone.
+    ClaimMark(u8),
+    /// What is committed is put back into a new window, and claims are gone.
+    Restart,
     Commit(usize),
     Prepare(usize),
     Confirm(usize),
@@ -152,6 +168,9 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         3 => (-20..60_i64).prop_map(Step::Pass),
         8 => (0..12_u8).prop_map(Step::Claim),
+        6 => Just(Step::ClaimNext),
+        1 => (0..12_u8).prop_map(Step::ClaimMark),
+        1 => Just(Step::Restart),
         4 => any::<usize>().prop_map(Step::Commit),
         2 => any::<usize>().prop_map(Step::Prepare),
         2 => any::<usize>().prop_map(Step::Confirm),
@@ -179,8 +198,8 @@ proptest! {
 
     #[test]
     fn the_window_does_as_a_list_would(
-        time in 1..200_u64, count in 1..9_usize, claim in 1..60_u64,
-        steps in prop::collection::vec(step(), 1..200),
+        time in prop_oneof![1..200_u64, 1_000..9_000_u64], count in prop_oneof![1..9_usize, 1..300_usize],
+        claim in 1..60_u64, steps in prop::collection::vec(step(), 1..250),
     ) {
         let settings = Settings {
             time: Duration::from_nanos(time.max(claim)), count, claim: Duration::from_nanos(claim),
@@ -192,13 +211,32 @@ proptest! {
         let mut tickets: Vec<(u8, u64, Ticket)> = Vec::new();
         let mut pending: Vec<(u8, u64, Pending)> = Vec::new();
         let mut now = 1_000_u64;
+        let mut highest = 12_u8;
         for step in steps {
             let at = Moment::from_nanos(now);
             match step {
                 Step::Pass(by) => now = now.saturating_add_signed(by),
-                Step::Claim(id) => {
+                Step::Restart => {
+                    now = model.pass(now);
+                    (model.claims, model.evicted_early) = (BTreeMap::new(), 0);
+                    (tickets, pending) = (Vec::new(), Vec::new());
+                    window = Window::new(settings).unwrap();
+                    for (id, at) in &model.committed {
+                        window.restore(id_of(*id).mark(), Moment::from_nanos(*at), Moment::from_nanos(now));
+                    }
+                    prop_assert_eq!(window.figures(Moment::from_nanos(now)).ids, model.committed.len());
+                }
+                Step::Claim(_) | Step::ClaimNext | Step::ClaimMark(_) => {
+                    if matches!(step, Step::ClaimNext) {
+                        highest = highest.saturating_add(1);
+                    }
+                    let (id, asked) = match step {
+                        Step::Claim(id) => (id, id_of(id)),
+                        Step::ClaimMark(id) => (id, id_of(id).mark().into()),
+                        _ => (highest, id_of(highest)),
+                    };
                     let expected = model.claim(id, now);
-                    let claimed = match window.claim(mark(id), at) {
+                    let claimed = match window.claim(asked, at) {
                         Ok(Claimed::First(ticket)) => {
                             tickets.push((id, model.tokens, ticket));
                             Said::First(model.tokens)

@@ -169,7 +169,7 @@ impl Window {
             self.shared.clock.follow();
             let _ = self.figures();
         }
-        let claimed = self.shared.store.claim(store::Mark::of(scope, id), self.now())?;
+        let claimed = self.shared.store.claim(store::Id::of(scope, id), self.now())?;
         Ok(match claimed {
             store::Claimed::First(ticket) => Claim::First(Ticket::new(self.clone(), ticket)),
             store::Claimed::Seen { since } => {

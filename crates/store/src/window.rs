@@ -5,13 +5,13 @@
 //!
 //! ```
 //! use redrive_core::Moment;
-//! use redrive_store::window::{Claimed, Mark, Settings, Window};
+//! use redrive_store::window::{Claimed, Id, Settings, Window};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let window = Window::memory(Settings::default())?;
 //! let now = Moment::from_nanos(0);
-//! if let Claimed::First(ticket) = window.claim(Mark::of("orders", b"order-17"), now)? {
+//! if let Claimed::First(ticket) = window.claim(Id::of("orders", b"order-17"), now)? {
 //!     // … the effect …
 //!     window.commit(ticket, now).wait().await?;
 //! }
@@ -31,7 +31,7 @@ use crate::stores::sqlite::window::Keeper;
 
 mod error;
 
-pub use core::{Claimed, Figures, Full, Mark, Settings, SettingsError, Ticket};
+pub use core::{Claimed, Figures, Full, Id, Mark, Settings, SettingsError, Ticket};
 pub use error::{ClaimError, CommitError};
 
 /// What the callers and the writer share.
@@ -92,11 +92,11 @@ impl Window {
     ///
     /// # Errors
     /// Where nothing can be said now: the file failed, or everything that fits is claims. Never taken for `First`.
-    pub fn claim(&self, mark: Mark, now: Moment) -> Result<Claimed, ClaimError> {
+    pub fn claim(&self, id: impl Into<Id>, now: Moment) -> Result<Claimed, ClaimError> {
         self.check()?;
         let mut state = self.state();
         state.check(now)?;
-        Ok(state.window.claim(mark, now)?)
+        Ok(state.window.claim(id, now)?)
     }
 
     /// Commits a claim, after the effect. It is judged at once, and written with or without somebody who waits.
@@ -108,17 +108,16 @@ impl Window {
         if state.is_closed {
             return Committing::Answered(Err(StoreError::Closed.into()));
         }
-        let pending = match state.window.prepare(ticket, now) {
-            Ok(pending) => pending,
-            Err(refused) => return Committing::Answered(Err(refused.into())),
-        };
         #[cfg(feature = "sqlite")]
         if let Some(keeper) = &self.keeper {
+            let prepared = state.window.prepare(ticket, now);
             drop(state);
-            return Committing::Written(keeper.commit(pending, now));
+            return match prepared {
+                Ok(pending) => Committing::Written(keeper.commit(pending, now)),
+                Err(refused) => Committing::Answered(Err(refused.into())),
+            };
         }
-        state.window.confirm(pending, now);
-        Committing::Answered(Ok(()))
+        Committing::Answered(state.window.commit(ticket, now).map_err(CommitError::from))
     }
 
     /// Gives a claim back whose effect certainly did not happen: the next one who asks is the first. Costs no

@@ -4,6 +4,7 @@
 //! enough to find those that did. A claim that was settled stays in the line until it is passed or the line has
 //! grown to twice the claims; so the line is bounded by the claims, and a claim costs no more than two entries.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -63,11 +64,13 @@ impl Claims {
 
     /// Takes the claim away, if it is still that one.
     pub(super) fn take(&mut self, mark: Mark, token: u64) -> bool {
-        let is_it = self.held.get(&mark).is_some_and(|held| held.token == token);
-        if is_it {
-            self.held.remove(&mark);
+        match self.held.entry(mark) {
+            Entry::Occupied(held) if held.get().token == token => {
+                held.remove();
+                true
+            }
+            _ => false,
         }
-        is_it
     }
 
     /// Ends a commit that was under way and failed. A claim that ran out meanwhile is gone.

@@ -1,17 +1,42 @@
-//! The ids that are remembered: a ring in the order of time, and a table that says where each is in it.
+//! The ids that are remembered: a ring in the order of time, and tables that say where each is in it.
 //!
 //! The oldest is at the front, so forgetting is taking from there, by time as by count. Ring entries have numbers
-//! that grow and wrap around; the table keeps numbers instead of places, so the ring may move when it grows. An
-//! entry is 24 bytes and its slot in the table 8, of which a quarter is empty: 35 bytes an id, whatever its length.
+//! that grow and wrap around; the tables keep numbers instead of places, so the ring may move when it grows. An
+//! entry is 24 bytes and its slots in the table 16, of which half are empty: 40 bytes an id, whatever its length.
+//!
+//! In a large table every slot is a miss of the cache, and waiting for it took most of the time of a new id. So
+//! nothing waits there that need not:
+//!
+//! - What comes is put into a small young table, which stays in the cache, and goes into the large one by the lot.
+//!   Then all its places are looked at before any is changed: these looks do not depend on each other, and the
+//!   processor waits for many of them at once.
+//! - What is forgotten leaves its slot behind, whose number is no longer in the ring. Later ones use it again, and
+//!   the table is cleared of the rest piece by piece, in its own order.
+//! - An id whose rank is above all that is in the large table is not looked for there. Ids that ascend touch
+//!   nothing but the young table and the two ends of the ring; also those that ascend roughly, where an id
+//!   is late by much less than a lot.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
+use super::id::{Id, Rank};
 use super::mark::Mark;
+use super::peaks::Peaks;
 use super::slots::Slots;
 use crate::moment::Moment;
 
 /// What is set aside at first.
 const FIRST_ROOM: usize = 1024;
+/// How many ids are young at most. Their table is 64 KiB.
+const LOT_MAX: usize = 4096;
+/// A small window has small lots, so that what is kept beside its ids is little.
+const LOTS: usize = 64;
+/// How many places are looked at before they are changed: more than a processor waits for at once, and few enough to
+/// stay in its cache until then.
+const TOGETHER: usize = 64;
+/// How many slots of the large table are cleared for every id that is put in. So all of them are while an eighth as
+/// many ids come as there are slots: no more than that is left behind at any time, and it is gone long before its
+/// numbers come round again.
+const CLEARED_PER_ID: usize = 8;
 
 /// Ids with the moments at which they were committed.
 #[derive(Debug)]
@@ -19,8 +44,21 @@ pub(super) struct Ids {
     ring: VecDeque<Entry>,
     /// The number of the entry at the front.
     first: u32,
+    /// How many came since the large table was given some.
+    young: usize,
+    young_slots: Slots,
+    young_highest: Rank,
     slots: Slots,
+    /// Where the large table is cleared next.
+    clear_at: usize,
+    peaks: Peaks,
+    /// How many were forgotten ever.
+    left: u64,
+    /// Entries in the ring whose ids were committed again later. Few: they are over their time, but after a restart
+    /// with a longer one.
+    again: HashSet<u32>,
     max: usize,
+    lot: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -29,17 +67,26 @@ struct Entry {
     at: Moment,
 }
 
-/// What was taken from the front.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Oldest {
-    pub(super) at: Moment,
-    /// Whether it was still the entry of its id; not where the id was committed again later.
-    pub(super) counted: bool,
-}
-
 impl Ids {
     pub(super) fn new(max: usize) -> Self {
-        Self { ring: VecDeque::new(), first: 0, slots: Slots::default(), max }
+        Self::in_lots(max, (max / LOTS).clamp(1, LOT_MAX))
+    }
+
+    fn in_lots(max: usize, lot: usize) -> Self {
+        Self {
+            ring: VecDeque::new(),
+            first: 0,
+            young: 0,
+            young_slots: Slots::default(),
+            young_highest: Rank::LEAST,
+            slots: Slots::default(),
+            clear_at: 0,
+            peaks: Peaks::default(),
+            left: 0,
+            again: HashSet::new(),
+            max,
+            lot,
+        }
     }
 
     /// Entries in the ring, those included that are no longer an id's own.
@@ -48,36 +95,49 @@ impl Ids {
     }
 
     /// Different ids.
-    pub(super) const fn ids(&self) -> usize {
-        self.slots.used()
+    pub(super) fn ids(&self) -> usize {
+        self.ring.len() - self.again.len()
     }
 
     /// Bytes that are set aside.
     pub(super) fn bytes(&self) -> usize {
-        self.ring.capacity() * size_of::<Entry>() + self.slots.bytes()
+        let aside = self.peaks.bytes() + self.again.capacity() * size_of::<u64>();
+        self.ring.capacity() * size_of::<Entry>() + self.slots.bytes() + self.young_slots.bytes() + aside
     }
 
     /// When an id was committed last.
-    pub(super) fn find(&self, mark: Mark) -> Option<Moment> {
-        let mut found = None;
-        self.slots.find(mark.tag(), |number| {
-            let entry = &self.ring[self.place(number)];
-            found = (entry.mark == mark).then_some(entry.at);
-            found.is_some()
-        });
-        found
+    pub(super) fn find(&self, id: &Id) -> Option<Moment> {
+        let found = match self.seek(&self.young_slots, id.mark) {
+            None if !self.peaks.are_below(&id.rank) => self.seek(&self.slots, id.mark),
+            found => found,
+        };
+        found.map(|(_, place)| self.ring[place].at)
     }
 
-    /// Puts an id at the end. There must be room, and nothing later in the ring.
-    pub(super) fn push(&mut self, mark: Mark, at: Moment) {
+    /// Puts an id at the end that is not there, or over its time: whoever found nothing says so. There must be room,
+    /// and nothing later in the ring.
+    pub(super) fn push(&mut self, id: &Id, at: Moment, is_new: bool) {
         self.make_room();
         let number = self.number(self.ring.len());
-        let before = self.slots.find(mark.tag(), |number| self.ring[self.place(number)].mark == mark);
-        self.ring.push_back(Entry { mark, at });
-        match before {
-            Some(slot) => self.slots.renumber(slot, number),
-            None => self.slots.insert(mark.tag(), number),
+        let before = if is_new { None } else { self.seek(&self.young_slots, id.mark) };
+        self.ring.push_back(Entry { mark: id.mark, at });
+        self.young += 1;
+        self.young_highest = self.young_highest.max(id.rank);
+        if let Some((slot, place)) = before {
+            self.again.insert(self.number(place));
+            self.young_slots.renumber(slot, number);
+        } else {
+            self.young_slots.insert(id.mark.tag(), number);
         }
+    }
+
+    /// Puts one at the end that may be there and not over its time.
+    pub(super) fn push_again(&mut self, id: &Id, at: Moment) {
+        self.make_room();
+        if let Some((_, place)) = self.seek(&self.slots, id.mark) {
+            self.again.insert(self.number(place));
+        }
+        self.push(id, at, false);
     }
 
     /// When the oldest was committed.
@@ -85,15 +145,46 @@ impl Ids {
         self.ring.front().map(|entry| entry.at)
     }
 
-    /// Takes the oldest away.
-    pub(super) fn pop(&mut self) -> Option<Oldest> {
-        let Entry { mark, at } = self.ring.pop_front()?;
-        let slot = self.slots.find(mark.tag(), |number| number == self.first);
-        if let Some(slot) = slot {
-            self.slots.remove(slot);
-        }
+    /// Takes the oldest away, which is over its time or not. Its slot stays behind. Says whether it was still the
+    /// entry of its id; not where the id was committed again later.
+    pub(super) fn pop(&mut self, is_over: bool) -> bool {
+        let Some(Entry { mark, .. }) = self.ring.pop_front() else { return false };
+        let was_again = !self.again.is_empty() && self.again.remove(&self.first);
         self.first = self.first.wrapping_add(1);
-        Some(Oldest { at, counted: slot.is_some() })
+        self.left += 1;
+        self.peaks.leave(self.left);
+        // Only what is over its time is committed again, and the large table does not know yet of what is young.
+        !(was_again || is_over && self.seek(&self.young_slots, mark).is_some())
+    }
+
+    /// Puts the young ones into the large table.
+    fn mingle(&mut self) {
+        let there = self.there();
+        let room = self.slots.used() + self.young;
+        if !self.slots.has_room(room) {
+            let ids = (room * 2).clamp(FIRST_ROOM.min(self.max), self.max);
+            self.slots.grow(ids, |number| !there.has(number));
+            self.clear_at = 0;
+        }
+        let mut place = self.ring.len().saturating_sub(self.young);
+        while place < self.ring.len() {
+            let end = (place + TOGETHER).min(self.ring.len());
+            self.slots.look_at(self.ring.range(place..end).map(|entry| entry.mark.tag()));
+            for place in place..end {
+                let (number, mark) = (self.number(place), self.ring[place].mark);
+                let is_it =
+                    |number| self.ring.get(there.place(number)).is_some_and(|entry| entry.mark == mark);
+                let before = self.slots.replace(mark.tag(), number, is_it, |number| !there.has(number));
+                self.again.extend(before);
+            }
+            place = end;
+        }
+        let many = self.young * CLEARED_PER_ID;
+        self.clear_at = self.slots.clear_some(self.clear_at, many, |number| !there.has(number));
+        self.peaks.push(self.young_highest, self.left + self.ring.len() as u64);
+        self.young_slots.clear();
+        self.young_highest = Rank::LEAST;
+        self.young = 0;
     }
 
     fn make_room(&mut self) {
@@ -101,14 +192,27 @@ impl Ids {
             let room = (self.ring.len() * 2).clamp(FIRST_ROOM, self.max.max(FIRST_ROOM));
             self.ring.reserve_exact(room.saturating_sub(self.ring.len()).max(1));
         }
-        if !self.slots.has_room() {
-            self.slots.grow((self.slots.used() * 2).clamp(FIRST_ROOM, self.max.max(FIRST_ROOM)));
+        if self.young == self.lot {
+            self.mingle();
+        }
+        let young = self.young_slots.used();
+        if !self.young_slots.has_room(young + 1) {
+            self.young_slots.grow((young * 2).clamp(FIRST_ROOM.min(self.lot), self.lot), |_| false);
         }
     }
 
-    /// Where the entry with this number is.
-    const fn place(&self, number: u32) -> usize {
-        number.wrapping_sub(self.first) as usize
+    /// The slot of an id in a table, and its place in the ring, if it is still there.
+    fn seek(&self, slots: &Slots, mark: Mark) -> Option<(usize, usize)> {
+        let mut place = 0;
+        let slot = slots.find(mark.tag(), |number| {
+            place = self.there().place(number);
+            self.ring.get(place).is_some_and(|entry| entry.mark == mark)
+        });
+        slot.map(|slot| (slot, place))
+    }
+
+    fn there(&self) -> There {
+        There { first: self.first, many: self.ring.len() }
     }
 
     /// The number of the entry at this place.
@@ -121,46 +225,23 @@ impl Ids {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Which numbers are in the ring.
+#[derive(Debug, Clone, Copy)]
+struct There {
+    first: u32,
+    many: usize,
+}
 
-    fn mark(n: u32) -> Mark {
-        Mark::of("", &n.to_be_bytes())
+impl There {
+    /// Where the entry with this number is; beyond the end where it is gone.
+    const fn place(self, number: u32) -> usize {
+        number.wrapping_sub(self.first) as usize
     }
 
-    #[test]
-    fn numbers_may_wrap_around() {
-        let mut ids = Ids::new(10);
-        ids.first = u32::MAX - 3;
-        for n in 0..100 {
-            if ids.entries() == 10 {
-                assert!(ids.pop().is_some_and(|oldest| oldest.counted));
-            }
-            ids.push(mark(n), Moment::from_nanos(u64::from(n)));
-            for known in n.saturating_sub(9)..=n {
-                assert_eq!(ids.find(mark(known)), Some(Moment::from_nanos(u64::from(known))));
-            }
-            assert_eq!(n.checked_sub(10).and_then(|gone| ids.find(mark(gone))), None);
-        }
-    }
-
-    #[test]
-    fn an_id_that_is_committed_again_counts_once() {
-        let mut ids = Ids::new(10);
-        ids.push(mark(1), Moment::from_nanos(1));
-        ids.push(mark(2), Moment::from_nanos(2));
-        ids.push(mark(1), Moment::from_nanos(3));
-        assert_eq!((ids.ids(), ids.entries()), (2, 3));
-        assert!(ids.pop().is_some_and(|oldest| !oldest.counted));
-        assert_eq!(ids.find(mark(1)), Some(Moment::from_nanos(3)));
-    }
-
-    /// What the page on benchmarks says.
-    #[test]
-    fn an_id_takes_thirty_five_bytes() {
-        let mut ids = Ids::new(100_000);
-        (0..100_000).for_each(|n| ids.push(mark(n), Moment::default()));
-        assert_eq!(ids.bytes() / 100_000, 34);
+    const fn has(self, number: u32) -> bool {
+        self.place(number) < self.many
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,10 @@
 //! neighbours. Open addressing with a piece of the mark in every slot, because a table of numbers would have to
 //! look into the ring, which is somewhere else in memory, at every step. The piece also says where a slot belongs,
 //! so removing and growing need no ring either; and as it is used from the top, growing goes through both tables
-//! in order.
+//! in order. What is no longer wanted may stay until it is in the way: whoever asks knows it by its number.
+
+/// Slots that even the smallest table has, so that one is always empty.
+const SPARE: usize = 8;
 
 /// A table from marks' tags to numbers.
 #[derive(Debug, Default)]
@@ -15,11 +18,13 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// How many slots are there for so many ids: a quarter stays empty, so that searches are short.
+    /// How many slots are there for so many ids: two for each, so that searches are short, also where the ids of
+    /// some are no longer wanted.
     const fn slots_for(ids: usize) -> usize {
-        ids + ids / 3 + 1
+        ids * 2 + SPARE
     }
 
+    /// Slots that are not empty.
     pub(super) const fn used(&self) -> usize {
         self.used
     }
@@ -29,20 +34,36 @@ impl Slots {
         self.slots.capacity() * size_of::<u64>()
     }
 
-    /// Whether one more fits.
-    pub(super) const fn has_room(&self) -> bool {
-        Self::slots_for(self.used + 1) <= self.slots.len()
+    /// Whether so many fit: a quarter stays empty.
+    pub(super) const fn has_room(&self, ids: usize) -> bool {
+        ids <= self.slots.len() / 4 * 3
     }
 
-    /// Makes room for so many.
-    pub(super) fn grow(&mut self, ids: usize) {
+    /// Makes room for so many, and leaves out those that are no longer wanted.
+    pub(super) fn grow(&mut self, ids: usize, is_over: impl Fn(u32) -> bool) {
         let wider = vec![0; Self::slots_for(ids)];
         let before = std::mem::replace(&mut self.slots, wider);
         self.used = 0;
         for slot in before.into_iter().filter(|slot| *slot != 0) {
             let (tag, number) = parts(slot);
-            self.insert(tag, number);
+            if !is_over(number) {
+                self.insert(tag, number);
+            }
         }
+    }
+
+    /// Empties all slots.
+    pub(super) fn clear(&mut self) {
+        self.slots.fill(0);
+        self.used = 0;
+    }
+
+    /// Looks at the places of some tags that are needed next. One look waits for none of the others, so together
+    /// they take little more time than one.
+    pub(super) fn look_at(&self, tags: impl Iterator<Item = u32>) {
+        let looks = tags.map(|tag| self.slots.get(self.home(tag)).copied().unwrap_or_default());
+        // Nothing is done with them, which is a reason to leave them out, if they were not asked for.
+        std::hint::black_box(looks.fold(0, |all, slot| all ^ slot));
     }
 
     /// Where the first slot is with this tag whose number is accepted.
@@ -74,6 +95,50 @@ impl Slots {
         self.used += 1;
     }
 
+    /// Puts a number in, in the place of one with this tag that is accepted, if there is one, and gives that; else
+    /// in the place of one that is no longer wanted, or in an empty one. In one way through the slots.
+    pub(super) fn replace(
+        &mut self,
+        tag: u32,
+        number: u32,
+        mut is_it: impl FnMut(u32) -> bool,
+        is_over: impl Fn(u32) -> bool,
+    ) -> Option<u32> {
+        let mut at = self.home(tag);
+        let mut free = None;
+        loop {
+            let slot = self.slots[at];
+            if slot == 0 {
+                break;
+            }
+            let (there, known) = parts(slot);
+            if there == tag && is_it(known) {
+                self.slots[at] = whole(tag, number);
+                return Some(known);
+            }
+            if free.is_none() && is_over(known) {
+                free = Some(at);
+            }
+            at = self.after(at);
+        }
+        self.used += usize::from(free.is_none());
+        self.slots[free.unwrap_or(at)] = whole(tag, number);
+        None
+    }
+
+    /// Goes through some slots and empties those that are no longer wanted. Says where to go on.
+    pub(super) fn clear_some(&mut self, from: usize, many: usize, is_over: impl Fn(u32) -> bool) -> usize {
+        let mut at = from;
+        for _ in 0..many.min(self.slots.len()) {
+            // Another one may move up into the gap.
+            while self.slots[at] != 0 && is_over(parts(self.slots[at]).1) {
+                self.remove(at);
+            }
+            at = self.after(at);
+        }
+        at
+    }
+
     /// Gives a slot another number under the same tag.
     pub(super) fn renumber(&mut self, at: usize, number: u32) {
         let (tag, _) = parts(self.slots[at]);
@@ -81,7 +146,7 @@ impl Slots {
     }
 
     /// Empties a slot, and moves up those that were put further on because of it: no search stops at the gap.
-    pub(super) fn remove(&mut self, at: usize) {
+    fn remove(&mut self, at: usize) {
         let mut gap = at;
         let mut next = self.after(at);
         while self.slots[next] != 0 {
@@ -135,8 +200,8 @@ mod tests {
         let mut dice = Seeded::new(7);
         for number in 0..4_000_u32 {
             let tag = u32::MAX - u32::try_from(dice.roll() % 5).unwrap();
-            if !slots.has_room() {
-                slots.grow((slots.used() * 2).clamp(4, 40));
+            if !slots.has_room(slots.used() + 1) {
+                slots.grow((slots.used() * 2).clamp(4, 40), |_| false);
             }
             slots.insert(tag, number);
             there.insert((tag, number));
