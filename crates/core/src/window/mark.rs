@@ -31,7 +31,7 @@ impl Mark {
         if length <= BLOCK - PADDING { Self::of_block(scope, id, length) } else { Self::of_any(scope, id) }
     }
 
-    /// Where all is in one block, as with the ids of most: laid out in place, which takes half the time.
+    /// Where all is in one block, as with the ids of most: laid out in place, without a buffer to fill and copy.
     fn of_block(scope: &str, id: &[u8], length: usize) -> Self {
         let mut block = [0; BLOCK];
         let (scope_length, rest) = block.split_at_mut(size_of::<u64>());
