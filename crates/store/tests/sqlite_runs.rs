@@ -2,15 +2,16 @@
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+use std::sync::mpsc;
 use std::time::Duration;
 
 use redrive_core::Event;
-use redrive_core::entry::{Change, Grant, Settle, Settled};
+use redrive_core::entry::{Change, Grant, Seq, Settle, Settled};
 use redrive_core::event::State;
-use redrive_store::{New, Sqlite, Store};
+use redrive_store::{Found, New, PublishError, Published, Sqlite, Store, StoreError};
 
 mod sqlite_common;
-use sqlite_common::{AT, Place, due, publish, settle};
+use sqlite_common::{AT, Place, due, job, publish, settle};
 
 const DONE: Settled = Settled::Applied { rev: 1, next: None };
 
@@ -54,24 +55,135 @@ async fn together_they_are_published_as_one_by_one() {
         plain("18"),
         plain("2"),
     ];
+    as_one_by_one(&events).await;
+}
+
+#[tokio::test]
+async fn many_at_once_are_published_as_one_by_one() {
+    // More than one statement writes; out of order, with some of them twice, next to each other and far apart.
+    let number = |at: usize| if at % 7 == 3 { at / 2 } else { (at * 37) % 101 };
+    let events: Vec<_> = (0..150).map(|at| Event::new("orders", number(at).to_string())).collect();
+    as_one_by_one(&events).await;
+}
+
+#[tokio::test]
+async fn calls_that_wait_together_are_published_as_one_by_one() {
+    let place = Place::new();
+    let store = place.open().await;
+    let number = |at: usize| (at * 37) % 101;
+    let events: Vec<_> = (0..150).map(|at| Event::new("orders", number(at).to_string())).collect();
+    // The writer is busy until all have called.
+    let (go, wait) = mpsc::channel::<()>();
+    let busy = store.transact(job(move |_| Ok(wait.recv()?)));
+    let commits = store.commits().0;
+    let calls: Vec<_> = events.iter().map(|event| store.publish(vec![New::at(event.clone(), AT)])).collect();
+    go.send(()).unwrap();
+    let mut answers = Vec::new();
+    for call in calls {
+        answers.push(call.await.unwrap().remove(0));
+    }
+    busy.await.unwrap();
+    assert!(store.commits().0 <= commits + 2, "they shared a commit");
+    let accepted: Vec<_> = answers.iter().map(accepted).collect();
+    for (at, seq) in accepted.iter().enumerate() {
+        assert_eq!(seq.is_some(), at < 101, "{at}: {:?}", answers[at]);
+    }
+    assert!(accepted[..101].is_sorted(), "numbers are given in the order of coming");
+    assert_eq!(rows(&place, LIVE).len(), 101);
+}
+
+#[tokio::test]
+async fn what_need_not_be_remembered_any_more_is_published_again() {
+    let place = Place::new();
+    let (store, grant, settles) = filled(&place, [None; 6]).await;
+    assert_eq!(store.settle(settles).await.unwrap(), vec![DONE; 6]);
+    place.raw().execute("UPDATE redrive_receipt SET until = until + 1 WHERE id = '4'", []).unwrap();
+    // The queue's horizon is a second, and so is its window.
+    let late = AT + Duration::from_secs(10);
+    let ids = (0..40).chain([3, 17]).map(|id: u32| id.to_string());
+    let events = ids.map(|id| New::at(Event::new("orders", id), late)).collect();
+    let answers = store.publish(events).await.unwrap();
+    for (at, answer) in answers.iter().enumerate() {
+        match at {
+            4 => {
+                assert!(matches!(answer, Err(PublishError::Store(StoreError::Damaged { .. }))), "{answer:?}")
+            }
+            0..40 => assert!(accepted(answer).is_some(), "{at}: {answer:?}"),
+            _ => assert!(matches!(answer, Ok(Published::Duplicate(_))), "{at}: {answer:?}"),
+        }
+    }
+    let accepted: Vec<_> = answers.iter().filter_map(accepted).collect();
+    assert!(accepted.is_sorted(), "numbers are given in the order of coming");
+    assert_eq!(due(&store, grant).await.iter().map(|entry| entry.seq).collect::<Vec<_>>(), accepted);
+}
+
+/// Publishes in one call, and in a call for each, and compares all there is but the numbers: who was known before leaves
+/// a number unused in one of them.
+async fn as_one_by_one(events: &[Event]) {
     let (together, alone) = (Place::new(), Place::new());
     let (store, other) = (together.open().await, alone.open().await);
     let new = |event: &Event| New::at(event.clone(), AT);
     let answers = store.publish(events.iter().map(new).collect()).await.unwrap();
     let mut expected = Vec::new();
-    for event in &events {
+    for event in events {
         expected.push(other.publish(vec![new(event)]).await.unwrap().remove(0));
     }
-    assert_eq!(format!("{answers:#?}"), format!("{expected:#?}"));
-    for table in ["redrive_live", "redrive_held", "redrive_receipt", "redrive_stream"] {
-        assert_eq!(rows(&together, table), rows(&alone, table), "{table}");
+    assert_eq!(said(&answers), said(&expected));
+    for select in [LIVE, HELD, RECEIPTS] {
+        assert_eq!(rows(&together, select), rows(&alone, select), "{select}");
+    }
+    // Each is at the place that was answered, and has the right checksum.
+    for (event, seq) in events.iter().zip(answers.iter().map(accepted)) {
+        if let Some(seq) = seq {
+            let sql = format!(
+                "SELECT id FROM redrive_live WHERE seq = {0} UNION ALL SELECT id FROM redrive_held WHERE seq = {0}",
+                seq.0
+            );
+            assert_eq!(rows(&together, &sql), [[event.id.clone().into()]]);
+            assert!(store.find(&event.tenant, "orders", &event.id).await.unwrap().is_some());
+        }
+    }
+    let grant = store.take(0, AT).await.unwrap().grant;
+    let other_grant = other.take(0, AT).await.unwrap().grant;
+    let ids = |due: Vec<redrive_core::entry::Entry>| {
+        due.into_iter().map(|entry| entry.event.id.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(due(&store, grant).await), ids(due(&other, other_grant).await));
+}
+
+/// What was answered, with the place of an event among those that were accepted in the stead of its number.
+fn said(answers: &[Result<Published, PublishError>]) -> Vec<String> {
+    let numbers: Vec<_> = answers.iter().filter_map(accepted).collect();
+    let rank = |seq: Seq| numbers.iter().position(|number| *number == seq).unwrap();
+    let say = |answer: &Result<Published, PublishError>| match answer {
+        Ok(Published::Accepted(seq)) => format!("accepted as {}", rank(*seq)),
+        Ok(Published::Duplicate(found)) => {
+            let rank = rank(found.seq);
+            format!("{rank}: {:?}", Found { seq: Seq(0), ..(**found).clone() })
+        }
+        Err(error) => format!("{error:?}"),
+    };
+    answers.iter().map(say).collect()
+}
+
+fn accepted(answer: &Result<Published, PublishError>) -> Option<Seq> {
+    match answer {
+        Ok(Published::Accepted(seq)) => Some(*seq),
+        _ => None,
     }
 }
 
-/// All that is in a table.
-fn rows(place: &Place, table: &str) -> Vec<Vec<rusqlite::types::Value>> {
+/// Everything but numbers, and sums of them, in the order of the numbers.
+const LIVE: &str = "SELECT id, key, tag, payload, extra, published, calm FROM redrive_live ORDER BY seq";
+const HELD: &str =
+    "SELECT id, key, tag, payload, extra, published, calm, stream, state, due FROM redrive_held ORDER BY seq";
+const RECEIPTS: &str =
+    "SELECT stream, id, fingerprint, published, until, state FROM redrive_receipt ORDER BY seq";
+
+/// All that is selected.
+fn rows(place: &Place, select: &str) -> Vec<Vec<rusqlite::types::Value>> {
     let conn = place.raw();
-    let mut select = conn.prepare(&format!("SELECT * FROM {table} ORDER BY 1, 2")).unwrap();
+    let mut select = conn.prepare(select).unwrap();
     let columns = select.column_count();
     let read = |row: &rusqlite::Row<'_>| (0..columns).map(|at| row.get(at)).collect();
     select.query_map([], read).unwrap().map(Result::unwrap).collect()

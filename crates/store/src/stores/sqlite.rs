@@ -64,6 +64,8 @@ mod desk;
 
 mod publish;
 
+mod together;
+
 mod keys;
 
 mod take;
@@ -146,6 +148,7 @@ use notes::Notes;
 use queue::Queue;
 use reader::{Eye, Look, Readers};
 use rules::View;
+use together::Publishing;
 use writer::{Call, Calls, Member, Writer};
 
 /// A store in a SQLite file.
@@ -315,15 +318,8 @@ impl Store for Sqlite {
 
     fn publish(&self, events: Vec<New>) -> Answer<Vec<Result<Published, PublishError>>> {
         let bytes = events.iter().map(|new| new.event.payload.len() + 512).sum();
-        // On the caller's thread, because there is only one writer; the room for the answers, too: for what one
-        // thread allocates and another one frees, both wait at the allocator.
-        let check = |(at, new): (usize, &New)| Some((at, new.event.check().err()?));
-        let refused: Vec<_> = events.iter().enumerate().filter_map(check).collect();
-        let mut answers = Vec::with_capacity(events.len());
-        self.write(bytes, events.len(), move |desk| {
-            desk.publish_all(&events, &refused, &mut answers)?;
-            Ok(std::mem::take(&mut answers))
-        })
+        let (tell, told) = oneshot::channel();
+        self.call(Box::new(Publishing::new(events, tell)), bytes, told)
     }
 
     fn take(&self, shard: u32, now: Moment) -> Answer<Taken> {

@@ -21,7 +21,7 @@ pub(super) const FORGOTTEN_MAX: usize = 1000;
 /// Where the walks are.
 #[derive(Debug)]
 pub(super) struct Cursor {
-    receipt: (u32, String),
+    receipt: (String, u32),
     marker: (String, String),
     pub(super) group: (u32, i64),
 }
@@ -44,19 +44,19 @@ impl Desk {
     }
 
     fn forget_receipts(&mut self, now: Moment) -> rusqlite::Result<usize> {
-        let (mut stream, mut id) = self.cursor.receipt.clone();
-        let from_start = (stream, id.as_str()) == (0, "");
+        let (mut id, mut stream) = self.cursor.receipt.clone();
+        let from_start = (id.as_str(), stream) == ("", 0);
         let mut over = Vec::new();
         let mut looked_at = 0;
         {
             let mut select = self.conn.prepare_cached(
-                "SELECT stream, id, seq, until FROM redrive_receipt WHERE (stream, id) > (?1, ?2) \
-                 ORDER BY stream, id LIMIT ?3",
+                "SELECT id, stream, seq, until FROM redrive_receipt WHERE (id, stream) > (?1, ?2) \
+                 ORDER BY id, stream LIMIT ?3",
             )?;
-            let mut rows = select.query(params![stream, id, LOOKED_AT_MAX])?;
+            let mut rows = select.query(params![id, stream, LOOKED_AT_MAX])?;
             while let Some(row) = rows.next()? {
                 looked_at += 1;
-                (stream, id) = (row.get(0)?, row.get(1)?);
+                (id, stream) = (row.get(0)?, row.get(1)?);
                 if row.get::<_, i64>(3)? >= from_moment(now) {
                     continue;
                 }
@@ -78,7 +78,7 @@ impl Desk {
             }
         }
         let at_end = looked_at < LOOKED_AT_MAX && over.len() < FORGOTTEN_MAX;
-        self.cursor.receipt = if at_end { Default::default() } else { (stream, id) };
+        self.cursor.receipt = if at_end { Default::default() } else { (id, stream) };
         // The end came before anything was found: what there is may be before the place where the walk began.
         if at_end && over.is_empty() && !from_start { self.forget_receipts(now) } else { Ok(over.len()) }
     }

@@ -8,24 +8,22 @@ use std::sync::Arc;
 
 use redrive_core::Moment;
 use redrive_core::entry::{Seq, StreamId};
-use redrive_core::event::{EventError, When};
+use redrive_core::event::EventError;
 use rusqlite::{OptionalExtension, params};
 
 use super::desk::{Desk, Target};
 use super::faults::{Fault, Step};
 use super::find::found;
 use super::held::{Held, Stand, delete_held};
-use super::numbers::{COUNT_MAX, column, seq};
+use super::numbers::{column, seq};
 use super::receipt::Receipt;
 use super::rows::EventRow;
+use super::together::Answer;
 use crate::error::PublishError;
 use crate::store::{New, Published};
 
-/// From how many events on a call is worth a look for those that can be kept together.
-const RUN_LEAST: usize = 3;
-
 /// Until when an event may be settled without a look at its receipt, and until when that is remembered.
-fn times(target: &Target, new: &New) -> (Moment, Moment) {
+pub(super) fn times(target: &Target, new: &New) -> (Moment, Moment) {
     let due = new.event.when.moment(new.at);
     // The queue's own horizon at least: a settle looks at the receipt only after `calm`.
     let calm = due.max(new.at) + new.horizon.unwrap_or_default().max(target.spec.horizon);
@@ -38,7 +36,7 @@ impl Desk {
         &mut self,
         events: &[New],
         refused: &[(usize, EventError)],
-        answers: &mut Vec<Result<Published, PublishError>>,
+        answers: &mut Vec<Answer>,
     ) -> Step<()> {
         self.disk.check()?;
         answers.clear();
@@ -58,58 +56,6 @@ impl Desk {
         Ok(())
     }
 
-    /// Keeps the first of these events, as many as are new, may run at once and keep no order, with one statement for
-    /// all receipts and one for all events: to fetch a statement costs a good part of what it does. None where there
-    /// are too few.
-    fn publish_run(
-        &mut self,
-        events: &[New],
-        answers: &mut Vec<Result<Published, PublishError>>,
-    ) -> Step<()> {
-        let Some(first) = events.first().filter(|_| events.len() >= RUN_LEAST) else { return Ok(()) };
-        let target = match self.target(&first.event.queue, &first.event.tenant) {
-            Ok(Some(target)) => target,
-            // Each is told so when its turn comes.
-            Ok(None) | Err(Fault::Refused(_)) => return Ok(()),
-            Err(fault) => return Err(fault),
-        };
-        let is_plain = |new: &&New| {
-            let event = &new.event;
-            event.key.is_none() && event.when == When::Now && target.stream.is(&event.queue, &event.tenant)
-        };
-        if events.iter().take_while(is_plain).take(RUN_LEAST).count() < RUN_LEAST {
-            return Ok(());
-        }
-        let places = (target.next..COUNT_MAX).map(|count| seq(target.stream.id, count));
-        let run = events.iter().take_while(is_plain).zip(places);
-        let mut new_ones = 0;
-        let mut receipts = Receipt::inserting(&self.conn)?;
-        for (new, place) in run.clone() {
-            let (_, until) = times(&target, new);
-            let identity = (target.stream.id, new.event.id.as_str());
-            if !Receipt::insert(&mut receipts, identity, new.fingerprint, place, (new.at, until))? {
-                break;
-            }
-            new_ones += 1;
-        }
-        drop(receipts);
-        let mut rows = EventRow::inserting(&self.conn)?;
-        for (new, place) in run.take(new_ones) {
-            let (calm, _) = times(&target, new);
-            let event = Arc::clone(&new.event);
-            let row = EventRow { seq: place, event, ordered: false, published: new.at, calm };
-            row.insert(&mut rows)?;
-            self.seen.see(new.at);
-            if !target.spec.pull {
-                self.arrived.push(row.entry(target.stream.id));
-            }
-            answers.push(Ok(Published::Accepted(place)));
-        }
-        drop(rows);
-        self.used(&target, new_ones as u64);
-        Ok(())
-    }
-
     /// Keeps an event that can be kept, or says what became of it before.
     pub(super) fn publish(&mut self, new: &New) -> Step<Result<Published, PublishError>> {
         match self.keep_new(new) {
@@ -121,6 +67,27 @@ impl Desk {
             Err(Fault::Refused(error)) => Ok(Err(error.into())),
             Err(fault) => Err(fault),
         }
+    }
+
+    /// Keeps a plain event whose identity is taken, at a place that is its own already, or says what became of it
+    /// before.
+    pub(super) fn keep_known(&mut self, target: &Target, new: &New, place: Seq) -> Step<Answer> {
+        let identity = (target.stream.id, new.event.id.as_str());
+        match self.before(identity, new) {
+            Ok(Some(before)) => return Ok(before),
+            Ok(None) => {}
+            Err(Fault::Refused(error)) => return Ok(Err(error.into())),
+            Err(fault) => return Err(fault),
+        }
+        Receipt::delete(&self.conn, identity.0, identity.1)?;
+        let (calm, until) = times(target, new);
+        let mut receipts = Receipt::inserting(&self.conn)?;
+        Receipt::insert(&mut receipts, identity, new.fingerprint, place, (new.at, until))?;
+        drop(receipts);
+        let event = Arc::clone(&new.event);
+        let row = EventRow { seq: place, event, ordered: false, published: new.at, calm };
+        self.keep_row(target, row, new.at)?;
+        Ok(Ok(Published::Accepted(place)))
     }
 
     fn keep_new(&mut self, new: &New) -> Step<Option<Result<Published, PublishError>>> {

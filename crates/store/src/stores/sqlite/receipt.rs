@@ -4,7 +4,7 @@
 //! event's absence does not: another end than "done", a result, attempts before it, or an end so late that the
 //! receipt would not last.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use redrive_core::Moment;
 use redrive_core::entry::{Seq, StreamId};
@@ -13,8 +13,11 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::faults::{Step, damaged};
 use super::held::{read_story, write_story};
-use super::numbers::{column, from_moment, to_moment};
-use super::rows::{Damage, Sum};
+use super::numbers::{bits, column, from_moment, to_moment};
+use super::rows::{Damage, Sum, values};
+
+/// How many columns a receipt without an end has.
+const FRESH_COLUMNS: usize = 7;
 
 /// What is known of an identity.
 #[derive(Debug, Clone)]
@@ -49,19 +52,57 @@ impl Receipt {
         )
     }
 
+    /// The same for [`ROWS`](super::rows::ROWS) of them.
+    pub(super) fn inserting_many(conn: &Connection) -> rusqlite::Result<CachedStatement<'_>> {
+        static SQL: LazyLock<String> = LazyLock::new(|| {
+            let columns = "stream, id, fingerprint, seq, published, until, crc";
+            format!(
+                "INSERT OR FAIL INTO redrive_receipt ({columns}) VALUES {} ON CONFLICT DO NOTHING",
+                values(FRESH_COLUMNS)
+            )
+        });
+        conn.prepare_cached(&SQL)
+    }
+
     /// Writes a receipt without an end. `false` where the identity has one already.
     pub(super) fn insert(
         insert: &mut CachedStatement<'_>,
+        identity: (StreamId, &str),
+        fingerprint: Fingerprint,
+        seq: Seq,
+        times: (Moment, Moment),
+    ) -> rusqlite::Result<bool> {
+        Self::bind(insert, 0, identity, fingerprint, seq, times)?;
+        Ok(insert.raw_execute()? == 1)
+    }
+
+    /// Binds a receipt without an end as the row `row` of a statement that writes such.
+    pub(super) fn bind(
+        insert: &mut CachedStatement<'_>,
+        row: usize,
         (stream, id): (StreamId, &str),
         fingerprint: Fingerprint,
         seq: Seq,
         (published, until): (Moment, Moment),
-    ) -> rusqlite::Result<bool> {
+    ) -> rusqlite::Result<()> {
         let (seq, published, until) = (column(seq.0), from_moment(published), from_moment(until));
         let crc = Columns { stream: i64::from(stream.0), id, print: &fingerprint.0, seq, published, until }
             .sum(None, None, None, None, None, None);
-        let written = insert.execute(params![stream.0, id, fingerprint.0, seq, published, until, crc])?;
-        Ok(written == 1)
+        let before = row * FRESH_COLUMNS;
+        insert.raw_bind_parameter(before + 1, stream.0)?;
+        insert.raw_bind_parameter(before + 2, id)?;
+        insert.raw_bind_parameter(before + 3, fingerprint.0)?;
+        insert.raw_bind_parameter(before + 4, seq)?;
+        insert.raw_bind_parameter(before + 5, published)?;
+        insert.raw_bind_parameter(before + 6, until)?;
+        insert.raw_bind_parameter(before + 7, crc)
+    }
+
+    /// The seq that an identity's receipt names.
+    pub(super) fn seq(conn: &Connection, stream: StreamId, id: &str) -> rusqlite::Result<Option<Seq>> {
+        conn.prepare_cached("SELECT seq FROM redrive_receipt WHERE stream = ?1 AND id = ?2")?
+            .query_row(params![stream.0, id], |row| row.get(0).map(|seq| Seq(bits(seq))))
+            .optional()
     }
 
     /// The receipt of an identity.

@@ -7,7 +7,7 @@
 //! What most events do not have (headers, a delay, an expiry) is JSON in one column, as it was given: what a
 //! load returns equals what was published.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use redrive_core::entry::{Entry, Progress, Seq, StreamId};
@@ -27,6 +27,16 @@ pub(super) use event_columns;
 
 /// How many they are.
 pub(super) const EVENT_COLUMNS: usize = 9;
+
+/// How many rows a statement for many writes. To begin and end a statement costs as much as a third of a row.
+pub(super) const ROWS: usize = 16;
+
+/// The values of such a statement, each row with so many columns. Such a statement says `OR FAIL`: to undo it alone,
+/// which nobody wants because all is rolled back with it, SQLite would copy each page that it changes.
+pub(super) fn values(columns: usize) -> String {
+    let row = format!("({})", vec!["?"; columns].join(", "));
+    vec![row; ROWS].join(", ")
+}
 
 /// The names of a stream. They never change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,6 +99,15 @@ impl EventRow {
         ))
     }
 
+    /// The same for [`ROWS`] of them.
+    pub(super) fn inserting_many(conn: &Connection) -> rusqlite::Result<CachedStatement<'_>> {
+        static SQL: LazyLock<String> = LazyLock::new(|| {
+            let columns = event_columns!();
+            format!("INSERT OR FAIL INTO redrive_live ({columns}) VALUES {}", values(EVENT_COLUMNS))
+        });
+        conn.prepare_cached(&SQL)
+    }
+
     /// Puts it among those that may run.
     pub(super) fn insert(&self, insert: &mut CachedStatement<'_>) -> rusqlite::Result<()> {
         self.bind(insert)?;
@@ -97,6 +116,11 @@ impl EventRow {
 
     /// Binds the columns, as the first of a statement.
     pub(super) fn bind(&self, statement: &mut CachedStatement<'_>) -> rusqlite::Result<()> {
+        self.bind_as(0, statement)
+    }
+
+    /// Binds the columns as the row `row` of a statement that writes several.
+    pub(super) fn bind_as(&self, row: usize, statement: &mut CachedStatement<'_>) -> rusqlite::Result<()> {
         let event = &*self.event;
         let extra = encode_extra(event);
         let (key, tag) = split(event.key.as_deref(), self.ordered);
@@ -114,15 +138,16 @@ impl EventRow {
             .number(published)
             .number(calm)
             .end();
-        statement.raw_bind_parameter(1, seq)?;
-        statement.raw_bind_parameter(2, &event.id)?;
-        statement.raw_bind_parameter(3, key)?;
-        statement.raw_bind_parameter(4, tag)?;
-        statement.raw_bind_parameter(5, &event.payload)?;
-        statement.raw_bind_parameter(6, extra)?;
-        statement.raw_bind_parameter(7, published)?;
-        statement.raw_bind_parameter(8, calm)?;
-        statement.raw_bind_parameter(9, crc)
+        let before = row * EVENT_COLUMNS;
+        statement.raw_bind_parameter(before + 1, seq)?;
+        statement.raw_bind_parameter(before + 2, &event.id)?;
+        statement.raw_bind_parameter(before + 3, key)?;
+        statement.raw_bind_parameter(before + 4, tag)?;
+        statement.raw_bind_parameter(before + 5, &event.payload)?;
+        statement.raw_bind_parameter(before + 6, extra)?;
+        statement.raw_bind_parameter(before + 7, published)?;
+        statement.raw_bind_parameter(before + 8, calm)?;
+        statement.raw_bind_parameter(before + 9, crc)
     }
 
     /// Reads the columns, the first of a row.

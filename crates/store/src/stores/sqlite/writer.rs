@@ -20,6 +20,7 @@ use super::desk::Desk;
 use super::faults::{Fault, Health, Kind, Step, kind, rolled_back};
 use super::queue::{Queue, Waiting};
 use super::reader::Readers;
+use super::together::Publishing;
 use crate::error::StoreError;
 use crate::store::{Answers, Arrivals, Watcher};
 
@@ -53,6 +54,11 @@ pub(super) trait Member: Send {
     /// How many events it writes.
     fn events(&self) -> usize {
         1
+    }
+
+    /// The call, if it publishes: what waits to be published is kept together.
+    fn publishing(&mut self) -> Option<&mut Publishing> {
+        None
     }
 
     /// Does its part; again after a rollback.
@@ -233,9 +239,10 @@ impl Writer {
         if let Err(error) = self.desk.begin() {
             return Err(self.fail(error));
         }
-        for member in group.iter_mut() {
-            match member.run(&mut self.desk, has_company) {
-                Ok(()) => {}
+        let mut done = 0;
+        while done < group.len() {
+            match self.run_next(&mut group[done..], has_company) {
+                Ok(more) => done += more,
                 Err(Fault::Sql(error)) => return Err(self.fail(error)),
                 // What is one member's own must not be the others'.
                 Err(Fault::Refused(_)) if has_company => return Err(self.roll_back(Failure::Spoiled(None))),
@@ -259,6 +266,14 @@ impl Writer {
             crash::point("strike-after-commit");
         }
         Ok(())
+    }
+
+    /// Has the next of these do their part, and says how many that were.
+    fn run_next(&mut self, members: &mut [Box<dyn Member>], has_company: bool) -> Step<usize> {
+        match self.desk.publish_together(members)? {
+            0 => members[0].run(&mut self.desk, has_company).map(|()| 1),
+            together => Ok(together),
+        }
     }
 
     /// A statement failed before the commit: it is certain that nothing is written.
