@@ -28,7 +28,8 @@ pub(super) use event_columns;
 /// How many they are.
 pub(super) const EVENT_COLUMNS: usize = 9;
 
-/// How many rows a statement for many writes. To begin and end a statement costs as much as a third of a row.
+/// How many rows a statement for many writes. To begin and end a statement costs about a quarter of what a
+/// row does.
 pub(super) const ROWS: usize = 16;
 
 /// The values of such a statement, each row with so many columns. Such a statement says `OR FAIL`: to undo it alone,
