@@ -10,6 +10,32 @@ pub mod header {
     pub const DEADLINE: &str = "redrive-deadline";
     /// On an answer: `1` where the caller must not try again.
     pub const NO_RETRY: &str = "redrive-no-retry";
+    /// The id of an event.
+    pub const ID: &str = "redrive-id";
+    /// Whose event it is.
+    pub const TENANT: &str = "redrive-tenant";
+    /// The queue that it was published to.
+    pub const QUEUE: &str = "redrive-queue";
+    /// The key within which order is kept.
+    pub const KEY: &str = "redrive-key";
+    /// Why an attempt runs.
+    pub const MODE: &str = "redrive-mode";
+    /// When the event was published (RFC 3339).
+    pub const FIRST_SEEN: &str = "redrive-first-seen";
+    /// What it belongs to.
+    pub const CORRELATION: &str = "redrive-correlation";
+    /// The event whose handler published it.
+    pub const CAUSATION: &str = "redrive-causation";
+    /// Owner's epoch and place in the queue, `3.17`: a receiver can refuse what is older than what it has seen.
+    pub const FENCE: &str = "redrive-fence";
+    /// `1` where later events of its key may have run before it.
+    pub const OUT_OF_ORDER: &str = "redrive-out-of-order";
+    /// Standard Webhooks: what the signature is over, first part.
+    pub const WEBHOOK_ID: &str = "webhook-id";
+    /// Standard Webhooks: the second part, seconds since the Unix epoch.
+    pub const WEBHOOK_TIMESTAMP: &str = "webhook-timestamp";
+    /// Standard Webhooks: the signatures.
+    pub const WEBHOOK_SIGNATURE: &str = "webhook-signature";
     /// The identity of the intent, the same over all attempts.
     pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
     /// How long the answering side asks to be left alone.

@@ -13,6 +13,8 @@ mod health;
 mod index;
 mod problem;
 pub mod publish;
+mod reload;
+mod secrets;
 pub mod wire;
 
 pub use body::Body;
@@ -24,6 +26,8 @@ pub fn router(app: Arc<App>) -> Router {
         .merge(index::routes())
         .merge(health::routes())
         .merge(publish::routes())
+        .merge(reload::routes())
+        .merge(secrets::routes())
         .fallback(async || Problem::not_found("there is nothing at this address"))
         .method_not_allowed_fallback(async || Problem::method_not_allowed())
         .with_state(app)

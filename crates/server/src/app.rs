@@ -9,6 +9,9 @@ use tokio::sync::Semaphore;
 
 use crate::auth::Callers;
 use crate::config::{Config, Quota};
+use crate::push::Push;
+use crate::reload::Reloading;
+use crate::secrets::Secrets;
 
 /// Tenants whose rate is kept at once. When there are more, those that have not published for longest begin anew:
 /// with a full bucket, so a tenant is never held up for it.
@@ -23,6 +26,12 @@ pub struct App {
     /// Bytes of bodies that may be in memory.
     pub(crate) bodies: Arc<Semaphore>,
     rates: Mutex<HashMap<String, Rate>>,
+    /// What sends.
+    pub(crate) push: Arc<Push>,
+    /// What signs.
+    pub(crate) secrets: Arc<Secrets>,
+    /// Where its configuration is read again.
+    pub(crate) reloading: Reloading,
 }
 
 /// What a reload swaps, as a whole.
@@ -32,6 +41,29 @@ pub struct Live {
     pub config: Config,
     /// Who may call.
     pub callers: Callers,
+}
+
+/// What an app has to do with the outside of its engine.
+#[derive(Debug)]
+pub struct Outside {
+    /// What sends.
+    pub push: Arc<Push>,
+    /// What signs.
+    pub secrets: Arc<Secrets>,
+    /// Where its configuration is read again.
+    pub reloading: Reloading,
+}
+
+impl Outside {
+    /// What a configuration needs; secrets are still to be loaded.
+    ///
+    /// # Errors
+    /// With the setting that is wrong.
+    pub fn new(config: &Config, reloading: Reloading) -> Result<Self, String> {
+        let secrets = Arc::<Secrets>::default();
+        let push = Push::new(config, secrets.clone())?;
+        Ok(Self { push, secrets, reloading })
+    }
 }
 
 impl Live {
@@ -44,10 +76,11 @@ impl Live {
 impl App {
     /// An app over an engine whose queues are set up.
     #[must_use]
-    pub fn new(redrive: Redrive, config: Config) -> Arc<Self> {
+    pub fn new(redrive: Redrive, config: Config, outside: Outside) -> Arc<Self> {
+        let Outside { push, secrets, reloading } = outside;
         let bodies = Arc::new(Semaphore::new(config.server.bodies_max.min(Semaphore::MAX_PERMITS)));
         let live = ArcSwap::from_pointee(Live::new(config));
-        Arc::new(Self { redrive, live, bodies, rates: Mutex::default() })
+        Arc::new(Self { redrive, live, bodies, rates: Mutex::default(), push, secrets, reloading })
     }
 
     /// What holds just now. Keep it no longer than a request.

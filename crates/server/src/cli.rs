@@ -10,7 +10,9 @@ use redrive::Redrive;
 use crate::config::{Layer, Source};
 use crate::{demo, queues};
 
+mod secret;
 mod serve;
+mod token;
 
 /// Do it again, and have it take effect once.
 #[derive(Debug, Parser)]
@@ -28,6 +30,12 @@ enum Command {
     Serve(serve::Args),
     /// Check the configuration without starting anything.
     Check(Configured),
+    /// Secrets that sign events on their way to destinations.
+    #[command(subcommand)]
+    Secret(secret::Verb),
+    /// Tokens, by which callers are known.
+    #[command(subcommand)]
+    Token(token::Verb),
     /// Print the configuration's documented default.
     Config(ConfigArgs),
 }
@@ -72,6 +80,8 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Demo(args) => runtime()?.block_on(demo::run(args)),
         Command::Serve(args) => runtime()?.block_on(serve::run(args)),
         Command::Check(configured) => runtime()?.block_on(check(configured)),
+        Command::Secret(verb) => secret::run(verb),
+        Command::Token(verb) => token::run(verb),
         Command::Config(ConfigArgs { .. }) => {
             print!("{}", crate::config::DEFAULT);
             Ok(ExitCode::SUCCESS)

@@ -6,6 +6,9 @@
 //! - [`config`]: what can be set, from `redrive.toml`, the environment and flags;
 //! - [`app`]: what all requests share, and what a reload swaps;
 //! - [`queues`]: the queues of the configuration, set up in the engine;
+//! - [`push`]: attempts of queues with a destination;
+//! - [`secrets`]: what signs them;
+//! - [`reload`]: another configuration, without a restart;
 //! - [`api`]: the HTTP API;
 //! - [`listen`]: the listener, which bounds what clients may cost;
 //! - [`serve`]: the life of a server, from its start to its stop;
@@ -18,6 +21,12 @@ pub mod auth;
 pub mod app;
 
 pub mod queues;
+
+pub mod push;
+
+pub mod secrets;
+
+pub mod reload;
 
 pub mod api;
 

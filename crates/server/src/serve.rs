@@ -11,9 +11,10 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::app::App;
-use crate::config::Config;
-use crate::{api, listen, queues};
+use crate::app::{App, Outside};
+use crate::config::{Config, Source};
+use crate::reload::Reloading;
+use crate::{api, listen, queues, reload};
 
 /// A server that runs.
 #[derive(Debug)]
@@ -30,19 +31,37 @@ impl Server {
     /// # Errors
     /// With what is in the way.
     pub async fn start(config: Config) -> Result<Self> {
+        Self::start_with(config, Reloading::never()).await
+    }
+
+    /// The same with a configuration that can be read again.
+    ///
+    /// # Errors
+    /// With what is in the way.
+    pub async fn start_from(source: Source) -> Result<Self> {
+        let config = source.load()?;
+        Self::start_with(config, Reloading::from(source)).await
+    }
+
+    async fn start_with(config: Config, reloading: Reloading) -> Result<Self> {
         // First, so that an address that is taken is told before anything is touched.
         let listen = config.server.listen;
         let listener =
             TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
         let address = listener.local_addr().context("the address that is listened on")?;
         let redrive = open(&config).await?;
-        queues::set_up(&redrive, &config).await?;
+        let outside = Outside::new(&config, reloading).map_err(anyhow::Error::msg)?;
+        queues::set_up(&redrive, &config, &outside.push).await?;
+        outside.secrets.load(&redrive, &config.secrets).await.context("cannot read the secrets")?;
         redrive
             .start()
             .await
             .with_context(|| format!("cannot run the queues of {}", config.store.address))?;
         let settings = config.server.clone();
-        let app = App::new(redrive, config);
+        let app = App::new(redrive, config, outside);
+        for warning in reload::warnings(&app) {
+            tracing::warn!("{warning}");
+        }
         let router = api::router(app.clone());
         let (stop, stopped) = watch::channel(false);
         let listening =

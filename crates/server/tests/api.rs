@@ -4,3 +4,11 @@
 mod house;
 #[path = "api/publish.rs"]
 mod publish;
+#[path = "api/push.rs"]
+mod push;
+#[path = "api/receiver.rs"]
+mod receiver;
+#[path = "api/reload.rs"]
+mod reload;
+#[path = "api/secrets.rs"]
+mod secrets;

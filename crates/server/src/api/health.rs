@@ -22,5 +22,12 @@ async fn live() -> Json<Value> {
 /// It can read its store, so it can be sent work.
 async fn ready(State(app): State<Arc<App>>) -> Result<Json<Value>, Problem> {
     app.redrive.counts().await?;
-    Ok(Json(json!({ "status": "ok" })))
+    let mut told = json!({ "status": "ok" });
+    // Without names: anybody may ask.
+    let unsigned = app.push.unsigned().len();
+    if unsigned > 0 {
+        let warning = format!("queues whose signing secret is not known: {unsigned}; the log says which");
+        told["warnings"] = json!([warning]);
+    }
+    Ok(Json(told))
 }

@@ -2,11 +2,12 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Configured;
 use crate::config::Layer;
+use crate::reload;
 use crate::serve::Server;
 
 /// What the server can be told.
@@ -22,19 +23,27 @@ pub(super) struct Args {
     store: Option<String>,
 }
 
-/// Runs a server until Ctrl-C or SIGTERM. A second signal stops it at once.
+/// Runs a server until Ctrl-C or SIGTERM. A second signal stops it at once. SIGHUP has it read its configuration
+/// again.
 pub(super) async fn run(args: Args) -> Result<ExitCode> {
     let mut signals = Signals::new().context("cannot wait for signals")?;
+    let mut hangup = signal(SignalKind::hangup()).context("cannot wait for signals")?;
     let listen = args.listen.map(|value| Layer::flag("--listen", ["server", "listen"], value));
     let store = args.store.map(|value| Layer::flag("--store", ["store", "address"], value));
-    let config = args.config.source(listen.into_iter().chain(store)).load()?;
-    let grace = config.server.grace;
-    let (store, queues) = (config.store.address.clone(), config.queues.len());
-    let server = Server::start(config).await?;
+    let source = args.config.source(listen.into_iter().chain(store));
+    let server = Server::start_from(source).await?;
+    let (grace, store, queues) = {
+        let live = server.app().live();
+        (live.config.server.grace, live.config.store.address.clone(), live.config.queues.len())
+    };
     eprintln!("redrive: listening on http://{}, {queues} queues, events in {store}", server.address());
-    tokio::select! {
-        () = signals.next() => {}
-        error = server.failed() => bail!("the store failed: {error}"),
+    reload::warnings(server.app()).iter().for_each(|warning| eprintln!("redrive: {warning}"));
+    loop {
+        tokio::select! {
+            () = signals.next() => break,
+            _ = hangup.recv() => reloaded(&server).await,
+            error = server.failed() => bail!("the store failed: {error}"),
+        }
     }
     eprintln!("redrive: stopping; attempts under way get {}", humantime::format_duration(grace));
     let stopping = server.stop(grace);
@@ -49,6 +58,22 @@ pub(super) async fn run(args: Args) -> Result<ExitCode> {
         eprintln!("redrive: some attempts did not end in time, and are made again after the next start");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads the configuration again, and says what came of it.
+async fn reloaded(server: &Server) {
+    match reload::reload(server.app()).await {
+        Ok(warnings) => {
+            eprintln!("redrive: the configuration was read again, and holds");
+            warnings.iter().for_each(|warning| eprintln!("redrive: {warning}"));
+        }
+        Err(error) => {
+            eprintln!(
+                "redrive: the configuration was read again, and the old one stays: {:#}",
+                Error::from(error)
+            );
+        }
+    }
 }
 
 /// Ctrl-C and SIGTERM.

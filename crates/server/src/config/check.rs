@@ -1,6 +1,11 @@
 //! Whether settings can be meant together.
 
+use redrive::event::bounds::RESULT_BYTES_MAX;
+
 use super::{Config, ConfigError, QueueSettings, TokenSettings};
+use crate::push;
+use crate::push::destination::Destination;
+use crate::push::guard::Guard;
 
 impl Config {
     /// Checks what no single setting shows.
@@ -21,6 +26,7 @@ impl Config {
         for (name, queue) in &self.queues {
             check_queue(name, queue)?;
         }
+        check_push(self)?;
         Ok(())
     }
 }
@@ -53,4 +59,21 @@ fn check_queue(name: &str, queue: &QueueSettings) -> Result<(), ConfigError> {
         ))),
         _ => Ok(()),
     }
+}
+
+/// Destinations that could never be called are told before anything is published to them. What a name resolves to
+/// shows when it is called.
+fn check_push(config: &Config) -> Result<(), ConfigError> {
+    if config.push.answer_kept > RESULT_BYTES_MAX {
+        return Err(ConfigError::value(format!("push.answer_kept is at most {RESULT_BYTES_MAX}")));
+    }
+    let guard = Guard::new(push::networks(&config.push).map_err(ConfigError::value)?);
+    for (name, queue) in &config.queues {
+        let Some(push) = &queue.push else { continue };
+        let wrong =
+            |error: &dyn std::fmt::Display| ConfigError::value(format!("queues.{name}.push: {error}"));
+        let destination = Destination::new(push).map_err(|error| wrong(&error))?;
+        guard.check_host(destination.url()).map_err(|error| wrong(&error))?;
+    }
+    Ok(())
 }

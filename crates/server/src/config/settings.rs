@@ -303,7 +303,7 @@ pub struct KeepSettings {
 }
 
 /// Where a queue's events are sent.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PushTo {
     /// `http://` or `https://`.
@@ -317,6 +317,17 @@ pub struct PushTo {
     /// What statuses mean where it is not what they usually mean: `"404" = "discard"`, `"5xx" = "permanent"`.
     #[serde(default)]
     pub statuses: BTreeMap<String, StatusWord>,
+}
+
+/// Credentials may be in the address and in the headers, so neither is shown.
+impl std::fmt::Debug for PushTo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { url: _, secret, headers, statuses } = self;
+        let headers: Vec<&String> = headers.keys().collect();
+        let mut shown = f.debug_struct("PushTo");
+        shown.field("secret", secret).field("headers", &headers).field("statuses", statuses);
+        shown.finish_non_exhaustive()
+    }
 }
 
 /// What a status means.

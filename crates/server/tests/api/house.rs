@@ -36,6 +36,11 @@ impl House {
         self.server = Some(Server::start(config).await.expect("a server"));
     }
 
+    /// Other settings, from the next start on.
+    pub(crate) fn set(&mut self, settings: &str) {
+        settings.clone_into(&mut self.settings);
+    }
+
     pub(crate) async fn stop(&mut self) {
         let server = self.server.take().expect("it runs");
         server.stop(std::time::Duration::from_secs(5)).await.expect("a clean stop");

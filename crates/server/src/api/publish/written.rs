@@ -12,9 +12,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::super::{Body, Problem};
-
-/// The names of headers that are ours, and nobody else's to set.
-const OURS: &str = "redrive-";
+use crate::push::names::check_of_event;
 
 /// One event, or many.
 pub(super) enum Form {
@@ -152,8 +150,8 @@ impl Written {
             (None, Some(at)) => event = event.expires_at(time("expires_at", &at)?),
             (None, None) => {}
         }
-        if let Some(name) = self.headers.keys().find(|name| name.to_ascii_lowercase().starts_with(OURS)) {
-            return Err(not(format!("the header `{name}` is the server's to set")));
+        for (name, value) in &self.headers {
+            check_of_event(name, value).map_err(not)?;
         }
         if self.content_type.is_some() {
             event.meta_mut().content_type = self.content_type;

@@ -1,0 +1,202 @@
+//! Signing secrets. A value is told once, where the server made it; after that nobody is told it.
+//!
+//! | request | does |
+//! |---|---|
+//! | `GET /v1/secrets?after=&limit=` | names, versions and times |
+//! | `PUT /v1/secrets/{name}` | sets it: `{"value": "whsec_…"}`, or a new one is made |
+//! | `POST /v1/secrets/{name}/rotate` | a newer one beside the old, which signs for `{"keep_old": "1day"}` |
+//! | `POST /v1/secrets/{name}/drop-old` | the newest alone |
+//! | `DELETE /v1/secrets/{name}` | removes it |
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, Query, State};
+use axum::routing::{get, post, put};
+use axum::{Json, Router};
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::reload::of_the_house;
+use super::{Body, Problem, wire};
+use crate::app::App;
+use crate::auth::Caller;
+use crate::config::Right;
+use crate::secrets::{SecretError, Value, Version};
+
+/// How long the old one goes on signing, unless somebody says.
+const KEEP_OLD: Duration = Duration::from_secs(86_400);
+/// How long at most: a change-over that takes longer is none.
+const KEEP_OLD_MAX: Duration = Duration::from_secs(90 * 86_400);
+/// Secrets a page.
+const PAGE: usize = 100;
+
+pub(super) fn routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/v1/secrets", get(list))
+        .route("/v1/secrets/{name}", put(set).delete(remove))
+        .route("/v1/secrets/{name}/rotate", post(rotate))
+        .route("/v1/secrets/{name}/drop-old", post(drop_old))
+}
+
+fn check(caller: &Caller) -> Result<(), Problem> {
+    caller.may(Right::Operate)?;
+    of_the_house(caller)
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Page {
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    page: Result<Query<Page>, axum::extract::rejection::QueryRejection>,
+) -> Result<Json<serde_json::Value>, Problem> {
+    check(&caller)?;
+    let Query(Page { after, limit }) = page.map_err(|error| Problem::bad_request(error.body_text()))?;
+    let limit = limit.unwrap_or(PAGE).clamp(1, PAGE);
+    let after = after.unwrap_or_default();
+    let mut left = app.secrets.list().into_iter().filter(|(name, _)| *name > after);
+    let page: Vec<_> = left.by_ref().take(limit).collect();
+    let next = left.next().and_then(|_| page.last().map(|(name, _)| name.clone()));
+    let secrets: Vec<_> = page.iter().map(|(name, versions)| shown(name, versions)).collect();
+    Ok(Json(json!({ "secrets": secrets, "next": next })))
+}
+
+fn shown(name: &str, versions: &[Version]) -> serde_json::Value {
+    let version = |version: &Version| {
+        let until = version.until.map(|until| wire::moment(until.into()));
+        json!({
+            "version": version.version,
+            "created": wire::moment(version.created.into()),
+            "signs_until": until,
+            "open": version.is_open(),
+        })
+    };
+    json!({ "name": name, "versions": versions.iter().rev().map(version).collect::<Vec<_>>() })
+}
+
+/// A secret as somebody wrote it. It shows nothing of itself.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Written {
+    value: Option<String>,
+    #[serde(with = "redrive::config::optional")]
+    keep_old: Option<Duration>,
+}
+
+impl Written {
+    /// The body, of which nothing is repeated where it makes no sense.
+    fn read(body: &Body) -> Result<Self, Problem> {
+        if body.bytes.is_empty() {
+            return Ok(Self::default());
+        }
+        serde_json::from_slice(&body.bytes).map_err(|error| {
+            let (line, column) = (error.line(), error.column());
+            Problem::bad_request(format!(
+                "the body is {{\"value\": \"whsec_…\", \"keep_old\": \"1day\"}} or less; line {line}, column \
+                 {column} is something else"
+            ))
+        })
+    }
+
+    /// The value, and whether it was made here.
+    fn value(&self) -> Result<(Value, bool), SecretError> {
+        match &self.value {
+            Some(text) => Ok((Value::parse(text)?, false)),
+            None => Ok((Value::mint()?, true)),
+        }
+    }
+}
+
+/// The answer to one that was set. One that was made here is told, for the only time.
+fn told(name: &str, version: u32, value: &Value, made: bool) -> Json<serde_json::Value> {
+    let mut told = json!({ "name": name, "version": version });
+    if made {
+        told["value"] = value.reveal().into();
+    }
+    Json(told)
+}
+
+async fn set(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(name): Path<String>,
+    body: Body,
+) -> Result<Json<serde_json::Value>, Problem> {
+    check(&caller)?;
+    let written = Written::read(&body)?;
+    if written.keep_old.is_some() {
+        return Err(Problem::bad_request(
+            "`keep_old` goes with a rotation; a secret that is set stands alone",
+        ));
+    }
+    let (value, made) = written.value()?;
+    let version = app.secrets.set(&app.redrive, &name, &value).await?;
+    tracing::info!(who = &*caller.name, secret = name, version, "secret set");
+    Ok(told(&name, version, &value, made))
+}
+
+async fn rotate(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(name): Path<String>,
+    body: Body,
+) -> Result<Json<serde_json::Value>, Problem> {
+    check(&caller)?;
+    let written = Written::read(&body)?;
+    let keep_old = written.keep_old.unwrap_or(KEEP_OLD);
+    if keep_old > KEEP_OLD_MAX {
+        let most = humantime::format_duration(KEEP_OLD_MAX);
+        return Err(Problem::bad_request(format!("`keep_old` is at most {most}")));
+    }
+    let (value, made) = written.value()?;
+    let version = app.secrets.rotate(&app.redrive, &name, &value, keep_old).await?;
+    tracing::info!(who = &*caller.name, secret = name, version, "secret rotated");
+    Ok(told(&name, version, &value, made))
+}
+
+async fn drop_old(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Result<Json<serde_json::Value>, Problem> {
+    check(&caller)?;
+    app.secrets.drop_old(&app.redrive, &name).await?;
+    tracing::info!(who = &*caller.name, secret = name, "old versions of a secret dropped");
+    Ok(Json(json!({ "name": name })))
+}
+
+async fn remove(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Result<Json<serde_json::Value>, Problem> {
+    check(&caller)?;
+    app.secrets.remove(&app.redrive, &name).await?;
+    tracing::info!(who = &*caller.name, secret = name, "secret removed");
+    Ok(Json(json!({ "name": name, "removed": true })))
+}
+
+impl From<SecretError> for Problem {
+    fn from(error: SecretError) -> Self {
+        let detail = error.to_string();
+        match error {
+            SecretError::NoKey => Self::new(StatusCode::CONFLICT, "no-key", detail),
+            SecretError::Unknown(_) => Self::not_found(detail),
+            SecretError::Name(_) | SecretError::Value => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "not-a-secret", detail)
+            }
+            SecretError::TooMany => Self::new(StatusCode::CONFLICT, "too-many", detail),
+            SecretError::Store(redrive::engine::TransactError::Store(error)) => error.into(),
+            SecretError::Store(_) | SecretError::Chance | SecretError::KeyFile { .. } => {
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "secrets", detail)
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Another configuration, without a restart.
+//!
+//! It is taken as a whole or not at all. Tokens, quotas, destinations, what they may reach, secrets' keys and the
+//! limits that each request looks up are swapped; what was built from a setting when the server started is not
+//! taken apart while events run through it, so a change of that is refused with its name.
+
+use std::sync::Arc;
+
+use tokio::sync::Mutex;
+
+use crate::app::App;
+use crate::config::{Config, ConfigError, QueueSettings, ServerSettings, Source};
+use crate::secrets::SecretError;
+
+/// Where a configuration is read again.
+#[derive(Debug, Default)]
+pub struct Reloading {
+    source: Option<Source>,
+    /// One at a time, so that the last one read is the one that holds.
+    turn: Mutex<()>,
+}
+
+impl Reloading {
+    /// Nowhere: it was handed over as it is.
+    #[must_use]
+    pub fn never() -> Self {
+        Self::default()
+    }
+}
+
+impl From<Source> for Reloading {
+    fn from(source: Source) -> Self {
+        Self { source: Some(source), turn: Mutex::default() }
+    }
+}
+
+/// Why the old configuration stays.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReloadError {
+    /// There is nothing to read again.
+    #[error("this server was started without a configuration that could be read again")]
+    NoSource,
+    /// The new one is none.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A destination, or what it may reach, makes no sense.
+    #[error("{0}")]
+    Push(String),
+    /// The secrets' keys cannot be read.
+    #[error("cannot read the secrets")]
+    Secrets(#[from] SecretError),
+    /// Something in it needs a restart.
+    #[error("nothing was changed, because these need a restart: {}", .0.join(", "))]
+    Restart(Vec<String>),
+}
+
+/// Reads the configuration again and has it hold from now on. Tells what is to be warned of.
+///
+/// # Errors
+/// With why the old one stays.
+pub async fn reload(app: &Arc<App>) -> Result<Vec<String>, ReloadError> {
+    let source = app.reloading.source.as_ref().ok_or(ReloadError::NoSource)?;
+    let _turn = app.reloading.turn.lock().await;
+    let config = source.load()?;
+    let fixed = fixed(&app.live().config, &config);
+    if !fixed.is_empty() {
+        return Err(ReloadError::Restart(fixed));
+    }
+    let routes = app.push.prepare(&config).map_err(ReloadError::Push)?;
+    app.secrets.load(&app.redrive, &config.secrets).await?;
+    app.push.swap(routes);
+    app.swap(config);
+    Ok(warnings(app))
+}
+
+/// What does not hold events up, and should not stay so.
+#[must_use]
+pub fn warnings(app: &App) -> Vec<String> {
+    let unsigned = app.push.unsigned().into_iter();
+    let told = |(queue, secret)| {
+        format!(
+            "queues.{queue}.push: the secret `{secret}` is not known; its events are not sent until it is set"
+        )
+    };
+    unsigned.map(told).collect()
+}
+
+/// What differs and cannot be changed while the server runs.
+fn fixed(old: &Config, new: &Config) -> Vec<String> {
+    let mut fixed = Vec::new();
+    let mut unless = |same: bool, name: &str| {
+        if !same {
+            fixed.push(name.to_owned());
+        }
+    };
+    unless(old.store == new.store, "store");
+    let ServerSettings { listen, connections_max, bodies_max, head_time, grace, .. } = &old.server;
+    unless(*listen == new.server.listen, "server.listen");
+    unless(*connections_max == new.server.connections_max, "server.connections_max");
+    unless(*bodies_max == new.server.bodies_max, "server.bodies_max");
+    unless(*head_time == new.server.head_time, "server.head_time");
+    unless(*grace == new.server.grace, "server.grace");
+    unless(old.observe.log_form == new.observe.log_form, "observe.log_form");
+    unless(old.observe.otlp == new.observe.otlp, "observe.otlp");
+    unless(old.notify == new.notify, "notify");
+    for (name, queue) in &old.queues {
+        match new.queues.get(name) {
+            None => unless(false, &format!("queues.{name} (gone)")),
+            Some(new) => {
+                fixed_of_queue(queue, new, |same, what| unless(same, &format!("queues.{name}.{what}")));
+            }
+        }
+    }
+    for name in new.queues.keys().filter(|name| !old.queues.contains_key(*name)) {
+        unless(false, &format!("queues.{name} (new)"));
+    }
+    fixed
+}
+
+fn fixed_of_queue(old: &QueueSettings, new: &QueueSettings, mut unless: impl FnMut(bool, &str)) {
+    let QueueSettings {
+        order,
+        after_dead,
+        concurrency,
+        rate,
+        retry_share,
+        window,
+        keep_dead,
+        policy,
+        push,
+        pull: _,
+    } = old;
+    unless(*order == new.order, "order");
+    unless(*after_dead == new.after_dead, "after_dead");
+    unless(*concurrency == new.concurrency, "concurrency");
+    unless(*rate == new.rate, "rate");
+    unless(retry_share.total_cmp(&new.retry_share).is_eq(), "retry_share");
+    unless(*window == new.window, "window");
+    unless(*keep_dead == new.keep_dead, "keep_dead");
+    unless(*policy == new.policy, "policy");
+    unless(push.is_some() == new.push.is_some(), "push or pull");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> Config {
+        toml::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+    }
+
+    #[test]
+    fn what_needs_a_restart_is_told_by_name() {
+        let old = config(
+            "[queues.a]\nconcurrency = 2\n[queues.a.push]\nurl = \"http://x.example\"\n[queues.b.pull]\n",
+        );
+        for (new, told) in [
+            (
+                "[queues.a]\nconcurrency = 3\n[queues.a.push]\nurl = \"http://x.example\"\n[queues.b.pull]\n",
+                "queues.a.concurrency",
+            ),
+            ("[queues.a]\nconcurrency = 2\n[queues.a.pull]\n[queues.b.pull]\n", "queues.a.push or pull"),
+            (
+                "[queues.a]\nconcurrency = 2\n[queues.a.push]\nurl = \"http://x.example\"\n[queues.c.pull]\n",
+                "queues.b (gone), queues.c (new)",
+            ),
+        ] {
+            assert_eq!(fixed(&old, &config(new)).join(", "), told);
+        }
+    }
+
+    #[test]
+    fn each_setting_is_live_or_fixed() {
+        let fixed_by = |line: &str| !fixed(&Config::default(), &config(line)).is_empty();
+        for live in [
+            "server.body_max = 1",
+            "server.batch_max = 1",
+            "server.body_time = \"1s\"",
+            "server.wait_max = \"1s\"",
+            "server.edit = true",
+            "push.allow = [\"10.0.0.0/8\"]",
+            "push.idle_max = 1",
+            "observe.log = \"debug\"",
+            "quota.rate = { per_second = 1, burst = 1 }",
+            "tenants.acme = {}",
+            "secrets.key_file = \"k\"",
+        ] {
+            assert!(!fixed_by(live), "{live}");
+        }
+        for fixed in [
+            "store.address = \"memory:\"",
+            "store.disk_least = 1",
+            "server.listen = \"127.0.0.1:1\"",
+            "server.connections_max = 1",
+            "server.bodies_max = 1",
+            "server.head_time = \"1s\"",
+            "server.grace = \"1s\"",
+            "observe.log_form = \"json\"",
+            "notify.every = \"1s\"",
+        ] {
+            assert!(fixed_by(fixed), "{fixed}");
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Events on their way to a destination, over real sockets.
+
+use redrive::event::{Record, State};
+use redrive::{Executed, Found};
+use serde_json::json;
+
+use crate::house::House;
+use crate::receiver::{Receiver, status};
+
+/// A queue that pushes to this address; more settings of the queue, then of the destination.
+pub(crate) fn queue(address: impl std::fmt::Display, policy: &str, push: &str) -> String {
+    format!(
+        "push.allow = [\"127.0.0.0/8\"]\n[queues.orders.policy]\n{policy}\n[queues.orders.push]\nurl = \
+         \"http://{address}/hook?x=1\"\n{push}\n"
+    )
+}
+
+const ONCE: &str = "attempts = 1\nbudget = \"none\"";
+
+impl House {
+    /// Publishes an event whose id is `a`.
+    pub(crate) async fn publish(&self, event: serde_json::Value) {
+        let (status, told) = self.post("/v1/queues/orders/events", event).await;
+        assert_eq!(status, 202, "{told}");
+    }
+
+    /// What became of an event once nothing is due, with so many attempts made.
+    pub(crate) async fn fate(&self, id: &str, attempts: u32) -> Found {
+        let redrive = &self.server.as_ref().expect("it runs").app().redrive;
+        loop {
+            redrive.idle().await;
+            let found = redrive.event("", "orders", id).await.expect("the store").expect("it was published");
+            if found.attempts >= attempts || found.state.is_ended() || found.state == State::Dead {
+                return found;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+fn records(found: &Found) -> Vec<Record> {
+    found.story.as_ref().map(|story| story.records().cloned().collect()).unwrap_or_default()
+}
+
+fn message(found: &Found) -> String {
+    records(found)[0].cause.clone().expect("a cause").message
+}
+
+#[tokio::test]
+async fn an_attempt_carries_the_event_and_what_it_is() {
+    let mut receiver = Receiver::friendly().await;
+    let headers = "headers = { authorization = \"Bearer abc\", x-shop = \"ours\" }";
+    let house = House::open(&queue(receiver.address, "", headers)).await;
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    house
+        .publish(json!({
+            "id": "örder-1", "tenant": "acme", "key": "customer 7", "payload": { "euro": 17 },
+            "correlation": "cart-3", "causation": "cart-3/checkout",
+            "headers": { "traceparent": trace, "tracestate": "a=b", "X-Source": "web", "x-shop": "theirs" },
+        }))
+        .await;
+    let got = receiver.next().await;
+    assert_eq!((got.path.as_str(), got.body.as_slice()), ("/hook?x=1", &br#"{"euro":17}"#[..]));
+    for (name, value) in [
+        ("redrive-id", "örder-1"),
+        ("redrive-tenant", "acme"),
+        ("redrive-queue", "orders"),
+        ("redrive-key", "customer 7"),
+        ("redrive-attempt", "1"),
+        ("redrive-mode", "live"),
+        ("redrive-correlation", "cart-3"),
+        ("redrive-causation", "cart-3/checkout"),
+        ("traceparent", trace),
+        ("tracestate", "a=b"),
+        ("x-source", "web"),
+        ("x-shop", "ours"),
+        ("authorization", "Bearer abc"),
+        ("content-type", "application/json"),
+        ("redrive-out-of-order", ""),
+        ("webhook-signature", ""),
+    ] {
+        assert_eq!(got.text(name), value, "{name}");
+    }
+    let key = redrive::event::identity::downstream_key("acme", "orders", "örder-1", "");
+    assert_eq!(got.text("idempotency-key"), format!("\"{key}\""));
+    assert!(got.text("user-agent").starts_with("redrive/"));
+    let (epoch, seq) = got.text("redrive-fence").split_once('.').expect("two numbers");
+    assert!(epoch.parse::<u64>().is_ok() && seq.parse::<u64>().is_ok());
+    let time = |name| humantime::parse_rfc3339(got.text(name)).unwrap_or_else(|_| panic!("{name}"));
+    // A queue with a destination has 30 seconds where its policy does not say.
+    let left = time("redrive-deadline").duration_since(time("redrive-first-seen")).expect("later");
+    assert!((30..40).contains(&left.as_secs()), "{left:?}");
+}
+
+#[tokio::test]
+async fn a_retry_says_which_it_is_under_the_same_key() {
+    let mut receiver = Receiver::open(|n| status(if n == 1 { 500 } else { 200 }, "")).await;
+    let house =
+        House::open(&queue(receiver.address, "attempts = 2\nbackoff.constant.delay = \"1ms\"", "")).await;
+    house.publish(json!({ "id": "a" })).await;
+    let (first, second) = (receiver.next().await, receiver.next().await);
+    assert_eq!((second.text("redrive-attempt"), second.text("redrive-mode")), ("2", "retry"));
+    assert_eq!(first.text("idempotency-key"), second.text("idempotency-key"));
+    assert_eq!(first.text("redrive-first-seen"), second.text("redrive-first-seen"));
+    let found = house.fate("a", 2).await;
+    assert_eq!(found.state, State::Done);
+    let failed = &records(&found)[0];
+    assert_eq!((failed.disposition.as_str(), failed.executed), ("retry", Some(Executed::Unknown)));
+}
+
+#[tokio::test]
+async fn a_redirect_is_an_answer_and_is_not_followed() {
+    let mut receiver = Receiver::open(|_| {
+        let mut answer = status(302, "");
+        answer.headers_mut().insert("location", http::HeaderValue::from_static("/elsewhere"));
+        answer
+    })
+    .await;
+    let house = House::open(&queue(receiver.address, "", "")).await;
+    house.publish(json!({ "id": "a" })).await;
+    assert_eq!(receiver.next().await.path, "/hook?x=1");
+    let found = house.fate("a", 1).await;
+    assert_eq!((found.state, message(&found).as_str()), (State::Dead, "answered 302 Found"));
+    assert!(receiver.is_quiet());
+}
+
+#[tokio::test]
+async fn a_wait_that_is_asked_for_is_kept() {
+    let mut receiver = Receiver::open(|_| {
+        let mut answer = status(503, "come later");
+        answer.headers_mut().insert("retry-after", http::HeaderValue::from_static("120"));
+        answer
+    })
+    .await;
+    let house = House::open(&queue(receiver.address, "", "")).await;
+    house.publish(json!({ "id": "a" })).await;
+    receiver.next().await;
+    let found = house.fate("a", 1).await;
+    let failed = &records(&found)[0];
+    assert_eq!(
+        (found.state, failed.cause.as_ref().expect("a cause").code.as_deref()),
+        (State::Waiting, Some("503"))
+    );
+    let delay = failed.delay_ms.expect("a delay");
+    assert!((120_000..150_000).contains(&delay), "{delay}");
+    assert_eq!(message(&found), "answered 503 Service Unavailable: come later");
+}
+
+#[tokio::test]
+async fn statuses_mean_what_the_destination_says() {
+    for (answer, told, state) in [
+        (404, "", State::Dead),
+        (404, "statuses = { \"404\" = \"discard\" }", State::Dropped),
+        (409, "statuses = { \"4xx\" = \"discard\", \"409\" = \"ok\" }", State::Done),
+        (500, "", State::Waiting),
+        (500, "statuses = { \"5xx\" = \"permanent\" }", State::Dead),
+        (418, "statuses = { \"418\" = \"retry\" }", State::Waiting),
+        (204, "statuses = { \"2xx\" = \"permanent\" }", State::Dead),
+    ] {
+        let mut receiver = Receiver::open(move |_| status(answer, "")).await;
+        let waits = "backoff.constant.delay = \"1h\"\njitter = \"none\"";
+        let house = House::open(&queue(receiver.address, waits, told)).await;
+        house.publish(json!({ "id": "a" })).await;
+        receiver.next().await;
+        assert_eq!(house.fate("a", 1).await.state, state, "{answer} {told}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_is_read_up_to_a_bound_and_kept_up_to_another() {
+    let bounds = "push.answer_max = 4096\npush.answer_kept = 100\n";
+    for (code, length, kept) in [(200, 100, 100), (200, 101, 0), (200, 1 << 20, 0), (400, 1 << 20, 100)] {
+        let mut receiver = Receiver::open(move |_| status(code, "x".repeat(length))).await;
+        let house = House::open(&format!("{bounds}{}", queue(receiver.address, "", ""))).await;
+        house.publish(json!({ "id": "a" })).await;
+        receiver.next().await;
+        let found = house.fate("a", 1).await;
+        let (state, text) = if code == 200 {
+            (State::Done, String::from_utf8(found.result.clone().unwrap_or_default()).expect("text"))
+        } else {
+            (State::Dead, message(&found))
+        };
+        assert_eq!((found.state, text.matches('x').count()), (state, kept), "{code} {length}");
+    }
+}
+
+/// The status has spoken; a body that never ends holds nobody up until the attempt is over.
+#[tokio::test]
+async fn an_endless_answer_is_let_go() {
+    let mut receiver = Receiver::open(|_| {
+        let endless = futures_util::stream::repeat_with(|| {
+            Ok::<_, std::io::Error>(bytes::Bytes::from_static(&[b'x'; 1024]))
+        });
+        status(200, axum::body::Body::from_stream(endless))
+    })
+    .await;
+    let house = House::open(&queue(receiver.address, ONCE, "")).await;
+    house.publish(json!({ "id": "a" })).await;
+    receiver.next().await;
+    let found = house.fate("a", 1).await;
+    assert_eq!((found.state, found.result), (State::Done, None));
+}
+
+#[tokio::test]
+async fn a_refused_connection_executed_nothing() {
+    let nobody =
+        std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let house = House::open(&queue(nobody, ONCE, "")).await;
+    house.publish(json!({ "id": "a" })).await;
+    let found = house.fate("a", 1).await;
+    let failed = &records(&found)[0];
+    assert_eq!((failed.disposition.as_str(), failed.executed), ("retry", Some(Executed::No)));
+    let cause = failed.cause.clone().expect("a cause");
+    assert!(cause.kind == "connect" && cause.message.contains("refused"), "{cause:?}");
+    assert!(!cause.message.contains("hook"), "the address may hold credentials: {cause:?}");
+}
+
+#[tokio::test]
+async fn a_time_out_after_sending_is_unknown() {
+    let (release, released) = tokio::sync::watch::channel(false);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let silent = axum::Router::new().fallback(async move || {
+        let _ = released.clone().wait_for(|released| *released).await;
+    });
+    tokio::spawn(async move { axum::serve(listener, silent).await });
+    let house = House::open(&queue(address, "attempts = 1\nattempt_time = \"150ms\"", "")).await;
+    house.publish(json!({ "id": "a" })).await;
+    let found = house.fate("a", 1).await;
+    let failed = &records(&found)[0];
+    assert_eq!((failed.disposition.as_str(), failed.executed), ("timeout", Some(Executed::Unknown)));
+    release.send_replace(true);
+}
+
+/// One that is cut off while the answer is awaited may have had its effect.
+#[tokio::test]
+async fn a_connection_that_is_cut_is_unknown() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            // The request is taken, and nothing is said.
+            let mut some = [0; 16];
+            let _ = tokio::io::AsyncReadExt::read(&mut stream, &mut some).await;
+        }
+    });
+    let house = House::open(&queue(address, ONCE, "")).await;
+    house.publish(json!({ "id": "a" })).await;
+    let found = house.fate("a", 1).await;
+    let failed = &records(&found)[0];
+    assert_eq!((failed.disposition.as_str(), failed.executed), ("retry", Some(Executed::Unknown)));
+}
+
+/// A name that resolves to this machine is refused where the connection is made, and that is told.
+#[tokio::test]
+async fn a_destination_that_is_not_public_is_refused_and_nothing_is_sent() {
+    let mut receiver = Receiver::friendly().await;
+    let port = receiver.address.port();
+    let settings = queue(format!("localhost:{port}"), ONCE, "").replace("\"127.0.0.0/8\"", "");
+    let house = House::open(&settings).await;
+    house.publish(json!({ "id": "a" })).await;
+    let found = house.fate("a", 1).await;
+    let failed = &records(&found)[0];
+    assert_eq!((failed.disposition.as_str(), failed.executed), ("retry", Some(Executed::No)));
+    let cause = failed.cause.clone().expect("a cause");
+    assert_eq!(cause.kind, "destination-refused");
+    assert!(cause.message.ends_with("1 is loopback; allow it with push.allow"), "{cause:?}");
+    assert!(receiver.is_quiet());
+}
+
+#[tokio::test]
+async fn headers_that_are_not_an_events_are_refused_when_it_is_published() {
+    let receiver = Receiver::friendly().await;
+    let house = House::open(&queue(receiver.address, "", "")).await;
+    for name in ["Authorization", "host", "Redrive-Id", "webhook-signature", "Transfer-Encoding", "a b"] {
+        let event = json!({ "id": "a", "headers": { name: "x" } });
+        let (status, problem) = house.post("/v1/queues/orders/events", event).await;
+        assert_eq!((status, &problem["type"]), (422, &json!("urn:redrive:problem:not-an-event")), "{name}");
+    }
+}

@@ -1,0 +1,255 @@
+//! Signing secrets: set, rotated, locked at rest, and never told.
+
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+use crate::house::{House, answer};
+use crate::push::queue;
+use crate::receiver::{Got, Receiver};
+
+/// A folder with keys in it.
+fn keys(names: &[&str]) -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in names {
+        redrive_server::secrets::make_key(&folder.path().join(name)).expect("a key");
+    }
+    folder
+}
+
+fn key_file(folder: &TempDir, name: &str) -> String {
+    format!("secrets.key_file = \"{}\"\n", folder.path().join(name).display())
+}
+
+/// HMAC-SHA-256 from its definition, so that a mistake of the library's user shows.
+fn hmac(key: &[u8], message: &[u8]) -> Vec<u8> {
+    let mut block = [0_u8; 64];
+    block[..key.len()].copy_from_slice(key);
+    let pad = |with: u8| block.map(|byte| byte ^ with);
+    let inner = Sha256::digest([pad(0x36).as_slice(), message].concat());
+    Sha256::digest([pad(0x5c).as_slice(), &inner].concat()).to_vec()
+}
+
+/// Which of these secrets signed what came, in the order of the signatures.
+fn signers<'s>(got: &Got, secrets: &[&'s str]) -> Vec<&'s str> {
+    let message = [
+        format!("{}.{}.", got.text("webhook-id"), got.text("webhook-timestamp")).as_bytes(),
+        got.body.as_slice(),
+    ]
+    .concat();
+    let signer = |signature: &str| {
+        let bytes =
+            |secret: &str| STANDARD.decode(secret.strip_prefix("whsec_").expect("a secret")).expect("base64");
+        let signs =
+            |secret: &&&str| signature == format!("v1,{}", STANDARD.encode(hmac(&bytes(secret), &message)));
+        secrets.iter().find(signs).copied().unwrap_or_else(|| panic!("nobody made {signature}"))
+    };
+    got.text("webhook-signature").split(' ').map(signer).collect()
+}
+
+fn minted(told: &Value) -> String {
+    told["value"].as_str().unwrap_or_else(|| panic!("a secret: {told}")).to_owned()
+}
+
+impl House {
+    async fn put(&self, path: &str, body: Value) -> (u16, Value) {
+        answer(self.client.put(self.url(path)).json(&body)).await
+    }
+}
+
+#[tokio::test]
+async fn a_signature_is_good_and_a_rotation_signs_with_both() {
+    let mut receiver = Receiver::friendly().await;
+    let keys = keys(&["key"]);
+    let settings =
+        format!("{}{}", key_file(&keys, "key"), queue(receiver.address, "", "secret = \"orders\""));
+    let mut house = House::open(&settings).await;
+    let given = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let (status, told) = house.put("/v1/secrets/orders", json!({ "value": given })).await;
+    assert_eq!((status, &told), (200, &json!({ "name": "orders", "version": 1 })));
+    house.publish(json!({ "id": "a", "payload": "x" })).await;
+    let got = receiver.next().await;
+    assert_eq!(signers(&got, &[given]), [given]);
+    assert_eq!(got.text("idempotency-key"), format!("\"{}\"", got.text("webhook-id")));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("now").as_secs();
+    assert!(got.text("webhook-timestamp").parse::<u64>().expect("seconds").abs_diff(now) < 60);
+
+    let (_, told) = house.post("/v1/secrets/orders/rotate", json!({ "keep_old": "1h" })).await;
+    let newer = minted(&told);
+    house.publish(json!({ "id": "b" })).await;
+    assert_eq!(signers(&receiver.next().await, &[given, &newer]), [&newer, given]);
+
+    house.stop().await;
+    house.start().await;
+    house.publish(json!({ "id": "c" })).await;
+    assert_eq!(signers(&receiver.next().await, &[given, &newer]), [&newer, given]);
+
+    assert_eq!(house.post("/v1/secrets/orders/drop-old", json!({})).await.0, 200);
+    house.publish(json!({ "id": "d" })).await;
+    assert_eq!(signers(&receiver.next().await, &[given, &newer]), [&newer]);
+
+    // At once: nothing of the old one is left.
+    let (_, told) = house.post("/v1/secrets/orders/rotate", json!({ "keep_old": "0s" })).await;
+    house.publish(json!({ "id": "e" })).await;
+    assert_eq!(signers(&receiver.next().await, &[&newer, &minted(&told)]), [&minted(&told)]);
+}
+
+#[tokio::test]
+async fn what_should_be_signed_is_not_sent_without_its_secret() {
+    let mut receiver = Receiver::friendly().await;
+    let keys = keys(&["key"]);
+    let once = "attempts = 1\nbudget = \"none\"";
+    let settings =
+        format!("{}{}", key_file(&keys, "key"), queue(receiver.address, once, "secret = \"orders\""));
+    let house = House::open(&settings).await;
+    let (status, ready) = house.get("/readyz").await;
+    let warning = "queues whose signing secret is not known: 1; the log says which";
+    assert_eq!((status, &ready["warnings"]), (200, &json!([warning])));
+    house.publish(json!({ "id": "a" })).await;
+    let found = house.fate("a", 1).await;
+    let story = found.story.expect("a story");
+    let failed = story.records().next().expect("an attempt");
+    assert_eq!(failed.executed, Some(redrive::Executed::No));
+    assert_eq!(failed.cause.as_ref().expect("a cause").kind, "no-secret");
+    assert!(receiver.is_quiet());
+    house.put("/v1/secrets/orders", json!({})).await;
+    assert_eq!(house.get("/readyz").await.1, json!({ "status": "ok" }));
+    house.publish(json!({ "id": "b" })).await;
+    assert!(!receiver.next().await.text("webhook-signature").is_empty());
+}
+
+/// Whether a file in this folder has these bytes in it.
+fn is_in_files(folder: &Path, bytes: &[u8]) -> bool {
+    std::fs::read_dir(folder).expect("a folder").any(|file| {
+        let content = std::fs::read(file.expect("a file").path()).expect("its bytes");
+        content.windows(bytes.len()).any(|window| window == bytes)
+    })
+}
+
+#[tokio::test]
+async fn a_secret_is_told_once_and_locked_at_rest() {
+    let keys = keys(&["key"]);
+    let mut house = House::open(&format!("{}[queues.orders.pull]\n", key_file(&keys, "key"))).await;
+    let secret = minted(&house.put("/v1/secrets/orders", json!({})).await.1);
+    let bytes = STANDARD.decode(secret.strip_prefix("whsec_").expect("a secret")).expect("base64");
+    let (_, listed) = house.get("/v1/secrets").await;
+    assert_eq!(
+        (&listed["secrets"][0]["name"], &listed["secrets"][0]["versions"][0]["version"]),
+        (&json!("orders"), &json!(1))
+    );
+    assert!(!listed.to_string().contains(&secret[6..]));
+    let app = format!("{:?}", house.server.as_ref().expect("it runs").app());
+    assert!(app.contains("orders") && !app.contains(&secret[6..]) && !app.contains(&format!("{bytes:?}")));
+    // The table is there, and what it holds is not the secret.
+    assert!(is_in_files(house.folder.path(), b"server_secret"));
+    assert!(
+        !is_in_files(house.folder.path(), &bytes)
+            && !is_in_files(house.folder.path(), &secret.as_bytes()[6..])
+    );
+    house.stop().await;
+    assert!(!is_in_files(house.folder.path(), &bytes));
+}
+
+#[tokio::test]
+async fn a_key_is_changed_with_the_old_one_beside_it() {
+    let mut receiver = Receiver::friendly().await;
+    let keys = keys(&["old", "new"]);
+    let rest = queue(receiver.address, "", "secret = \"orders\"");
+    let mut house = House::open(&format!("{}{rest}", key_file(&keys, "old"))).await;
+    let secret = minted(&house.put("/v1/secrets/orders", json!({})).await.1);
+    house.stop().await;
+    let old = format!("secrets.old_key_file = \"{}\"\n", keys.path().join("old").display());
+    for (key, signed) in [
+        (key_file(&keys, "new"), false),
+        (format!("{}{old}", key_file(&keys, "new")), true),
+        // It was locked anew, so the old key is not needed any more, and no good.
+        (key_file(&keys, "new"), true),
+        (key_file(&keys, "old"), false),
+    ] {
+        house.set(&format!("{key}{rest}"));
+        house.start().await;
+        assert_eq!(house.get("/readyz").await.1["warnings"].is_null(), signed, "{key}");
+        assert_eq!(house.get("/v1/secrets").await.1["secrets"][0]["versions"][0]["open"], json!(signed));
+        if signed {
+            house.publish(json!({ "id": key.escape_debug().to_string() })).await;
+            assert_eq!(signers(&receiver.next().await, &[&secret]), [&secret]);
+        }
+        house.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_refused_without_being_repeated() {
+    let none = House::open("[queues.orders.pull]\n").await;
+    let (status, problem) = none.put("/v1/secrets/orders", json!({})).await;
+    assert_eq!((status, &problem["type"]), (409, &json!("urn:redrive:problem:no-key")));
+    let keys = keys(&["key"]);
+    let house = House::open(&format!("{}[queues.orders.pull]\n", key_file(&keys, "key"))).await;
+    for (path, body, status) in [
+        ("/v1/secrets/orders", json!({ "value": "geheim" }), 422),
+        ("/v1/secrets/orders", json!({ "value": "whsec_geheim" }), 422),
+        ("/v1/secrets/orders", json!({ "geheim": "geheim" }), 400),
+        ("/v1/secrets/orders", json!("geheim"), 400),
+        ("/v1/secrets/orders", json!({ "keep_old": "1h" }), 400),
+        ("/v1/secrets/a%20b", json!({}), 422),
+    ] {
+        let (told, problem) = house.put(path, body.clone()).await;
+        assert_eq!(told, status, "{body}: {problem}");
+        assert!(!problem.to_string().contains("geheim"), "{problem}");
+    }
+    assert_eq!(house.post("/v1/secrets/orders/rotate", json!({})).await.0, 404);
+    assert_eq!(house.post("/v1/secrets/orders/rotate", json!({ "keep_old": "1year" })).await.0, 400);
+    assert_eq!(house.post("/v1/secrets/orders/drop-old", json!({})).await.0, 404);
+    assert_eq!(answer(house.client.delete(house.url("/v1/secrets/orders"))).await.0, 404);
+}
+
+#[tokio::test]
+async fn a_list_has_pages_and_what_is_removed_is_gone() {
+    let keys = keys(&["key"]);
+    let house = House::open(&format!("{}[queues.orders.pull]\n", key_file(&keys, "key"))).await;
+    for name in ["c", "a", "b-1", "b"] {
+        assert_eq!(house.put(&format!("/v1/secrets/{name}"), json!({})).await.0, 200);
+    }
+    let mut names = Vec::new();
+    let mut after = String::new();
+    loop {
+        let (_, page) = house.get(&format!("/v1/secrets?limit=3&after={after}")).await;
+        names.extend(page["secrets"].as_array().expect("a list").iter().map(|secret| secret["name"].clone()));
+        match page["next"].as_str() {
+            Some(next) => after = next.to_owned(),
+            None => break,
+        }
+    }
+    assert_eq!(names, ["a", "b", "b-1", "c"]);
+    assert_eq!(answer(house.client.delete(house.url("/v1/secrets/b"))).await.0, 200);
+    let (_, page) = house.get("/v1/secrets").await;
+    assert_eq!(page["secrets"].as_array().map(Vec::len), Some(3));
+}
+
+#[tokio::test]
+async fn secrets_are_for_operators_of_the_house() {
+    let hash = "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+    for (token, told) in [
+        ("rights = [\"publish\", \"consume\", \"read\"]", "forbidden"),
+        ("rights = [\"operate\"]\ntenant = \"acme\"", "other-tenant"),
+    ] {
+        let house =
+            House::open(&format!("[tokens.a]\nhash = \"{hash}\"\n{token}\n[queues.orders.pull]\n")).await;
+        let url = |path: &str| house.url(path);
+        for request in [
+            house.client.get(url("/v1/secrets")),
+            house.client.put(url("/v1/secrets/a")),
+            house.client.delete(url("/v1/secrets/a")),
+            house.client.post(url("/v1/secrets/a/rotate")),
+            house.client.post(url("/v1/secrets/a/drop-old")),
+            house.client.post(url("/v1/reload")),
+        ] {
+            let (status, problem) = answer(request.bearer_auth("secret")).await;
+            assert_eq!((status, &problem["type"]), (403, &json!(format!("urn:redrive:problem:{told}"))));
+        }
+    }
+}
