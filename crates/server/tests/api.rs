@@ -1,5 +1,7 @@
 //! The API over real sockets. A file for each part of it is in `api/`; what they share is in `api/house.rs`.
 
+#[path = "api/commands.rs"]
+mod commands;
 #[path = "api/house.rs"]
 mod house;
 #[path = "api/publish.rs"]
@@ -12,3 +14,5 @@ mod receiver;
 mod reload;
 #[path = "api/secrets.rs"]
 mod secrets;
+#[path = "api/tls.rs"]
+mod tls;

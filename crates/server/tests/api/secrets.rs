@@ -1,9 +1,12 @@
 //! Signing secrets: set, rotated, locked at rest, and never told.
 
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use redrive_server::config::SecretSettings;
+use redrive_server::secrets::Secrets;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
@@ -252,4 +255,34 @@ async fn secrets_are_for_operators_of_the_house() {
             assert_eq!((status, &problem["type"]), (403, &json!(format!("urn:redrive:problem:{told}"))));
         }
     }
+}
+
+/// Time passes where it is told to.
+#[tokio::test]
+async fn an_old_version_signs_until_its_time_is_over_and_there_are_few() {
+    let keys = keys(&["key"]);
+    let settings = SecretSettings { key_file: Some(keys.path().join("key")), old_key_file: None };
+    let redrive = redrive::Redrive::open("memory:").await.expect("a store");
+    let secrets = Secrets::default();
+    secrets.load(&redrive, &settings).await.expect("keys");
+    let value = || redrive_server::secrets::Value::mint().expect("chance");
+    let hours = |hours: u64| Duration::from_secs(hours * 3600);
+    let now = SystemTime::now();
+    let signing = |at| secrets.signing("orders", at).expect("it is known");
+    let values = [value(), value(), value(), value(), value()];
+    secrets.set(&redrive, "orders", &values[0]).await.expect("set");
+    secrets.rotate(&redrive, "orders", &values[1], hours(1)).await.expect("rotated");
+    assert_eq!((signing(now).len(), signing(now + hours(2)).len()), (2, 1));
+    for value in &values[2..] {
+        secrets.rotate(&redrive, "orders", value, hours(4)).await.expect("rotated");
+    }
+    let newest: Vec<_> = signing(now).iter().map(|value| (**value).clone()).collect();
+    assert_eq!(newest, [values[4].clone(), values[3].clone(), values[2].clone()]);
+    // What was set stands alone.
+    assert_eq!(secrets.set(&redrive, "orders", &values[0]).await.expect("set"), 6);
+    assert_eq!(signing(now).len(), 1);
+    // Another process that opens the same store finds them.
+    let again = Secrets::default();
+    again.load(&redrive, &settings).await.expect("keys");
+    assert_eq!(*again.signing("orders", now).expect("it is known")[0], values[0]);
 }

@@ -1,0 +1,87 @@
+//! The commands that make keys, secrets and tokens, as a person types them.
+
+use std::path::Path;
+use std::process::Output;
+
+use redrive_server::config::Config;
+use serde_json::json;
+
+use crate::house::{House, answer};
+
+/// Runs the program with this on its standard input.
+async fn redrive(arguments: &[&str], input: &str) -> Output {
+    let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+    let input = input.to_owned();
+    let run = move || {
+        let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_redrive"))
+            .args(arguments)
+            .env_remove("REDRIVE_TOKEN")
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .expect("the program");
+        let mut stdin = program.stdin.take().expect("its input");
+        // One that does not read it may be gone by now.
+        let _ = std::io::Write::write_all(&mut stdin, input.as_bytes());
+        drop(stdin);
+        program.wait_with_output().expect("its end")
+    };
+    tokio::task::spawn_blocking(run).await.expect("a run")
+}
+
+fn out(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout.clone()).expect("text").trim().to_owned()
+}
+
+#[tokio::test]
+async fn a_token_is_printed_once_and_its_lines_let_it_in() {
+    let output =
+        redrive(&["token", "new", "--name", "shop", "--rights", "publish,read", "--tenant", "acme"], "")
+            .await;
+    let printed = out(&output);
+    let (token, lines) = printed.split_once("\n\n").expect("a token and lines");
+    let config: Config = toml::from_str(lines).expect("settings");
+    assert!(config.tokens.contains_key("shop") && !lines.contains(token));
+    let house = House::open(&format!("{lines}\n[queues.orders.pull]\n")).await;
+    let publish = |token: &str| {
+        let url = house.url("/v1/queues/orders/events");
+        answer(house.client.post(url).bearer_auth(token).json(&json!({ "id": "a" })))
+    };
+    assert_eq!((publish(token).await.0, publish("rdt_other").await.0), (202, 401));
+    let wrong = redrive(&["token", "new", "--name", "shop", "--rights", "publsh"], "").await;
+    assert!(!wrong.status.success() && wrong.stdout.is_empty());
+}
+
+#[tokio::test]
+async fn secrets_are_made_listed_rotated_and_removed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let key = folder.path().join("key");
+    let key_text = key.to_str().expect("text");
+    out(&redrive(&["secret", "key", key_text], "").await);
+    assert!(!redrive(&["secret", "key", key_text], "").await.status.success(), "it is there already");
+    assert!(Path::new(&key).is_file());
+    let house = House::open(&format!("secrets.key_file = \"{key_text}\"\n[queues.orders.pull]\n")).await;
+    let url = house.url("");
+    let secret = async |arguments: &[&str], input: &str| {
+        redrive(&[&["secret"], arguments, &["--url", &url]].concat(), input).await
+    };
+    let made = out(&secret(&["set", "orders"], "").await);
+    assert!(made.starts_with("whsec_") && made.lines().count() == 1, "{made}");
+    let given = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let rotated = secret(&["rotate", "orders", "--keep-old", "1h", "--stdin"], given).await;
+    assert_eq!(out(&rotated), "", "what was given is not repeated");
+    let listed = out(&secret(&["ls"], "").await);
+    assert_eq!(listed.lines().count(), 2, "{listed}");
+    assert!(listed.starts_with("orders  2  ") && !listed.contains("whsec"), "{listed}");
+    let listed = out(&secret(&["ls", "--json"], "").await);
+    let listed: serde_json::Value = serde_json::from_str(&listed).expect("a line of JSON");
+    assert_eq!(listed["versions"][0]["version"], json!(2));
+    out(&secret(&["drop-old", "orders"], "").await);
+    assert_eq!(out(&secret(&["ls"], "").await).lines().count(), 1);
+    out(&secret(&["rm", "orders"], "").await);
+    assert_eq!(out(&secret(&["ls"], "").await), "");
+    let gone = secret(&["rm", "orders"], "").await;
+    assert!(String::from_utf8_lossy(&gone.stderr).contains("there is no secret `orders`"), "{gone:?}");
+}
