@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
@@ -54,7 +55,8 @@ impl Receiver {
     }
 
     pub(crate) async fn next(&mut self) -> Got {
-        self.got.recv().await.expect("it listens")
+        let next = tokio::time::timeout(Duration::from_secs(60), self.got.recv()).await;
+        next.expect("nothing came").expect("it listens")
     }
 
     /// Whether nothing more has come.
