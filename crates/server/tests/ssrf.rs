@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::sync::Arc;
+use std::time::Duration;
 
 use redrive_server::config::{PushSettings, PushTo};
 use redrive_server::push::address::Network;
@@ -201,9 +202,12 @@ async fn call(url: &str, guard: &Guard, client: &reqwest::Client) -> Came {
     if guard.check_host(destination.url()).is_err() {
         return Came::Refused;
     }
-    let error = match client.post(destination.url().clone()).send().await {
-        Ok(answer) => return Came::Called(answer.status().to_string()),
-        Err(error) => error,
+    let sending = client.post(destination.url().clone()).send();
+    let error = match tokio::time::timeout(Duration::from_secs(5), sending).await {
+        Ok(Ok(answer)) => return Came::Called(answer.status().to_string()),
+        Ok(Err(error)) => error,
+        // Nobody answers for the prize.
+        Err(_) => return Came::Called("no answer".to_owned()),
     };
     let mut source = error.source();
     while let Some(inner) = source {
