@@ -7,7 +7,9 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use redrive::Redrive;
 
+use crate::app::Outside;
 use crate::config::{Layer, Source};
+use crate::reload::Reloading;
 use crate::{demo, queues};
 
 mod secret;
@@ -97,7 +99,8 @@ async fn check(configured: Configured) -> Result<ExitCode> {
     let source = configured.source([]);
     let config = source.load()?;
     // What only the engine knows: whether policies can be, and windows are long enough for them.
-    queues::set_up(&Redrive::open("memory:").await?, &config).await?;
+    let outside = Outside::new(&config, Reloading::never()).map_err(anyhow::Error::msg)?;
+    queues::set_up(&Redrive::open("memory:").await?, &config, &outside.push).await?;
     let file = source.path().map_or("the defaults".to_owned(), |path| path.display().to_string());
     let (queues, tokens) = (config.queues.len(), config.tokens.len());
     println!("{file}: fine; queues: {queues}, tokens: {tokens}");
