@@ -120,9 +120,13 @@ mod rows;
 
 mod held;
 
+mod stories;
+
 mod columns;
 
 mod receipt;
+
+mod ends;
 
 mod names;
 

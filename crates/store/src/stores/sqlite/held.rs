@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use redrive_core::Moment;
 use redrive_core::entry::{Entry, Progress, Seq};
-use redrive_core::event::{DeadReason, Story};
+use redrive_core::event::DeadReason;
 use redrive_core::triage::{CauseId, JobId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::columns::{Columns, change_columns};
 use super::numbers::{bits, column, from_moment, nanos, signed, stream_of, to_duration, to_moment};
 use super::rows::{Damage, EVENT_COLUMNS, EventRow, Stream, event_columns};
+use super::stories::{read_story, write_story};
 use crate::lease::TokenHash;
 
 /// All columns of the table that are read.
@@ -253,15 +254,4 @@ impl Held {
 /// Takes an event out of those that are held.
 pub(super) fn delete_held(conn: &Connection, seq: Seq) -> rusqlite::Result<usize> {
     conn.prepare_cached("DELETE FROM redrive_held WHERE seq = ?1")?.execute(params![column(seq.0)])
-}
-
-/// A story as it is stored.
-pub(super) fn write_story(story: Option<&Story>) -> Option<String> {
-    // Words and numbers: this does not fail.
-    story.and_then(|story| serde_json::to_string(story).ok())
-}
-
-/// A story as it was stored.
-pub(super) fn read_story(text: Option<&str>) -> Result<Option<Arc<Story>>, Damage> {
-    text.map(|text| serde_json::from_str(text).map(Arc::new).map_err(|_| Damage)).transpose()
 }

@@ -11,10 +11,10 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::columns::change_columns;
 use super::faults::Step;
-use super::held::read_story;
 use super::names::Names;
 use super::numbers::{bits, signed, span, stream_of};
 use super::rows::{Damage, Stream};
+use super::stories::{is_unsure, read_story};
 use crate::found::Matching;
 
 /// How many rows are looked at for one page, or one step of a job: some ten milliseconds.
@@ -40,9 +40,6 @@ const REASON: usize = 10;
 const DIED: usize = 11;
 const CAUSE: usize = 16;
 const REDRIVEN: usize = 19;
-
-/// How a story tells of an attempt whose effect is unknown. Within a text its quotes would have a backslash.
-const UNSURE: &str = "\"executed\":\"unknown\"";
 
 /// Whether to look at the next row.
 pub(super) enum Walk {
@@ -213,7 +210,7 @@ pub(super) fn matching(conn: &Connection, names: &mut Names, filter: &Filter) ->
         matching.keys_blocked += u64::from(holds);
         matching.out_of_order += u64::from(is_ordered && !holds);
         matching.redriven_before += u64::from(row.get::<_, i64>(from + REDRIVEN)? > 0);
-        matching.unsure += u64::from(story.is_some_and(|story| story.contains(UNSURE)));
+        matching.unsure += u64::from(story.is_some_and(is_unsure));
         match streams.get_mut(&stream.queue) {
             Some(letters) => *letters += 1,
             None => drop(streams.insert(stream.queue.clone(), 1)),

@@ -1,8 +1,8 @@
 //! Receipts: identities, and what became of them.
 //!
-//! A receipt is written once, with the event, and touched again only where there is something to say that its
-//! event's absence does not: another end than "done", a result, attempts before it, or an end so late that the
-//! receipt would not last.
+//! A receipt is written once, with the event, and touched again only where its event is taken away or edited, or ends so
+//! late that the receipt would not last. What else its event's absence does not say (another end than "done", a result,
+//! attempts before it) is [beside it](super::ends).
 
 use std::sync::{Arc, LazyLock};
 
@@ -11,10 +11,11 @@ use redrive_core::entry::{Seq, StreamId};
 use redrive_core::event::{Fingerprint, State, Story};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
+use super::ends::delete_end;
 use super::faults::{Step, damaged};
-use super::held::{read_story, write_story};
 use super::numbers::{bits, column, from_moment, to_moment};
 use super::rows::{Damage, Sum, values};
+use super::stories::{read_story, write_story};
 
 /// How many columns a receipt without an end has.
 const FRESH_COLUMNS: usize = 7;
@@ -113,7 +114,12 @@ impl Receipt {
         )?;
         let found =
             select.query_row(params![stream.0, id], |row| Ok(Self::read(row, stream, id))).optional()?;
-        found.transpose().map_err(|Damage| damaged("redrive_receipt", format!("{} {id}", stream.0)).into())
+        let damaged = |Damage| damaged("redrive_receipt", format!("{} {id}", stream.0));
+        let Some(mut receipt) = found.transpose().map_err(damaged)? else { return Ok(None) };
+        if receipt.end.is_none() {
+            receipt.end = End::find(conn, receipt.seq)?;
+        }
+        Ok(Some(receipt))
     }
 
     /// Writes how it ended, and until when it is remembered.
@@ -145,8 +151,9 @@ impl Receipt {
             .map(drop)
     }
 
-    /// Forgets an identity.
+    /// Forgets an identity, and how its event ended.
     pub(super) fn delete(conn: &Connection, stream: StreamId, id: &str) -> rusqlite::Result<()> {
+        delete_end(conn, stream.0, id)?;
         let mut delete = conn.prepare_cached("DELETE FROM redrive_receipt WHERE stream = ?1 AND id = ?2")?;
         delete.execute(params![stream.0, id]).map(drop)
     }

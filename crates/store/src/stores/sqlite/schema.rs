@@ -13,7 +13,8 @@
 //! | `redrive_stream` | one tenant's part of a queue, and its next number | once a commit with publishes |
 //! | `redrive_live` | an event that may run and never ran | once, and deleted |
 //! | `redrive_held` | any other event: it waits, is blocked by the one before, held back, leased, dead or discarded | with every change |
-//! | `redrive_receipt` | an identity, and what became of it if that is not simply "done" | once, and when it was not simple |
+//! | `redrive_receipt` | an identity, and whether its event was taken away or edited | once, then, and when its event ends late |
+//! | `redrive_end` | how an event ended, if that is not simply "done" | once |
 //! | `redrive_inbox` | what a handler has processed | once |
 //! | `redrive_request` | what is remembered of a request under its idempotency key | when it is claimed, renewed, ended |
 //! | `redrive_rule` | a rule that holds | by orders |

@@ -164,7 +164,7 @@ impl Desk {
         Ok(deleted == 1)
     }
 
-    /// Takes an event away. Its receipt stays, with what its absence does not tell.
+    /// Takes an event away. Its receipt stays, and what its absence does not tell is written beside it.
     fn end(
         &mut self,
         seq: Seq,
@@ -181,8 +181,11 @@ impl Desk {
         if let Some(grave) = there.grave {
             self.uncount_death(stream.id, grave.cause, grave.holding)?;
         }
-        if end.is_some() || at > there.calm {
-            self.stamp(stream, &there.id, at, end)?;
+        if let Some(end) = end {
+            end.write(&self.conn, seq)?;
+        }
+        if at > there.calm {
+            self.stamp(stream, &there.id, at, None)?;
         }
         self.remove(seq, there.was_live)?;
         match there.key {

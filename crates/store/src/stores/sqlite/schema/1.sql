@@ -97,9 +97,9 @@ CREATE INDEX redrive_held_lease ON redrive_held (stream, lease_until) WHERE stat
 CREATE INDEX redrive_held_park ON redrive_held (stream, park_until) WHERE state = 2 AND park_until IS NOT NULL;
 CREATE INDEX redrive_held_suspect ON redrive_held (suspect) WHERE suspect = 1;
 
--- An identity. Without a state, its event lives or is done. `became`: the id under which it goes on, if an edit
--- gave its place to another. The identity is first in the key: to compare a text is cheaper than to compare a number
--- that is nearly always the same and then a text.
+-- An identity. Without a state, its event lives, is done, or has a row in `redrive_end`. `became`: the id under which
+-- it goes on, if an edit gave its place to another. The identity is first in the key: to compare a text is cheaper
+-- than to compare a number that is nearly always the same and then a text.
 CREATE TABLE redrive_receipt (
     id TEXT NOT NULL,
     stream INTEGER NOT NULL,
@@ -116,6 +116,18 @@ CREATE TABLE redrive_receipt (
     crc INTEGER NOT NULL,
     PRIMARY KEY (id, stream)
 ) STRICT, WITHOUT ROWID;
+
+-- How an event ended, where its absence does not say it all. Not on the receipt, which would grow in the middle of its
+-- tree.
+CREATE TABLE redrive_end (
+    seq INTEGER PRIMARY KEY,
+    state TEXT NOT NULL,
+    ended INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    story TEXT,
+    result BLOB,
+    crc INTEGER NOT NULL
+) STRICT;
 
 CREATE TABLE redrive_inbox (
     handler TEXT NOT NULL,

@@ -1,0 +1,82 @@
+//! How events ended, where their absence does not say it all.
+//!
+//! Beside the receipts, and by seq. On the receipt it would have to grow in the middle of a tree, and split a page of
+//! it for every few events; here rows are added next to each other, because events end much in the order of their
+//! seqs. What may be taken back, or leaves another in its place (discarded, edited), is on the receipt: of such there
+//! may be two with one seq.
+
+use redrive_core::entry::Seq;
+use redrive_core::event::State;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::faults::{Step, damaged};
+use super::numbers::{column, from_moment, to_moment};
+use super::receipt::End;
+use super::rows::{Damage, Sum};
+use super::stories::{read_story, write_story};
+
+impl End {
+    /// Writes it for the event with this seq.
+    pub(super) fn write(&self, conn: &Connection, seq: Seq) -> rusqlite::Result<()> {
+        let (seq, state, ended) = (column(seq.0), self.state.as_str(), from_moment(self.at));
+        let (attempts, result) = (i64::from(self.attempts), self.result.as_deref());
+        let story = write_story(self.story.as_deref());
+        let crc = sum(seq, state, ended, attempts, story.as_deref(), result);
+        conn.prepare_cached("INSERT OR REPLACE INTO redrive_end VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?
+            .execute(params![seq, state, ended, attempts, story, result, crc])
+            .map(drop)
+    }
+
+    /// How the event with this seq ended, if it is written here.
+    pub(super) fn find(conn: &Connection, seq: Seq) -> Step<Option<Self>> {
+        let found = conn
+            .prepare_cached(
+                "SELECT state, ended, attempts, story, result, crc FROM redrive_end WHERE seq = ?1",
+            )?
+            .query_row([column(seq.0)], |row| Ok(Self::read(row, seq)))
+            .optional()?;
+        found.transpose().map_err(|Damage| damaged("redrive_end", seq.0).into())
+    }
+
+    fn read(row: &Row<'_>, seq: Seq) -> Result<Self, Damage> {
+        let number = |at: usize| row.get::<_, i64>(at).map_err(|_| Damage);
+        let state: String = row.get(0).map_err(|_| Damage)?;
+        let (ended, attempts) = (number(1)?, number(2)?);
+        let story: Option<String> = row.get(3).map_err(|_| Damage)?;
+        let result: Option<Vec<u8>> = row.get(4).map_err(|_| Damage)?;
+        let crc = sum(column(seq.0), &state, ended, attempts, story.as_deref(), result.as_deref());
+        if crc != number(5)? {
+            return Err(Damage);
+        }
+        Ok(Self {
+            state: State::from_word(&state).ok_or(Damage)?,
+            at: to_moment(ended),
+            attempts: u32::try_from(attempts).map_err(|_| Damage)?,
+            story: read_story(story.as_deref())?,
+            result,
+            became: None,
+        })
+    }
+}
+
+/// Forgets how the event of a receipt ended. Where its end is on the receipt, another may have its seq, and that one's
+/// end stays.
+pub(super) fn delete_end(conn: &Connection, stream: u32, id: &str) -> rusqlite::Result<()> {
+    conn.prepare_cached(
+        "DELETE FROM redrive_end WHERE seq = \
+         (SELECT seq FROM redrive_receipt WHERE stream = ?1 AND id = ?2 AND state IS NULL)",
+    )?
+    .execute(params![stream, id])
+    .map(drop)
+}
+
+fn sum(seq: i64, state: &str, ended: i64, attempts: i64, story: Option<&str>, result: Option<&[u8]>) -> i64 {
+    Sum::new()
+        .number(seq)
+        .text(state)
+        .number(ended)
+        .number(attempts)
+        .maybe(story.map(str::as_bytes))
+        .maybe(result)
+        .end()
+}
