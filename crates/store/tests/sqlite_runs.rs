@@ -11,7 +11,7 @@ use redrive_core::event::State;
 use redrive_store::{Found, New, PublishError, Published, Sqlite, Store, StoreError};
 
 mod sqlite_common;
-use sqlite_common::{AT, Place, due, job, publish, settle};
+use sqlite_common::{AT, Place, due, job, publish, rows, settle};
 
 const DONE: Settled = Settled::Applied { rev: 1, next: None };
 
@@ -179,15 +179,6 @@ const HELD: &str =
     "SELECT id, key, tag, payload, extra, published, calm, stream, state, due FROM redrive_held ORDER BY seq";
 const RECEIPTS: &str =
     "SELECT stream, id, fingerprint, published, until, state FROM redrive_receipt ORDER BY seq";
-
-/// All that is selected.
-fn rows(place: &Place, select: &str) -> Vec<Vec<rusqlite::types::Value>> {
-    let conn = place.raw();
-    let mut select = conn.prepare(select).unwrap();
-    let columns = select.column_count();
-    let read = |row: &rusqlite::Row<'_>| (0..columns).map(|at| row.get(at)).collect();
-    select.query_map([], read).unwrap().map(Result::unwrap).collect()
-}
 
 #[tokio::test]
 async fn all_of_them_are_gone() {

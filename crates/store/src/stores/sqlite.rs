@@ -78,6 +78,8 @@ mod load;
 
 mod settle;
 
+mod runs;
+
 mod transact;
 
 mod guard;

@@ -88,3 +88,12 @@ pub(crate) fn job(mut work: impl FnMut(&Connection) -> Outcome + Send + 'static)
     };
     Job { work: Box::new(work), claim: None, time: Duration::from_secs(10), alone: false }
 }
+
+/// All that is in a table.
+pub(crate) fn rows(place: &Place, select: &str) -> Vec<Vec<rusqlite::types::Value>> {
+    let conn = place.raw();
+    let mut select = conn.prepare(select).unwrap();
+    let columns = select.column_count();
+    let read = |row: &rusqlite::Row<'_>| (0..columns).map(|at| row.get(at)).collect();
+    select.query_map([], read).unwrap().map(Result::unwrap).collect()
+}

@@ -1,15 +1,17 @@
 //! A step of a job: some letters, and how far the job has come, in one commit.
 //!
-//! A letter without a key that holds up others is one `UPDATE`: its story, its payload and its identity are not
+//! Letters without a key that are next to each other are one `UPDATE`: their stories, payloads and identities are not
 //! looked at. Where a step puts many back, the owner is told that there is something to load, and not each of them:
 //! it would have to be read for that.
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 
 use redrive_core::entry::{Seq, StreamId};
 use redrive_core::event::Mode;
 use redrive_core::triage::job::JobAct;
 use redrive_core::triage::{CauseId, Job, JobId, JobState, Redrive};
+use rusqlite::params;
 
 use super::columns::Columns;
 use super::desk::Desk;
@@ -126,7 +128,7 @@ impl Desk {
         Ok(found)
     }
 
-    /// Puts back letters that keep no order, with one statement for all: nobody else is to be looked at.
+    /// Puts back letters that keep no order: nobody else is to be looked at.
     fn redrive_plain(
         &mut self,
         mut letters: Vec<Meant>,
@@ -137,13 +139,12 @@ impl Desk {
     ) -> Step<()> {
         let by = PutBack::Job(job);
         let mut groups: HashMap<(StreamId, Option<i64>), u64> = HashMap::new();
-        {
-            let mut update = Columns::updating(&self.conn)?;
-            for Meant { seq, columns, .. } in &mut letters {
-                *groups.entry((stream_of(*seq), columns.cause)).or_default() += 1;
-                put_back(columns, redrive, by, step);
-                columns.write(&mut update, *seq)?;
-            }
+        for Meant { seq, columns, .. } in &mut letters {
+            *groups.entry((stream_of(*seq), columns.cause)).or_default() += 1;
+            put_back(columns, redrive, by, step);
+        }
+        for run in letters.chunk_by(|letter, next| letter.seq.0 + 1 == next.seq.0) {
+            self.write_put_back(run, redrive, by, step)?;
         }
         for ((stream, cause), letters) in groups {
             let cause = cause.map(|cause| CauseId(bits(cause)));
@@ -159,6 +160,44 @@ impl Desk {
             }
         }
         Ok(())
+    }
+
+    /// Writes letters next to each other as [`put_back`] made them, with one statement: for each letter alone SQLite would
+    /// open the table and all its indexes anew. Their checksums are handed in as digits, and each takes those at its
+    /// place.
+    fn write_put_back(
+        &self,
+        run: &[Meant],
+        redrive: &Redrive,
+        by: PutBack,
+        step: &Advance,
+    ) -> rusqlite::Result<()> {
+        let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(()) };
+        let mut sums = String::with_capacity(run.len() * 10);
+        for Meant { seq, columns, .. } in run {
+            // A checksum of 32 bits has at most ten digits. Writing to a string does not fail.
+            let _ = write!(sums, "{:010}", columns.sum(*seq));
+        }
+        self.conn
+            .prepare_cached(
+                "UPDATE redrive_held SET flow = 1, rev = rev + 1, state = ?3, due = ?4, attempts = attempts * ?5, \
+                 mode = ?6, started = NULL, previous = 0, strikes = 0, suspect = 0, reason = NULL, died = NULL, \
+                 park_until = NULL, park_count = NULL, route = NULL, out_of_order = 0, death = NULL, redrive = ?7, \
+                 redriven = redriven + 1, lease_attempt = NULL, lease_token = NULL, lease_until = NULL, \
+                 progress_crc = CAST(substr(?8, (seq - ?1) * 10 + 1, 10) AS INTEGER) \
+                 WHERE seq BETWEEN ?1 AND ?2",
+            )?
+            .execute(params![
+                column(first.seq.0),
+                column(last.seq.0),
+                Stand::Waits as i64,
+                from_moment(step.at),
+                redrive.keep_attempts,
+                Mode::Redrive.as_str(),
+                by.to_column(),
+                sums.as_bytes(),
+            ])
+            .map(drop)
     }
 
     /// Puts back a letter of which more is to be looked at. `false` where it may not, or is damaged: nothing is done
@@ -202,7 +241,7 @@ impl Desk {
     }
 }
 
-/// What becomes of the columns of a letter that keeps no order.
+/// What becomes of the columns of a letter that keeps no order and goes its own way.
 fn put_back(columns: &mut Columns, redrive: &Redrive, by: PutBack, step: &Advance) {
     columns.rev += 1;
     columns.state = Stand::Waits as i64;
@@ -215,6 +254,6 @@ fn put_back(columns: &mut Columns, redrive: &Redrive, by: PutBack, step: &Advanc
     (columns.reason, columns.died, columns.death) = (None, None, None);
     (columns.park_until, columns.park_count) = (None, None);
     (columns.lease_attempt, columns.lease_token, columns.lease_until) = (None, None, None);
-    (columns.route, columns.out_of_order) = (redrive.to.clone(), 0);
+    (columns.route, columns.out_of_order) = (None, 0);
     (columns.redrive, columns.redriven) = (Some(by.to_column()), columns.redriven + 1);
 }

@@ -89,24 +89,15 @@ impl Columns {
 
     /// Writes them all.
     pub(super) fn update(&self, conn: &Connection, seq: Seq) -> rusqlite::Result<()> {
-        self.write(&mut Self::updating(conn)?, seq)
-    }
-
-    /// The statement that writes them.
-    pub(super) fn updating(conn: &Connection) -> rusqlite::Result<CachedStatement<'_>> {
-        conn.prepare_cached(
+        let mut update = conn.prepare_cached(
             "UPDATE redrive_held SET flow = ?10, rev = ?11, state = ?12, due = ?13, attempts = ?14, mode = ?15, \
              started = ?16, previous = ?17, strikes = ?18, suspect = ?19, story = ?20, reason = ?21, died = ?22, \
              park_until = ?23, park_count = ?24, route = ?25, out_of_order = ?26, cause = ?27, death = ?28, \
              redrive = ?29, redriven = ?30, lease_attempt = ?31, lease_token = ?32, lease_until = ?33, \
              progress_crc = ?34 WHERE seq = ?1",
-        )
-    }
-
-    /// Writes them all with that statement.
-    pub(super) fn write(&self, update: &mut CachedStatement<'_>, seq: Seq) -> rusqlite::Result<()> {
+        )?;
         update.raw_bind_parameter(1, column(seq.0))?;
-        self.bind(update, seq)?;
+        self.bind(&mut update, seq)?;
         update.raw_execute().map(drop)
     }
 
@@ -139,7 +130,8 @@ impl Columns {
         to.raw_bind_parameter(34, self.sum(seq))
     }
 
-    fn sum(&self, seq: Seq) -> i64 {
+    /// Their checksum.
+    pub(super) fn sum(&self, seq: Seq) -> i64 {
         Sum::new()
             .number(column(seq.0))
             .number(self.rev)

@@ -7,7 +7,7 @@
 
 use redrive_core::entry::Seq;
 use redrive_core::event::State;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 
 use super::faults::{Step, damaged};
 use super::numbers::{column, from_moment, to_moment};
@@ -15,18 +15,26 @@ use super::receipt::End;
 use super::rows::{Damage, Sum};
 use super::stories::{read_story, write_story};
 
-impl End {
-    /// Writes it for the event with this seq.
-    pub(super) fn write(&self, conn: &Connection, seq: Seq) -> rusqlite::Result<()> {
-        let (seq, state, ended) = (column(seq.0), self.state.as_str(), from_moment(self.at));
-        let (attempts, result) = (i64::from(self.attempts), self.result.as_deref());
-        let story = write_story(self.story.as_deref());
-        let crc = sum(seq, state, ended, attempts, story.as_deref(), result);
-        conn.prepare_cached("INSERT OR REPLACE INTO redrive_end VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?
-            .execute(params![seq, state, ended, attempts, story, result, crc])
-            .map(drop)
+/// The statement that writes ends.
+pub(super) struct Ends<'a>(CachedStatement<'a>);
+
+impl<'a> Ends<'a> {
+    pub(super) fn writing(conn: &'a Connection) -> rusqlite::Result<Self> {
+        conn.prepare_cached("INSERT OR REPLACE INTO redrive_end VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")
+            .map(Self)
     }
 
+    /// Writes how the event with this seq ended.
+    pub(super) fn write(&mut self, end: &End, seq: Seq) -> rusqlite::Result<()> {
+        let (seq, state, ended) = (column(seq.0), end.state.as_str(), from_moment(end.at));
+        let (attempts, result) = (i64::from(end.attempts), end.result.as_deref());
+        let story = write_story(end.story.as_deref());
+        let crc = sum(seq, state, ended, attempts, story.as_deref(), result);
+        self.0.execute(params![seq, state, ended, attempts, story, result, crc]).map(drop)
+    }
+}
+
+impl End {
     /// How the event with this seq ended, if it is written here.
     pub(super) fn find(conn: &Connection, seq: Seq) -> Step<Option<Self>> {
         let found = conn

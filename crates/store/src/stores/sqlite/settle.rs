@@ -12,12 +12,14 @@ use redrive_core::triage::CauseId;
 use rusqlite::{OptionalExtension, params};
 
 use super::desk::Desk;
+use super::ends::Ends;
 use super::faults::{Fault, Step};
 use super::held::{Held, PutBack, Stand};
 use super::ledger::Outcome;
 use super::numbers::{bits, column, from_moment, stream_of, to_moment};
 use super::receipt::{End, Receipt};
 use super::rows::{EventRow, Stream, event_columns};
+use super::runs::{is_continued, is_late_success};
 
 /// An event of which only the way it is held is known.
 struct Ending {
@@ -68,9 +70,11 @@ impl Desk {
     /// Writes what became of events.
     pub(super) fn settle_all(&mut self, settles: &[Settle], answers: &mut Vec<Settled>) -> Step<()> {
         answers.clear();
-        for run in settles.chunk_by(is_followed) {
-            if run.len() >= RUN_LEAST && self.delete_run(run)? {
-                answers.extend(run.iter().map(|_| Settled::Applied { rev: 1, next: None }));
+        for run in settles.chunk_by(|settle, next| is_followed(settle, next) || is_continued(settle, next)) {
+            let are_gone = run.len() >= RUN_LEAST
+                && if run.iter().all(is_late_success) { self.end_run(run)? } else { self.delete_run(run)? };
+            if are_gone {
+                answers.extend(run.iter().map(|settle| Settled::Applied { rev: settle.rev + 1, next: None }));
             } else {
                 for settle in run {
                     answers.push(self.settle(settle)?);
@@ -182,7 +186,7 @@ impl Desk {
             self.uncount_death(stream.id, grave.cause, grave.holding)?;
         }
         if let Some(end) = end {
-            end.write(&self.conn, seq)?;
+            Ends::writing(&self.conn)?.write(&end, seq)?;
         }
         if at > there.calm {
             self.stamp(stream, &there.id, at, None)?;
@@ -378,7 +382,7 @@ impl Desk {
 }
 
 /// How an event ends with this change, if it ends; none within where its absence says it all.
-fn ending_of(change: &Change, at: Moment) -> Option<Option<End>> {
+pub(super) fn ending_of(change: &Change, at: Moment) -> Option<Option<End>> {
     let (state, attempts, story, result) = match change {
         Change::Done => return Some(None),
         Change::DoneWith { result, attempts, story } => (State::Done, *attempts, story, result.as_ref()),
