@@ -75,7 +75,8 @@ async fn filled(place: &Place, odd: Odd, put_back: bool) -> (Arc<Sqlite>, Vec<Se
     let first = first.iter().filter(|entry| is_run(entry));
     store.settle(first.map(|entry| settle(grant, entry, change.clone())).collect()).await.unwrap();
     if put_back {
-        let act = JobAct::Redrive(Redrive { out_of_order: true, ..Redrive::default() });
+        let keep_attempts = odd == Odd::Plain;
+        let act = JobAct::Redrive(Redrive { out_of_order: true, keep_attempts, ..Redrive::default() });
         let plan = JobPlan { filter: Filter::default(), act, strategy: Strategy::default() };
         let what = What::Start(Box::new(plan));
         let order = Order { by: Operator::engine(), at: AT, what };
@@ -85,6 +86,8 @@ async fn filled(place: &Place, odd: Odd, put_back: bool) -> (Arc<Sqlite>, Vec<Se
     }
     let entries: Vec<_> = due(&store, grant).await.into_iter().filter(is_run).collect();
     assert_eq!(entries.len(), EVENTS);
+    let attempts = u32::from(!put_back || odd == Odd::Plain);
+    assert!(entries.iter().all(|entry| entry.progress.attempts == attempts), "{odd:?} {put_back}");
     let done = |entry: &Entry| {
         let story = story(u32::try_from(entry.seq.0 & 0xff).unwrap());
         settle(grant, entry, Change::DoneWith { result: None, attempts: 2, story })
