@@ -89,7 +89,7 @@ pub(crate) fn job(mut work: impl FnMut(&Connection) -> Outcome + Send + 'static)
     Job { work: Box::new(work), claim: None, time: Duration::from_secs(10), alone: false }
 }
 
-/// All that is in a table.
+/// All that is selected.
 pub(crate) fn rows(place: &Place, select: &str) -> Vec<Vec<rusqlite::types::Value>> {
     let conn = place.raw();
     let mut select = conn.prepare(select).unwrap();
