@@ -3,6 +3,8 @@
 //! A [`Desk`] is made by [`Redrive::desk`](crate::Redrive::desk).
 
 #[doc(no_inline)]
+pub use redrive_core::entry::Seq;
+#[doc(no_inline)]
 pub use redrive_core::triage::{
     CauseId, Control, Controls, Filter, Job, JobAct, JobId, JobPlan, JobState, Redrive as How, Rule, Strategy,
 };

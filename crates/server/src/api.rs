@@ -11,6 +11,7 @@ use crate::app::App;
 mod body;
 mod health;
 mod index;
+pub mod operate;
 mod problem;
 pub mod publish;
 mod reload;
@@ -28,6 +29,7 @@ pub fn router(app: Arc<App>) -> Router {
         .merge(publish::routes())
         .merge(reload::routes())
         .merge(secrets::routes())
+        .merge(operate::routes())
         .fallback(async || Problem::not_found("there is nothing at this address"))
         .method_not_allowed_fallback(async || Problem::method_not_allowed())
         .with_state(app)

@@ -37,6 +37,10 @@ pub struct Caller {
     rights: Arc<[Right]>,
 }
 
+/// From where a request came, for the audit: an address, or a program. The listener and the command line say it.
+#[derive(Debug, Clone)]
+pub struct Origin(pub Arc<str>);
+
 impl Callers {
     /// Those of the configuration. It has been checked, so a hash that is none does not occur, and fits nobody.
     pub fn new<'a>(tokens: impl IntoIterator<Item = (&'a String, &'a TokenSettings)>) -> Self {

@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tower::ServiceExt;
 
+use crate::auth::Origin;
 use crate::config::ServerSettings;
 
 /// How long to wait after a connection could not be accepted: there are no file descriptors left, say.
@@ -39,8 +40,8 @@ pub async fn serve(
             accepted = accepting => accepted,
             _ = stop.wait_for(|stop| *stop) => break,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_AGAIN).await;
@@ -49,9 +50,11 @@ pub async fn serve(
         };
         // Answers are small and waited for.
         let _ = stream.set_nodelay(true);
-        let service = router
-            .clone()
-            .map_request(|request: http::Request<hyper::body::Incoming>| request.map(Body::new));
+        let origin = Origin(peer.ip().to_string().into());
+        let service = router.clone().map_request(move |mut request: http::Request<hyper::body::Incoming>| {
+            request.extensions_mut().insert(origin.clone());
+            request.map(Body::new)
+        });
         let service = service.map_err(|error: Infallible| match error {});
         let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
         let connection = graceful.watch(connection);

@@ -4,6 +4,14 @@
 mod commands;
 #[path = "api/house.rs"]
 mod house;
+#[path = "api/letters.rs"]
+mod letters;
+#[path = "api/operate.rs"]
+mod operate;
+#[path = "api/operate_flow.rs"]
+mod operate_flow;
+#[path = "api/operate_tenants.rs"]
+mod operate_tenants;
 #[path = "api/publish.rs"]
 mod publish;
 #[path = "api/push.rs"]

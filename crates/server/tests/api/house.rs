@@ -27,6 +27,11 @@ impl House {
         house
     }
 
+    /// Other settings, from the next start on.
+    pub(crate) fn settings_are(&mut self, settings: &str) {
+        settings.clone_into(&mut self.settings);
+    }
+
     /// Starts it on the same store, after a stop.
     pub(crate) async fn start(&mut self) {
         let mut config: Config = toml::from_str(&self.settings).expect("settings");

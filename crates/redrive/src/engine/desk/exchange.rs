@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use redrive_core::entry::Seq;
 use redrive_core::event::{DeadReason, EventError, Expiry, Fingerprint, Meta, State, Story};
 use redrive_core::triage::Filter;
 use redrive_core::{Event, Moment};
@@ -176,22 +177,38 @@ impl Desk {
     /// # Errors
     /// Where they cannot be read or written.
     pub async fn export(&self, filter: Filter, to: &mut impl Write) -> Result<Exported, ExchangeError> {
-        let mut query = Query { filter, state: Some(State::Dead), after: None, limit: AT_ONCE };
-        let mut exported = Exported::default();
+        let (mut exported, mut after) = (Exported::default(), None);
         loop {
-            let page = self.redrive.store().list(query.clone()).await?;
+            let (page, next) = self.export_page(filter.clone(), after, AT_ONCE, to).await?;
+            exported.written += page.written;
             exported.damaged.extend(page.damaged);
-            for (event, found) in &page.events {
-                serde_json::to_writer(&mut *to, &Line::of(event, found)).map_err(std::io::Error::from)?;
-                to.write_all(b"\n")?;
-                exported.written += 1;
-            }
-            query.after = page.next;
-            if query.after.is_none() {
+            after = next;
+            if after.is_none() {
                 to.flush()?;
                 return Ok(exported);
             }
         }
+    }
+
+    /// Writes a page of what [`export`](Self::export) writes, for whoever sends it on bit by bit; gives where the
+    /// next one begins, if there may be one.
+    ///
+    /// # Errors
+    /// Where they cannot be read or written.
+    pub async fn export_page(
+        &self,
+        filter: Filter,
+        after: Option<Seq>,
+        limit: usize,
+        to: &mut impl Write,
+    ) -> Result<(Exported, Option<Seq>), ExchangeError> {
+        let query = Query { filter, state: Some(State::Dead), after, limit };
+        let page = self.redrive.store().list(query).await?;
+        for (event, found) in &page.events {
+            serde_json::to_writer(&mut *to, &Line::of(event, found)).map_err(std::io::Error::from)?;
+            to.write_all(b"\n")?;
+        }
+        Ok((Exported { written: page.events.len() as u64, damaged: page.damaged }, page.next))
     }
 
     /// Writes the audit as JSON lines, the latest first; gives how many.

@@ -1,0 +1,187 @@
+//! What is asked for: filters, times, parameters of an address.
+//!
+//! A name that does not exist is refused: a filter without the word that was misspelt would mean more than was meant.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use axum::extract::{FromRequestParts, Query as Parameters};
+use http::request::Parts;
+use redrive::Moment;
+use redrive::desk::{CauseId, Filter, Seq};
+use redrive::event::{DeadReason, State};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::super::Problem;
+use super::Seat;
+use crate::app::App;
+
+/// How many there are on a page where nobody says.
+pub(super) const PAGE: usize = 100;
+/// How many there are on a page at most.
+pub(super) const PAGE_MAX: usize = 1000;
+
+/// The parameters of an address.
+pub(super) struct Asked<T>(pub(super) T);
+
+impl<T: DeserializeOwned> FromRequestParts<Arc<App>> for Asked<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, Problem> {
+        let asked = Parameters::<T>::try_from_uri(&parts.uri);
+        asked
+            .map(|Parameters(asked)| Self(asked))
+            .map_err(|rejection| Problem::bad_request(rejection.body_text()))
+    }
+}
+
+/// Which events, as a body says it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Which {
+    pub(super) queue: Option<String>,
+    pub(super) tenant: Option<String>,
+    pub(super) key: Option<String>,
+    pub(super) id: Option<String>,
+    pub(super) cause: Option<String>,
+    pub(super) reason: Option<String>,
+    pub(super) attempts_min: Option<u32>,
+    pub(super) attempts_max: Option<u32>,
+    pub(super) since: Option<String>,
+    pub(super) before: Option<String>,
+    #[serde(rename = "match")]
+    pub(super) text: Option<String>,
+}
+
+/// Which events, as an address says it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Search {
+    state: Option<String>,
+    after: Option<String>,
+    limit: Option<usize>,
+    queue: Option<String>,
+    tenant: Option<String>,
+    key: Option<String>,
+    id: Option<String>,
+    cause: Option<String>,
+    reason: Option<String>,
+    attempts_min: Option<u32>,
+    attempts_max: Option<u32>,
+    since: Option<String>,
+    before: Option<String>,
+    #[serde(rename = "match")]
+    text: Option<String>,
+}
+
+impl Which {
+    /// The filter that is meant, narrowed to the caller's tenant.
+    pub(super) fn filter(self, seat: &Seat) -> Result<Filter, Problem> {
+        let cause = self.cause.map(|text| {
+            let wrong =
+                || Problem::bad_request(format!("`{text}` is no cause; it has 16 hexadecimal digits"));
+            CauseId::from_text(&text).ok_or_else(wrong)
+        });
+        if let Some(word) = self.reason.as_deref().filter(|word| DeadReason::from_word(word).is_none()) {
+            let words: Vec<_> = DeadReason::ALL.iter().map(|reason| reason.as_str()).collect();
+            let detail = format!("nothing dies of `{word}`; there are {}", words.join(", "));
+            return Err(Problem::bad_request(detail));
+        }
+        let nanos = |name, text: Option<String>| text.map(|text| moment(name, &text)).transpose();
+        let filter = Filter {
+            tenant: seat.caller.tenant(self.tenant.as_deref())?.map(str::to_owned),
+            queue: self.queue,
+            key: self.key,
+            id: self.id,
+            cause: cause.transpose()?,
+            reason: self.reason,
+            attempts_min: self.attempts_min,
+            attempts_max: self.attempts_max,
+            since_ns: nanos("since", self.since)?.map(Moment::as_nanos),
+            before_ns: nanos("before", self.before)?.map(Moment::as_nanos),
+            text: self.text,
+        };
+        filter.check().map_err(Problem::bad_request)?;
+        Ok(filter)
+    }
+
+    /// Whether it means everything there is.
+    pub(super) fn is_everything(&self) -> bool {
+        let Self { queue, tenant, key, id, cause, reason, attempts_min, attempts_max, since, before, text } =
+            self;
+        let words = [queue, tenant, key, id, cause, reason, since, before, text];
+        words.into_iter().all(Option::is_none) && attempts_min.is_none() && attempts_max.is_none()
+    }
+}
+
+impl Search {
+    pub(super) fn filter(&self, seat: &Seat) -> Result<Filter, Problem> {
+        let asked = self.clone();
+        let which = Which {
+            queue: asked.queue,
+            tenant: asked.tenant,
+            key: asked.key,
+            id: asked.id,
+            cause: asked.cause,
+            reason: asked.reason,
+            attempts_min: asked.attempts_min,
+            attempts_max: asked.attempts_max,
+            since: asked.since,
+            before: asked.before,
+            text: asked.text,
+        };
+        which.filter(seat)
+    }
+
+    /// In which state; any that has not ended where nobody says.
+    pub(super) fn state(&self) -> Result<Option<State>, Problem> {
+        let Some(word) = self.state.as_deref() else { return Ok(None) };
+        let listed = |state: &&State| !state.is_ended() || **state == State::Discarded;
+        let found = State::ALL.iter().filter(listed).find(|state| state.as_str() == word);
+        found.copied().map(Some).ok_or_else(|| {
+            let words: Vec<_> = State::ALL.iter().filter(listed).map(|state| state.as_str()).collect();
+            Problem::bad_request(format!("no events are listed as `{word}`; there are {}", words.join(", ")))
+        })
+    }
+
+    pub(super) fn after(&self) -> Result<Option<Seq>, Problem> {
+        let parse = |text: &String| {
+            let wrong = |_| Problem::bad_request("`after` is the `next` of the page before");
+            text.parse().map(Seq).map_err(wrong)
+        };
+        self.after.as_ref().map(parse).transpose()
+    }
+
+    /// How many, where somebody says so.
+    pub(super) fn limit(&self) -> Result<Option<usize>, Problem> {
+        self.limit.map(|limit| page(Some(limit))).transpose()
+    }
+}
+
+/// How many are asked for.
+pub(super) fn page(limit: Option<usize>) -> Result<usize, Problem> {
+    match limit {
+        None => Ok(PAGE),
+        Some(limit) if (1..=PAGE_MAX).contains(&limit) => Ok(limit),
+        Some(_) => Err(Problem::bad_request(format!("a page has 1 to {PAGE_MAX}; take `next` for more"))),
+    }
+}
+
+/// A time of the past: as `2026-01-31T12:00:00Z`, or how long ago, as `2h`.
+fn moment(name: &str, text: &str) -> Result<Moment, Problem> {
+    if let Ok(time) = humantime::parse_rfc3339_weak(text) {
+        return Ok(time.into());
+    }
+    let ago = humantime::parse_duration(text).map_err(|_| {
+        let detail =
+            format!("`{name}` is a time as 2026-01-31T12:00:00Z, or how long ago, as 2h; not `{text}`");
+        Problem::bad_request(detail)
+    })?;
+    Ok(SystemTime::now().checked_sub(ago).map_or(Moment::default(), Moment::from))
+}
+
+/// A name that cannot be left out.
+pub(super) fn needed(name: &str, text: Option<String>) -> Result<String, Problem> {
+    text.ok_or_else(|| Problem::bad_request(format!("`{name}` is missing")))
+}

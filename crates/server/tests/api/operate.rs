@@ -1,0 +1,252 @@
+//! Looking at dead letters and dealing with them, over real sockets.
+
+use serde_json::json;
+
+use crate::house::{House, answer};
+use crate::letters::{die, each, engine, publish, succeed, until};
+
+const QUEUE: &str = "[queues.orders.pull]\n";
+
+#[tokio::test]
+async fn letters_of_one_cause_are_a_group_and_fit_filters() {
+    let house = House::open(QUEUE).await;
+    publish(&house, "orders", "", None, &["order-1", "order-2", "order-3"]).await;
+    assert_eq!(die(&house, "orders").await, 3);
+    let (status, groups) = house.get("/v1/dead/groups").await;
+    let group = &groups["groups"][0];
+    assert_eq!((status, &group["letters"], &groups["more"]), (200, &json!(3), &json!(false)));
+    assert_eq!(group["title"], "Shop 404: no customer for #");
+    let cause = group["cause"].as_str().expect("a cause");
+
+    let (_, page) = house.get(&format!("/v1/events?state=dead&cause={cause}&limit=2")).await;
+    assert_eq!(each(&page, "events", "id"), ["order-1", "order-2"]);
+    assert_eq!(page["events"][0]["error"]["message"], "no customer for order-1");
+    let next = page["next"].as_str().expect("a next page");
+    let (_, page) = house.get(&format!("/v1/events?state=dead&cause={cause}&limit=2&after={next}")).await;
+    assert_eq!(each(&page, "events", "id"), ["order-3"]);
+    assert_eq!(page["next"], json!(null));
+
+    for (query, ids) in [
+        ("match=ORDER-2", &["order-2"][..]),
+        ("id=order-3", &["order-3"]),
+        ("since=1h&attempts_min=1&attempts_max=1&reason=permanent", &["order-1", "order-2", "order-3"]),
+        ("before=1h", &[]),
+        ("queue=elsewhere", &[]),
+    ] {
+        let (_, page) = house.get(&format!("/v1/events?state=dead&{query}")).await;
+        assert_eq!(each(&page, "events", "id"), ids, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_asked_wrongly_is_told() {
+    let house = House::open(QUEUE).await;
+    for path in [
+        "/v1/events?stat=dead",
+        "/v1/events?state=done",
+        "/v1/events?cause=xyz",
+        "/v1/events?reason=boredom",
+        "/v1/events?since=yesterday",
+        "/v1/events?limit=0",
+        "/v1/events?limit=100000",
+        "/v1/events?after=x",
+        "/v1/dead/groups?by=weather",
+        "/v1/event?queue=orders",
+        "/v1/dead/export?state=dead",
+        "/v1/audit?limit=0",
+    ] {
+        let (status, problem) = house.get(path).await;
+        assert_eq!((status, &problem["type"]), (400, &json!("urn:redrive:problem:bad-request")), "{path}");
+    }
+    let (status, problem) =
+        house.post("/v1/jobs", json!({ "act": "redrive", "filter": { "quue": "orders" } })).await;
+    assert_eq!(status, 400, "{problem}");
+    let (status, problem) = house.post("/v1/events/kill", json!({ "targets": [] })).await;
+    assert_eq!((status, &problem["type"]), (422, &json!("urn:redrive:problem:targets")));
+}
+
+#[tokio::test]
+async fn an_event_is_shown_with_its_story_whatever_its_id() {
+    let house =
+        House::open("[queues.orders]\norder = \"key\"\nafter_dead = \"park\"\n[queues.orders.pull]\n").await;
+    let id = "a/b ö?&#%..";
+    publish(&house, "orders", "", Some("k/1"), &[id, "next", ".."]).await;
+    assert_eq!(die(&house, "orders").await, 1);
+    let (status, shown) = house.get("/v1/queues/orders/events/a%2Fb%20%C3%B6%3F%26%23%25..?contents=1").await;
+    assert_eq!((status, &shown["id"], &shown["state"]), (200, &json!(id), &json!("dead")), "{shown}");
+    assert_eq!(shown["payload"], json!({ "order": id }).to_string());
+    assert_eq!((&shown["holds_key"], &shown["story"][0]["attempt"]), (&json!(true), &json!(1)));
+    assert_eq!(each(&shown, "behind", "id"), ["next", ".."]);
+    let (_, bare) = house.get("/v1/event?queue=orders&id=a%2Fb%20%C3%B6%3F%26%23%25..").await;
+    assert_eq!((&bare["id"], &bare["payload"]), (&json!(id), &json!(null)));
+    let (status, dots) = house.get("/v1/event?queue=orders&id=..").await;
+    assert_eq!((status, &dots["id"], &dots["state"]), (200, &json!(".."), &json!("parked")));
+    let (status, _) = house.get("/v1/event?queue=orders&id=never").await;
+    assert_eq!(status, 404);
+    let (_, found) = house.get("/v1/lookup?id=next").await;
+    assert_eq!(each(&found, "events", "queue"), ["orders"]);
+}
+
+#[tokio::test]
+async fn an_id_is_found_in_every_queue_that_has_it() {
+    let house = House::open("[queues.orders.pull]\n[queues.mails.pull]\n").await;
+    publish(&house, "orders", "", None, &["1"]).await;
+    publish(&house, "mails", "nobody-knows", None, &["1", "2"]).await;
+    let (_, found) = house.get("/v1/lookup?id=1").await;
+    assert_eq!(each(&found, "events", "queue"), ["orders"], "a tenant that nobody named is not likely");
+    let (_, found) = house.get("/v1/lookup?id=2").await;
+    assert_eq!(
+        each(&found, "events", "tenant"),
+        ["nobody-knows"],
+        "and is walked for where nothing else is found"
+    );
+    die(&house, "mails").await;
+    let (_, found) = house.get("/v1/lookup?id=1").await;
+    assert_eq!(each(&found, "events", "queue"), ["orders", "mails"]);
+    let (_, none) = house.get("/v1/lookup?id=3").await;
+    assert_eq!((&none["events"], &none["complete"]), (&json!([]), &json!(true)));
+}
+
+#[tokio::test]
+async fn each_target_of_an_order_is_changed_or_says_why_not() {
+    let house = House::open(QUEUE).await;
+    publish(&house, "orders", "", None, &["a", "b"]).await;
+    die(&house, "orders").await;
+    let named = |id: &str| json!({ "queue": "orders", "id": id });
+    let mut stale = named("b");
+    stale["rev"] = 77.into();
+    let order = json!({ "targets": [named("a"), stale, named("c")] });
+    let (status, done) = house.post("/v1/events/redrive", order).await;
+    assert_eq!((status, &done["changed"]), (207, &json!(1)), "{done}");
+    assert_eq!(each(&done, "refused", "reason"), ["changed", "not-found"]);
+    assert_eq!(each(&done, "refused", "id"), ["b", "c"]);
+    assert_eq!(succeed(&house, "orders").await, 1);
+
+    let (status, done) = house.post("/v1/events/discard", json!({ "targets": [named("b")] })).await;
+    assert_eq!((status, &done["changed"]), (200, &json!(1)));
+    let (_, gone) = house.get("/v1/events?state=discarded").await;
+    assert_eq!(each(&gone, "events", "id"), ["b"]);
+    let (status, _) = house.post("/v1/queues/orders/events/b/restore", json!({})).await;
+    assert_eq!(status, 200);
+    let (status, problem) = house.post("/v1/queues/orders/events/b/restore", json!({})).await;
+    assert_eq!((status, &problem["detail"]), (409, &json!("it is dead")));
+    let (status, _) = house.post("/v1/queues/orders/events/zz/kill", json!({})).await;
+    assert_eq!(status, 404);
+    let (status, _) = house.post("/v1/events/kill", json!({ "targets": [named("b")], "to": "x" })).await;
+    assert_eq!(status, 400);
+}
+
+#[tokio::test]
+async fn what_waits_is_made_due_or_killed() {
+    let house = House::open(QUEUE).await;
+    for id in ["a", "b"] {
+        let event = redrive::Event::new("orders", id).delay(std::time::Duration::from_secs(3600));
+        engine(&house).publish(event).await.expect("it is kept");
+    }
+    assert_eq!(each(&house.get("/v1/events?state=waiting").await.1, "events", "id"), ["a", "b"]);
+    let (status, done) = house.post("/v1/queues/orders/events/a/retry-now", json!({})).await;
+    assert_eq!((status, &done["changed"]), (200, &json!(1)));
+    assert_eq!(succeed(&house, "orders").await, 1);
+    // An order by address needs no body at all.
+    let (status, _) = answer(house.client.post(house.url("/v1/queues/orders/events/b/kill"))).await;
+    assert_eq!(status, 200);
+    let (_, dead) = house.get("/v1/events?state=dead").await;
+    assert_eq!((each(&dead, "events", "id"), each(&dead, "events", "reason")), (vec!["b"], vec!["killed"]));
+}
+
+#[tokio::test]
+async fn an_edit_has_to_be_switched_on_and_makes_one_new_event() {
+    let mut house = House::open(QUEUE).await;
+    publish(&house, "orders", "", None, &["a"]).await;
+    die(&house, "orders").await;
+    let edit = json!({ "payload": { "mended": true } });
+    let (status, problem) = house.post("/v1/queues/orders/events/a/edit", edit.clone()).await;
+    assert_eq!((status, &problem["type"]), (403, &json!("urn:redrive:problem:edit-off")));
+    house.stop().await;
+
+    house.settings_are(&format!("[server]\nedit = true\n{QUEUE}"));
+    house.start().await;
+    let (_, shown) = house.get("/v1/queues/orders/events/a").await;
+    let ours = json!({ "headers": { "Redrive-Id": "x" } });
+    assert_eq!(house.post("/v1/queues/orders/events/a/edit", ours).await.0, 400);
+    let (status, done) = house.post("/v1/queues/orders/events/a/edit", edit.clone()).await;
+    let id = format!("a.edit{}", shown["rev"]);
+    assert_eq!((status, &done["id"], &done["unsure"]), (200, &json!(id), &json!(false)), "{done}");
+    let (status, again) = house.post("/v1/queues/orders/events/a/edit", edit).await;
+    assert_eq!(status, 409, "{again}");
+    let (_, new) = house.get(&format!("/v1/queues/orders/events/{id}?contents=1")).await;
+    assert_eq!((&new["payload"], &new["causation"]), (&json!("{\"mended\":true}"), &json!("a")));
+    assert_eq!(succeed(&house, "orders").await, 1);
+}
+
+#[tokio::test]
+async fn a_job_is_planned_started_and_done() {
+    let house = House::open(QUEUE).await;
+    let ids: Vec<String> = (0..30).map(|number| format!("order-{number}")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    publish(&house, "orders", "", None, &ids).await;
+    assert_eq!(die(&house, "orders").await, 30);
+    let wanted = json!({ "act": "redrive", "filter": { "queue": "orders" }, "rate": 10.0, "ramp": "2s" });
+    let (status, plan) = house.post("/v1/jobs/plan", wanted).await;
+    assert_eq!((status, &plan["letters"], &plan["time"]), (200, &json!(30), &json!("4s")), "{plan}");
+
+    let (status, problem) = house.post("/v1/jobs", json!({ "act": "redrive" })).await;
+    assert_eq!((status, &problem["type"]), (422, &json!("urn:redrive:problem:say-yes")));
+    assert_eq!(problem["plan"]["letters"], 30);
+    let (status, job) = house.post("/v1/jobs", json!({ "act": "redrive", "yes": true, "canary": 2 })).await;
+    assert_eq!((status, &job["state"], &job["planned"]), (202, &json!("running"), &json!(30)), "{job}");
+    let path = format!("/v1/jobs/{}", job["id"]);
+    until(&house, &path, |job| job["taken"] == 2).await;
+    assert_eq!(succeed(&house, "orders").await, 2, "the canary alone");
+    until(&house, &path, |job| job["taken"] == 30).await;
+    assert_eq!(succeed(&house, "orders").await, 28);
+    let job = until(&house, &path, |job| job["state"] == "done").await;
+    assert_eq!((&job["done"], &job["failed"]), (&json!(30), &json!(0)));
+    assert_eq!(house.get("/v1/jobs").await.1["jobs"][0]["id"], job["id"]);
+}
+
+#[tokio::test]
+async fn a_job_is_paused_goes_on_and_is_cancelled() {
+    let house = House::open(QUEUE).await;
+    publish(&house, "orders", "", None, &["a", "b"]).await;
+    die(&house, "orders").await;
+    let wanted = json!({ "act": "discard", "filter": { "queue": "orders" }, "rate": 0.001 });
+    let (_, job) = house.post("/v1/jobs", wanted).await;
+    let path = |verb: &str| format!("/v1/jobs/{}/{verb}", job["id"]);
+    for (verb, state) in [("pause", "paused"), ("resume", "running"), ("cancel", "cancelled")] {
+        let (status, job) = house.post(&path(verb), json!({})).await;
+        assert_eq!((status, &job["state"]), (200, &json!(state)));
+    }
+    let (status, problem) = house.post(&path("resume"), json!({})).await;
+    assert_eq!((status, &problem["detail"]), (409, &json!("the job is cancelled")));
+    assert_eq!(house.get("/v1/jobs/99").await.0, 404);
+    assert_eq!(house.get("/v1/jobs/x").await.0, 404);
+}
+
+#[tokio::test]
+async fn letters_go_out_and_come_in_as_lines() {
+    let house = House::open(QUEUE).await;
+    publish(&house, "orders", "", None, &["a", "b", "c"]).await;
+    die(&house, "orders").await;
+    let lines = house.client.get(house.url("/v1/dead/export")).send().await.expect("an answer");
+    assert_eq!(lines.headers()["content-type"], "application/x-ndjson");
+    let lines = lines.text().await.expect("lines");
+    assert_eq!(lines.lines().count(), 3);
+    let page = house.client.get(house.url("/v1/dead/export?limit=2")).send().await.expect("an answer");
+    assert_eq!(page.headers()["redrive-damaged"], "0");
+    let next = page.headers()["redrive-next"].to_str().expect("text").to_owned();
+    let first = page.text().await.expect("lines");
+    let rest = house.client.get(house.url(&format!("/v1/dead/export?limit=2&after={next}")));
+    let rest = rest.send().await.expect("an answer");
+    assert!(rest.headers().get("redrive-next").is_none());
+    assert_eq!(first + &rest.text().await.expect("lines"), lines);
+
+    let other = House::open(QUEUE).await;
+    let import = |lines: String| answer(other.client.post(other.url("/v1/dead/import")).body(lines));
+    let (status, done) = import(lines.clone()).await;
+    assert_eq!((status, &done["changed"]), (200, &json!(3)), "{done}");
+    let (_, again) = import(lines.clone()).await;
+    assert_eq!((&again["changed"], again["refused"].as_array().map(Vec::len)), (&json!(0), Some(3)));
+    let (status, problem) = import(format!("{lines}\nnonsense\n")).await;
+    assert_eq!((status, &problem["line"]), (422, &json!(5)), "{problem}");
+}

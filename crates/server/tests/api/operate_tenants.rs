@@ -1,0 +1,157 @@
+//! A token with a tenant sees and changes that tenant's events alone; a token without the right, nothing.
+
+use serde_json::{Value, json};
+
+use crate::house::{House, answer};
+use crate::letters::{die, each, get_as, post_as, publish, succeed, token, until};
+
+async fn house() -> House {
+    let tokens = [
+        token("acme", "\"read\", \"operate\"", Some("acme")),
+        token("reader", "\"read\"", None),
+        token("root", "\"read\", \"operate\"", None),
+        token("shop", "\"publish\"", None),
+    ];
+    let queue = "[queues.orders]\norder = \"key\"\nafter_dead = \"park\"\n[queues.orders.pull]\n";
+    let house = House::open(&format!("[server]\nedit = true\n{}{queue}", tokens.join(""))).await;
+    publish(&house, "orders", "acme", Some("k"), &["mine"]).await;
+    publish(&house, "orders", "other", Some("k"), &["theirs", "mine"]).await;
+    assert_eq!(die(&house, "orders").await, 2);
+    house
+}
+
+#[tokio::test]
+async fn a_tenant_sees_its_own_alone() {
+    let house = house().await;
+    let get = async |path: &str| get_as(&house, "acme", path).await;
+    let (_, groups) = get("/v1/dead/groups").await;
+    assert_eq!(groups["groups"].as_array().map(|all| all.len()), Some(1));
+    assert_eq!(groups["groups"][0]["letters"], 1);
+    assert_eq!(each(&get("/v1/dead/groups?by=tenant").await.1, "groups", "title"), ["acme"]);
+    for state in ["", "state=dead&", "state=parked&"] {
+        let (_, page) = get(&format!("/v1/events?{state}limit=9")).await;
+        assert!(each(&page, "events", "tenant").iter().all(|tenant| *tenant == "acme"), "{page}");
+    }
+    assert_eq!(get("/v1/event?queue=orders&id=mine").await.1["tenant"], "acme");
+    assert_eq!(get("/v1/event?queue=orders&id=theirs").await.0, 404);
+    assert_eq!(each(&get("/v1/lookup?id=mine").await.1, "events", "tenant"), ["acme"]);
+    assert_eq!(get("/v1/lookup?id=theirs").await.1["events"], json!([]));
+    assert_eq!(each(&get("/v1/keys?queue=orders&key=k").await.1, "events", "tenant"), ["acme"]);
+    let lines =
+        house.client.get(house.url("/v1/dead/export")).bearer_auth("acme").send().await.expect("lines");
+    let lines = lines.text().await.expect("lines");
+    assert!(lines.lines().count() == 1 && lines.contains("\"acme\""));
+    for path in [
+        "/v1/dead/groups?tenant=other",
+        "/v1/events?tenant=other",
+        "/v1/event?queue=orders&id=theirs&tenant=other",
+        "/v1/queues/orders/events/theirs?tenant=other",
+        "/v1/lookup?id=theirs&tenant=other",
+        "/v1/keys?queue=orders&key=k&tenant=other",
+        "/v1/dead/export?tenant=other",
+        "/v1/dead/export?tenant=",
+        "/v1/queues",
+        "/v1/queues/orders",
+        "/v1/audit",
+        "/v1/audit/export",
+    ] {
+        assert_eq!(get(path).await.0, 403, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_changes_its_own_alone() {
+    let house = house().await;
+    let post = async |path: &str, body: Value| post_as(&house, "acme", path, body).await;
+    let theirs = json!({ "queue": "orders", "tenant": "other", "id": "theirs" });
+    let key = json!({ "queue": "orders", "tenant": "other", "key": "k" });
+    for verb in ["redrive", "discard", "restore", "kill", "retry-now"] {
+        let many = post(&format!("/v1/events/{verb}"), json!({ "targets": [theirs] })).await;
+        let one =
+            post(&format!("/v1/queues/orders/events/theirs/{verb}"), json!({ "tenant": "other" })).await;
+        assert_eq!((many.0, one.0), (403, 403), "{verb}");
+    }
+    let mut rule = key.clone();
+    rule["rule"] = "park-key".into();
+    for (path, body) in [
+        ("/v1/events/edit", theirs),
+        ("/v1/jobs", json!({ "act": "discard", "filter": { "tenant": "other" } })),
+        ("/v1/jobs/plan", json!({ "act": "discard", "filter": { "tenant": "other" } })),
+        ("/v1/keys/park", key.clone()),
+        ("/v1/keys/unpark", key.clone()),
+        ("/v1/keys/skip-head", key),
+        ("/v1/rules", rule.clone()),
+        ("/v1/rules/lift", rule),
+        ("/v1/rules", json!({ "rule": "quarantine-tenant", "tenant": "acme" })),
+        ("/v1/rules/lift", json!({ "rule": "quarantine-tenant", "tenant": "acme" })),
+        ("/v1/rules", json!({ "rule": "pause", "queue": "orders" })),
+        ("/v1/queues/orders/pause", json!({})),
+        ("/v1/queues/orders/resume", json!({})),
+        ("/v1/queues/orders/reroute", json!({ "to": "orders" })),
+    ] {
+        assert_eq!(post(path, body).await.0, 403, "{path}");
+    }
+    let line = json!({
+        "tenant": "other", "queue": "orders", "id": "new", "published_ms": 1, "died_ms": 1, "attempts": 1,
+        "reason": "killed",
+    });
+    let import = house.client.post(house.url("/v1/dead/import")).bearer_auth("acme");
+    assert_eq!(answer(import.body(line.to_string())).await.0, 403);
+    let (_, dead) = get_as(&house, "root", "/v1/events?state=dead&tenant=other").await;
+    assert_eq!(each(&dead, "events", "id"), ["theirs"], "nothing of theirs was changed");
+
+    let (status, done) =
+        post("/v1/events/redrive", json!({ "targets": [{ "queue": "orders", "id": "mine" }] })).await;
+    assert_eq!((status, &done["changed"]), (200, &json!(1)), "{done}");
+    assert_eq!(post("/v1/keys/park", json!({ "queue": "orders", "key": "k" })).await.1["tenant"], "acme");
+    assert_eq!(each(&get_as(&house, "acme", "/v1/rules").await.1, "rules", "tenant"), ["acme"]);
+}
+
+#[tokio::test]
+async fn the_job_of_a_tenant_is_about_its_own() {
+    let house = house().await;
+    let (status, job) = post_as(&house, "acme", "/v1/jobs", json!({ "act": "discard", "yes": true })).await;
+    assert_eq!((status, &job["filter"]["tenant"], &job["planned"]), (202, &json!("acme"), &json!(1)));
+    let (_, theirs) =
+        post_as(&house, "root", "/v1/jobs", json!({ "act": "redrive", "filter": { "tenant": "other" } }))
+            .await;
+    let (_, jobs) = get_as(&house, "acme", "/v1/jobs").await;
+    assert_eq!(jobs["jobs"].as_array().map(Vec::len), Some(1));
+    let path = format!("/v1/jobs/{}", theirs["id"]);
+    assert_eq!(get_as(&house, "acme", &path).await.0, 404);
+    assert_eq!(post_as(&house, "acme", &format!("{path}/cancel"), json!({})).await.0, 404);
+    let is_done = async || get_as(&house, "root", &path).await.1["state"] == "done";
+    let working = async {
+        while !is_done().await {
+            succeed(&house, "orders").await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), working).await.expect("the job ends");
+    let (_, lines) = get_as(&house, "root", "/v1/audit").await;
+    assert!(each(&lines, "lines", "who").contains(&"acme"), "{lines}");
+    until(&house, "/healthz", |answer| answer["status"] == "ok").await;
+}
+
+#[tokio::test]
+async fn who_may_only_look_changes_nothing_and_who_may_only_publish_sees_nothing() {
+    let house = house().await;
+    for path in ["/v1/dead/groups", "/v1/events", "/v1/jobs", "/v1/rules", "/v1/queues", "/v1/audit"] {
+        assert_eq!(get_as(&house, "reader", path).await.0, 200, "{path}");
+        assert_eq!(get_as(&house, "shop", path).await.0, 403, "{path}");
+        assert_eq!(house.get(path).await.0, 401, "{path}");
+    }
+    for (path, body) in [
+        ("/v1/events/redrive", json!({ "targets": [] })),
+        ("/v1/events/edit", json!({})),
+        ("/v1/jobs", json!({ "act": "redrive" })),
+        ("/v1/jobs/1/cancel", json!({})),
+        ("/v1/rules", json!({})),
+        ("/v1/rules/lift", json!({})),
+        ("/v1/keys/park", json!({})),
+        ("/v1/queues/orders/pause", json!({})),
+        ("/v1/dead/import", json!({})),
+    ] {
+        let (status, problem) = post_as(&house, "reader", path, body).await;
+        assert_eq!((status, &problem["right"]), (403, &json!("operate")), "{path}");
+    }
+}
