@@ -12,9 +12,19 @@ use crate::config::{Layer, Source};
 use crate::reload::Reloading;
 use crate::{demo, queues};
 
+mod audit;
+mod dead;
+mod event;
+mod flow;
+mod help;
+mod job;
+mod line;
+mod out;
+mod reach;
 mod secret;
 mod serve;
 mod token;
+mod which;
 
 /// Do it again, and have it take effect once.
 #[derive(Debug, Parser)]
@@ -40,6 +50,17 @@ enum Command {
     Token(token::Verb),
     /// Print the configuration's documented default.
     Config(ConfigArgs),
+    Dead(dead::Args),
+    Job(job::Args),
+    Event(event::Args),
+    Key(flow::key::Args),
+    Queue(flow::Args),
+    Quarantine(flow::quarantine::Args),
+    Audit(audit::Args),
+    /// Print completions for a shell.
+    Completions(help::Completions),
+    /// Print the manual of a command, as `redrive man dead | man -l -`.
+    Man(help::Man),
 }
 
 /// Where the configuration is.
@@ -88,6 +109,15 @@ fn run(cli: Cli) -> Result<ExitCode> {
             print!("{}", crate::config::DEFAULT);
             Ok(ExitCode::SUCCESS)
         }
+        Command::Dead(args) => runtime()?.block_on(dead::run(args)),
+        Command::Job(args) => runtime()?.block_on(job::run(args)),
+        Command::Event(args) => runtime()?.block_on(event::run(args)),
+        Command::Key(args) => runtime()?.block_on(flow::key::run(args)),
+        Command::Queue(args) => runtime()?.block_on(flow::run(args)),
+        Command::Quarantine(args) => runtime()?.block_on(flow::quarantine::run(args)),
+        Command::Audit(args) => runtime()?.block_on(audit::run(args)),
+        Command::Completions(args) => help::completions(&args),
+        Command::Man(args) => help::man(&args),
     }
 }
 

@@ -1,0 +1,281 @@
+//! `redrive event`: what there is, one with its story, and orders about what has not ended.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::line::{Line, Pairs};
+use super::out::{self, Out, ago, facts, say, several, table, text, when};
+use super::reach::Reach;
+use super::which::{self, Place, Which};
+
+/// Events: list them, look at one, make one due, take one away
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// List events that have not ended
+    Ls(Ls),
+    /// Show one with its attempts and what waits behind it
+    Show(Show),
+    /// Make events due now that wait for their time
+    RetryNow(Ids),
+    /// Take events away, so that those behind them go on; `redrive dead restore` brings them back
+    Skip(Ids),
+    /// Make dead letters of events that wait
+    Kill(Ids),
+}
+
+#[derive(Debug, clap::Args)]
+struct Ls {
+    /// In this state: ready, waiting, running, parked, quarantined, dead, discarded
+    #[arg(long, value_name = "STATE")]
+    state: Option<String>,
+    #[command(flatten)]
+    page: Page,
+    #[command(flatten)]
+    which: Which,
+}
+
+/// How many, and from where on.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct Page {
+    /// How many at most
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    limit: u32,
+    /// From where the page before said
+    #[arg(long, value_name = "PLACE")]
+    after: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Show {
+    /// Its id
+    #[arg(value_name = "ID")]
+    id: String,
+    #[command(flatten)]
+    place: Place,
+    /// Show its headers and its payload too
+    #[arg(long)]
+    body: bool,
+    /// Its attempts are shown in any case
+    #[arg(long, hide = true)]
+    attempts: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Ids {
+    /// Their ids
+    #[arg(value_name = "ID", required = true)]
+    pub(super) ids: Vec<String>,
+    #[command(flatten)]
+    pub(super) place: Place,
+    /// Only if it was not changed since: the `rev` that was shown
+    #[arg(long, value_name = "REV")]
+    pub(super) rev: Option<u32>,
+}
+
+pub(super) async fn run(Args { command, reach }: Args) -> Result<ExitCode> {
+    reach
+        .run(async |line, out| match command {
+            Command::Ls(Ls { state, page, which }) => list(line, out, &which, state.as_deref(), page).await,
+            Command::Show(args) => show(line, out, args).await,
+            Command::RetryNow(ids) => by_ids(line, out, "retry-now", ids, "due now").await,
+            Command::Skip(ids) => by_ids(line, out, "discard", ids, "discarded").await,
+            Command::Kill(ids) => by_ids(line, out, "kill", ids, "dead now").await,
+        })
+        .await
+}
+
+/// Lists events in a state.
+pub(super) async fn list(
+    line: &Line,
+    out: &Out,
+    which: &Which,
+    state: Option<&str>,
+    page: Page,
+) -> Result<ExitCode> {
+    let most = usize::try_from(page.limit)?;
+    let answer = which::events(line, which.pairs(line).await?, state, page.after, most).await?;
+    let noun = match state {
+        Some("dead") => "dead letters".to_owned(),
+        Some(state) => format!("{state} events"),
+        None => "events".to_owned(),
+    };
+    out.answer(&answer, |answer| {
+        let rows: Vec<Vec<String>> = answer["events"].as_array().into_iter().flatten().map(row).collect();
+        if rows.is_empty() {
+            let that = if which.is_everything() { "" } else { " that fit" };
+            say(format_args!("no {noun}{that}"));
+            return String::new();
+        }
+        table(&["QUEUE", "TENANT", "ID", "KEY", "STATE", "ATTEMPTS", "WHEN", "REASON", "ERROR"], &rows)
+    })?;
+    if let Some(next) = answer["next"].as_str() {
+        say(format_args!("there may be more: --after {next}"));
+    }
+    for row in answer["damaged"].as_array().into_iter().flatten() {
+        say(format_args!("left out, it cannot be read: {}", row.as_str().unwrap_or_default()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn row(event: &Value) -> Vec<String> {
+    let time = ["ended", "due", "published"].into_iter().map(|name| text(event, name));
+    let time = time.into_iter().find(|time| !time.is_empty()).unwrap_or_default();
+    let words = ["queue", "tenant", "id", "key", "state", "attempts"].map(|name| text(event, name));
+    let mut row = words.to_vec();
+    row.extend([ago(&time), text(event, "reason"), error(event)]);
+    row
+}
+
+/// What went wrong last, on a line.
+fn error(event: &Value) -> String {
+    let error = &event["error"];
+    let words = [text(error, "kind"), text(error, "code")];
+    let words: Vec<String> = words.into_iter().filter(|word| !word.is_empty()).collect();
+    match text(error, "message").as_str() {
+        "" => words.join(" "),
+        message => format!("{}: {message}", words.join(" ")),
+    }
+}
+
+/// Shows one event.
+pub(super) async fn show(line: &Line, out: &Out, args: Show) -> Result<ExitCode> {
+    let Show { id, place, body, .. } = args;
+    let name = place.find(line, &id).await?;
+    let mut query: Pairs = vec![("queue", text(&name, "queue")), ("id", id)];
+    query.extend(name["tenant"].as_str().map(|tenant| ("tenant", tenant.to_owned())));
+    if body {
+        query.push(("contents", "1".to_owned()));
+    }
+    let event = line.get("/v1/event", &query).await?;
+    out.answer(&event, |event| told(event, body))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn told(event: &Value, with_body: bool) -> String {
+    let word = |name: &str| text(event, name);
+    let holds = if event["holds_key"] == true { "the events behind it on its key" } else { "" };
+    let mut told = facts(&[
+        ("id", word("id")),
+        ("queue", word("queue")),
+        ("tenant", word("tenant")),
+        ("key", word("key")),
+        ("state", word("state")),
+        ("reason", word("reason")),
+        ("error", error(event)),
+        ("group", word("cause")),
+        ("holds up", holds.to_owned()),
+        ("goes to", word("route")),
+        ("edited into", word("edited_into")),
+        ("published", when(&word("published"))),
+        ("due", when(&word("due"))),
+        ("ended", when(&word("ended"))),
+        ("until", when(&word("until"))),
+        ("attempts", word("attempts")),
+        ("rev", word("rev")),
+    ]);
+    told.push_str(&story(&event["story"]));
+    let behind: Vec<Vec<String>> = event["behind"].as_array().into_iter().flatten().map(row).collect();
+    if !behind.is_empty() {
+        told.push_str("\nbehind it on its key:\n");
+        told.push_str(&table(&["", "", "ID", "", "STATE", "ATTEMPTS", "WHEN"], &behind));
+    }
+    if with_body {
+        told.push_str(&contents(event));
+    }
+    told
+}
+
+fn story(story: &Value) -> String {
+    let row = |record: &Value| {
+        if let Some(left_out) = record["left_out"].as_u64() {
+            return vec!["…".to_owned(), format!("{} left out", several(left_out, "attempt"))];
+        }
+        let error = json!({ "error": record["cause"] });
+        let took = record["took_ms"].as_u64().map_or(String::new(), |took| format!("{took} ms"));
+        let wait = record["delay_ms"].as_u64().map_or(String::new(), |wait| format!("{wait} ms"));
+        let words = ["attempt", "mode", "at"].map(|name| text(record, name));
+        let mut row = words.to_vec();
+        row.extend([took, text(record, "disposition"), text(record, "executed"), wait, self::error(&error)]);
+        row
+    };
+    let rows: Vec<Vec<String>> = story.as_array().into_iter().flatten().map(row).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let heads = ["ATTEMPT", "MODE", "AT", "TOOK", "SAID", "EXECUTED", "WAIT", "ERROR"];
+    format!("\n{}", table(&heads, &rows))
+}
+
+fn contents(event: &Value) -> String {
+    let mut told = String::from("\n");
+    let names = ["content_type", "correlation", "causation"].map(|name| (name, text(event, name)));
+    told.push_str(&facts(&names));
+    for header in event["headers"].as_array().into_iter().flatten() {
+        let part = |at: usize| header[at].as_str().unwrap_or_default();
+        told.push_str(&out::plain(&format!("{}: {}", part(0), part(1))));
+        told.push('\n');
+    }
+    let payload = match (&event["payload"], &event["payload_base64"]) {
+        (Value::String(text), _) => text.clone().into_bytes(),
+        (_, Value::String(text)) => STANDARD.decode(text).unwrap_or_default(),
+        _ => return format!("{told}\nits payload is not kept any more\n"),
+    };
+    told.push('\n');
+    told.push_str(&if payload.is_empty() {
+        "its payload is empty\n".to_owned()
+    } else {
+        out::body(&payload)
+    });
+    told
+}
+
+/// An order about events by their ids.
+pub(super) async fn by_ids(line: &Line, out: &Out, verb: &str, ids: Ids, done: &str) -> Result<ExitCode> {
+    let targets = targets(line, &ids).await?;
+    order(line, out, verb, json!({ "targets": targets }), done).await
+}
+
+/// The events that ids mean, with the rev that they are to have.
+pub(super) async fn targets(line: &Line, ids: &Ids) -> Result<Vec<Value>> {
+    let mut targets = Vec::new();
+    anyhow::ensure!(ids.rev.is_none() || ids.ids.len() == 1, "--rev is of one event");
+    for id in &ids.ids {
+        let mut target = ids.place.find(line, id).await?;
+        target["rev"] = ids.rev.into();
+        targets.push(target);
+    }
+    Ok(targets)
+}
+
+/// Sends an order and tells what became of it.
+pub(super) async fn order(line: &Line, out: &Out, verb: &str, body: Value, done: &str) -> Result<ExitCode> {
+    let answer = line.post(&format!("/v1/events/{verb}"), &body).await?;
+    let changed = answer["changed"].as_u64().unwrap_or_default();
+    out.answer(&answer, |_| format!("{} {done}\n", several(changed, "event")))?;
+    Ok(refusals(&answer))
+}
+
+/// Tells what was refused, one by one.
+pub(super) fn refusals(answer: &Value) -> ExitCode {
+    let refused = answer["refused"].as_array().map_or(&[][..], Vec::as_slice);
+    for one in refused {
+        let which = match one["line"].as_u64() {
+            Some(line) => format!("line {line}"),
+            None => format!("{}/{}", text(one, "queue"), text(one, "id")),
+        };
+        say(out::plain(&format!("refused: {which}: {}", text(one, "detail"))));
+    }
+    if refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,19 @@
+//! The command line: the built program, against a server and against a store file.
+
+#[allow(dead_code, reason = "the tests of the API use all of it")]
+#[path = "api/house.rs"]
+mod house;
+#[allow(dead_code, reason = "the tests of the API use all of it")]
+#[path = "api/letters.rs"]
+mod letters;
+#[path = "cli/program.rs"]
+mod program;
+
+#[path = "cli/dead.rs"]
+mod dead;
+#[path = "cli/file.rs"]
+mod file;
+#[path = "cli/flow.rs"]
+mod flow;
+#[path = "cli/words.rs"]
+mod words;

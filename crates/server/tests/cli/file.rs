@@ -1,0 +1,119 @@
+//! The program straight at a store file, and how it finds its way.
+
+use std::path::Path;
+
+use crate::house::House;
+use crate::letters::{die, publish, succeed};
+use crate::program::{ask, run};
+
+const QUEUE: &str = "[queues.orders.pull]\n";
+
+async fn stopped_with_letters(ids: &[&str]) -> House {
+    let mut house = House::open(QUEUE).await;
+    publish(&house, "orders", "", None, ids).await;
+    die(&house, "orders").await;
+    house.stop().await;
+    house
+}
+
+#[tokio::test]
+async fn a_file_is_operated_when_no_server_runs() {
+    let mut house = stopped_with_letters(&["a", "b"]).await;
+    let folder = house.folder.path();
+    let file =
+        async |args: &[&str]| run(folder, &[args, &["--store", "sqlite:redrive.db"]].concat(), &[], "").await;
+    let listed = file(&["dead", "ls"]).await.fine();
+    assert_eq!((listed.rows().len(), listed.err.as_str()), (3, "redrive: straight to sqlite:redrive.db\n"));
+    assert!(file(&["dead", "show", "a", "--body"]).await.fine().out.contains("\"order\": \"a\""));
+    assert_eq!(file(&["dead", "redrive", "a"]).await.fine().out, "1 event put back\n");
+    let job = file(&["dead", "redrive", "--queue", "orders"]).await.fine();
+    assert_eq!(job.out, "job 1: redrive of 1 dead letter\n");
+    assert!(job.err.contains("job 1 starts when a server runs on this file"), "{job:?}");
+    let watched = file(&["job", "watch", "1"]).await;
+    assert_eq!((watched.code, watched.out.as_str()), (Some(1), ""));
+    assert!(watched.err.contains("nobody takes job 1 further"), "{watched:?}");
+    let audit = file(&["audit", "ls", "--json"]).await.fine().json();
+    let line = &audit["lines"][0];
+    assert_eq!(
+        (&line["who"], &line["from"], &line["verb"]),
+        (&"ada".into(), &"cli".into(), &"start-job".into())
+    );
+
+    house.start().await;
+    crate::letters::until(&house, "/v1/jobs/1", |job| job["taken"] == 1).await;
+    assert_eq!(succeed(&house, "orders").await, 2);
+    // While a server has the file open, looking and ordering past it is fine too.
+    publish(&house, "orders", "", None, &["c"]).await;
+    die(&house, "orders").await;
+    let beside =
+        run(house.folder.path(), &["dead", "redrive", "c"], &[("REDRIVE_STORE", "sqlite:redrive.db")], "")
+            .await;
+    assert_eq!(beside.fine().out, "1 event put back\n");
+    assert_eq!(succeed(&house, "orders").await, 1);
+}
+
+#[tokio::test]
+async fn without_a_word_the_server_of_the_configuration_is_asked_and_then_its_file() {
+    let mut house = stopped_with_letters(&["a"]).await;
+    house.start().await;
+    let address = house.url("").trim_start_matches("http://").to_owned();
+    let settings = format!("[server]\nlisten = \"{address}\"\n{QUEUE}");
+    std::fs::write(house.folder.path().join("redrive.toml"), settings).expect("written");
+    let asked = run(house.folder.path(), &["dead", "ls"], &[], "").await.fine();
+    assert_eq!(
+        (asked.rows().len(), asked.err.clone()),
+        (2, format!("redrive: asking the server at http://{address}\n"))
+    );
+    house.stop().await;
+    let file = run(house.folder.path(), &["dead", "ls"], &[], "").await.fine();
+    assert_eq!(file.rows().len(), 2);
+    assert_eq!(
+        file.err,
+        format!("redrive: no server at http://{address}, so straight to sqlite:redrive.db\n")
+    );
+    std::fs::remove_file(house.folder.path().join("redrive.db")).expect("removed");
+    let none = run(house.folder.path(), &["dead", "ls"], &[], "").await;
+    assert_eq!(none.code, Some(1));
+    assert!(
+        none.err.contains(&format!("no server at http://{address}, and no store at sqlite:redrive.db")),
+        "{none:?}"
+    );
+    assert!(!Path::new(&house.folder.path().join("redrive.db")).exists(), "looking makes no store");
+}
+
+#[tokio::test]
+async fn what_cannot_be_reached_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = async |args: &[&str], variables: &[(&str, &str)]| run(folder.path(), args, variables, "").await;
+    let none = run(&["dead", "ls", "--store", "sqlite:nowhere.db"], &[]).await;
+    assert_eq!((none.code, none.err.as_str()), (Some(1), "redrive: there is no file nowhere.db\n"));
+    let memory = run(&["dead", "ls", "--store", "memory:"], &[]).await;
+    assert!(memory.err.contains("in another process' memory"), "{memory:?}");
+    let away = run(&["dead", "ls", "--url", "http://127.0.0.1:9"], &[]).await;
+    assert_eq!(away.code, Some(1));
+    assert!(away.err.starts_with("redrive: cannot reach the server at http://127.0.0.1:9: "), "{away:?}");
+    let wrong = run(&["dead", "ls", "--url", "somewhere"], &[]).await;
+    assert!(wrong.err.contains("`somewhere` is no address of a server"), "{wrong:?}");
+    let both = run(&["dead", "ls", "--url", "http://127.0.0.1:9", "--store", "sqlite:a.db"], &[]).await;
+    assert_eq!(both.code, Some(2));
+    let flag = run(&["dead", "ls", "--token", "secret"], &[]).await;
+    assert_eq!(flag.code, Some(2), "a token is never on the command line");
+}
+
+#[tokio::test]
+async fn a_token_comes_from_the_environment_or_a_file() {
+    let house =
+        House::open(&format!("{}{QUEUE}", crate::letters::token("ada", "\"read\", \"operate\"", None))).await;
+    let url = house.url("");
+    let asked = ask(&house, &["queue", "pause", "orders"]).await;
+    assert_eq!((asked.code, asked.err.contains("put it into REDRIVE_TOKEN")), (Some(1), true), "{asked:?}");
+    let run = async |args: &[&str], token: &str| {
+        run(house.folder.path(), args, &[("REDRIVE_URL", &url), ("REDRIVE_TOKEN", token)], "").await
+    };
+    let wrong = run(&["queue", "ls"], "eve").await;
+    assert_eq!((wrong.code, wrong.err.as_str()), (Some(1), "redrive: the server does not know this token\n"));
+    run(&["queue", "pause", "orders"], "ada").await.fine();
+    std::fs::write(house.folder.path().join("token"), "ada\n").expect("written");
+    let lines = run(&["audit", "ls", "--token-file", "token", "--json"], "eve").await.fine().json();
+    assert_eq!(lines["lines"][0]["who"], "ada");
+}

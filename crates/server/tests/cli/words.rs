@@ -1,0 +1,45 @@
+//! Help, completions and the manual.
+
+use crate::program::run;
+
+#[tokio::test]
+async fn every_command_has_help_completions_and_a_page() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = async |args: &[&str]| run(folder.path(), args, &[], "").await;
+    for (shell, sign) in
+        [("bash", "complete -F"), ("zsh", "#compdef redrive"), ("fish", "complete -c redrive")]
+    {
+        let script = run(&["completions", shell]).await.fine();
+        assert!(script.out.contains(sign) && script.out.contains("quarantine"), "{shell}");
+    }
+    assert_eq!(run(&["completions", "tcsh"]).await.code, Some(2));
+    let page = run(&["man"]).await.fine();
+    assert!(page.out.contains(".TH redrive 1") && page.out.contains("quarantine"), "{}", page.out);
+    let page = run(&["man", "dead", "redrive"]).await.fine();
+    assert!(page.out.contains("canary"), "{}", page.out);
+    assert_eq!(run(&["man", "nothing"]).await.err, "redrive: there is no command `nothing`\n");
+    let groups = [
+        (
+            "dead",
+            &["groups", "ls", "show", "plan", "redrive", "edit", "discard", "restore", "export", "import"][..],
+        ),
+        ("job", &["ls", "show", "watch", "pause", "resume", "cancel"]),
+        ("event", &["ls", "show", "retry-now", "skip", "kill"]),
+        ("key", &["show", "park", "unpark", "skip-head"]),
+        ("queue", &["ls", "show", "pause", "resume", "reroute"]),
+        ("quarantine", &["add", "ls", "rm"]),
+        ("audit", &["ls", "export"]),
+    ];
+    for (group, verbs) in groups {
+        let help = run(&[group, "--help"]).await.fine();
+        for verb in verbs {
+            assert!(
+                help.out.lines().any(|line| line.trim_start().starts_with(verb)),
+                "{group} {verb}: {}",
+                help.out
+            );
+        }
+    }
+    let misspelt = run(&["dead", "redriv"]).await;
+    assert!(misspelt.code == Some(2) && misspelt.err.contains("redrive"), "{misspelt:?}");
+}
