@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::event::{self, Ids, Page, Show};
 use super::job;
 use super::line::{Line, Pairs};
-use super::out::{Out, ago, say, several, table, text};
+use super::out::{Out, ago, plain, say, several, table, text};
 use super::reach::Reach;
 use super::which::{self, Place, Which};
 
@@ -137,14 +137,14 @@ struct Those {
     /// Only if it was not changed since: the `rev` that was shown
     #[arg(long, value_name = "REV")]
     rev: Option<u32>,
-    #[command(flatten)]
-    which: Which,
     /// Show what would be done, and do nothing
     #[arg(long)]
     dry_run: bool,
     /// Do it although it is about more than one
     #[arg(long)]
     yes: bool,
+    #[command(flatten)]
+    which: Which,
 }
 
 impl Those {
@@ -162,22 +162,22 @@ impl Those {
 
 #[derive(Debug, clap::Args)]
 struct Redrive {
+    /// Watch the job until it is over
+    #[arg(long)]
+    watch: bool,
     #[command(flatten)]
     those: Those,
     #[command(flatten)]
     how: How,
-    /// Watch the job until it is over
-    #[arg(long)]
-    watch: bool,
 }
 
 #[derive(Debug, clap::Args)]
 struct Discard {
-    #[command(flatten)]
-    those: Those,
     /// Watch the job until it is over
     #[arg(long)]
     watch: bool,
+    #[command(flatten)]
+    those: Those,
 }
 
 #[derive(Debug, clap::Args)]
@@ -276,10 +276,31 @@ async fn discard(line: &Line, out: &Out, Discard { those, watch }: Discard) -> R
         return many(line, out, &those, wanted, watch).await;
     };
     ensure!(!watch, "--watch is for jobs; name no ids");
-    if those.dry_run {
-        return would(out, "discard", &event::targets(line, &ids).await?);
+    let mut targets = event::targets(line, &ids).await?;
+    for target in &mut targets {
+        let rev = rev_of_dead(line, target).await?;
+        if target["rev"].is_null() {
+            target["rev"] = rev;
+        }
     }
-    event::by_ids(line, out, "discard", ids, "discarded").await
+    if those.dry_run {
+        return would(out, "discard", &targets);
+    }
+    event::order(line, out, "discard", json!({ "targets": targets }), "discarded").await
+}
+
+/// The rev of a dead letter. An event that lives is not taken away by mistake: what was looked at is what is discarded.
+async fn rev_of_dead(line: &Line, target: &Value) -> Result<Value> {
+    let mut query: Pairs = vec![("queue", text(target, "queue")), ("id", text(target, "id"))];
+    query.extend(target["tenant"].as_str().map(|tenant| ("tenant", tenant.to_owned())));
+    let event = line.get("/v1/event", &query).await?;
+    ensure!(
+        event["state"] == "dead",
+        "{} is no dead letter, it is {}; `redrive event skip` takes it away all the same",
+        plain(&text(target, "id")),
+        text(&event, "state")
+    );
+    Ok(event["rev"].clone())
 }
 
 /// What an order by ids would be about.

@@ -186,10 +186,15 @@ fn told(event: &Value, with_body: bool) -> String {
         ("rev", word("rev")),
     ]);
     told.push_str(&story(&event["story"]));
-    let behind: Vec<Vec<String>> = event["behind"].as_array().into_iter().flatten().map(row).collect();
+    let short = |event: &Value| {
+        let mut row = ["id", "state", "attempts"].map(|name| text(event, name)).to_vec();
+        row.push(ago(&text(event, "published")));
+        row
+    };
+    let behind: Vec<Vec<String>> = event["behind"].as_array().into_iter().flatten().map(short).collect();
     if !behind.is_empty() {
         told.push_str("\nbehind it on its key:\n");
-        told.push_str(&table(&["", "", "ID", "", "STATE", "ATTEMPTS", "WHEN"], &behind));
+        told.push_str(&table(&["ID", "STATE", "ATTEMPTS", "PUBLISHED"], &behind));
     }
     if with_body {
         told.push_str(&contents(event));
@@ -275,7 +280,8 @@ pub(super) fn refusals(answer: &Value) -> ExitCode {
             Some(line) => format!("line {line}"),
             None => format!("{}/{}", text(one, "queue"), text(one, "id")),
         };
-        say(out::plain(&format!("refused: {which}: {}", text(one, "detail"))));
+        let hint = if one["reason"] == "out-of-order" { " (--out-of-order)" } else { "" };
+        say(out::plain(&format!("refused: {which}: {}{hint}", text(one, "detail"))));
     }
     if refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -9,6 +9,7 @@ use super::dead::duration;
 use super::line::{Line, Pairs, encoded};
 use super::out::{Out, ago, facts, plain, say, table, text, when};
 use super::reach::Reach;
+use super::which::whole;
 
 pub(super) mod key;
 pub(super) mod quarantine;
@@ -138,7 +139,7 @@ pub(super) fn until(rule: &Value) -> String {
 }
 
 async fn list(line: &Line, out: &Out) -> Result<ExitCode> {
-    let answer = line.get("/v1/queues", &Vec::new()).await?;
+    let answer = whole(line, "/v1/queues", "queues").await?;
     out.answer(&answer, |answer| {
         let states = ["ready", "waiting", "running", "parked", "quarantined", "dead", "discarded"];
         let row = |queue: &Value| {

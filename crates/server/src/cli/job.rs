@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::line::Line;
 use super::out::{Out, ago, facts, put, say, several, table, text, when};
 use super::reach::Reach;
+use super::which::whole;
 
 /// How often a job is looked at.
 const LOOK: Duration = Duration::from_millis(250);
@@ -66,7 +67,7 @@ pub(super) async fn run(Args { command, reach }: Args) -> Result<ExitCode> {
 }
 
 async fn list(line: &Line, out: &Out) -> Result<ExitCode> {
-    let answer = line.get("/v1/jobs", &Vec::new()).await?;
+    let answer = whole(line, "/v1/jobs", "jobs").await?;
     out.answer(&answer, |answer| {
         let row = |job: &Value| {
             let words = ["id", "act", "state", "planned", "taken", "done", "failed", "skipped", "who"];

@@ -151,6 +151,22 @@ impl Place {
     }
 }
 
+/// A whole list whose pages begin at numbers.
+pub(super) async fn whole(line: &Line, path: &str, name: &str) -> Result<Value> {
+    let (mut list, mut after) = (Vec::new(), 0);
+    loop {
+        let query = vec![("limit", PAGE.to_string()), ("after", after.to_string())];
+        let mut answer = line.get(path, &query).await?;
+        if let Value::Array(more) = answer[name].take() {
+            list.extend(more);
+        }
+        match answer["next"].as_u64() {
+            Some(next) => after = next,
+            None => return Ok(json!({ name: list })),
+        }
+    }
+}
+
 /// Events that fit, page by page until there are so many; gives where the next begins. Pages may be empty.
 pub(super) async fn events(
     line: &Line,

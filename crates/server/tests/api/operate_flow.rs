@@ -27,6 +27,12 @@ async fn a_paused_queue_starts_nothing_until_it_is_resumed() {
     assert_eq!(house.post("/v1/queues/nowhere/pause", json!({})).await.0, 404);
     assert_eq!(each(&house.get("/v1/queues").await.1, "queues", "queue"), ["orders"]);
     assert_eq!(house.get("/v1/queues/nowhere").await.0, 404);
+    house.post("/v1/queues/orders/pause", json!({})).await;
+    let (_, first) = house.get("/v1/rules?limit=1").await;
+    assert_eq!((first["rules"].as_array().map(Vec::len), &first["next"]), (Some(1), &json!(1)));
+    let (_, rest) = house.get("/v1/rules?limit=1&after=1").await;
+    assert_eq!((rest["rules"].as_array().map(Vec::len), &rest["next"]), (Some(1), &json!(null)));
+    assert_ne!(first["rules"][0]["rule"], rest["rules"][0]["rule"]);
 }
 
 #[tokio::test]

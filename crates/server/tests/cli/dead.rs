@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::house::House;
 use crate::letters::{die, publish, succeed, until};
-use crate::program::{ask, run};
+use crate::program::{ask, interrupted, run};
 
 const QUEUE: &str = "[queues.orders.pull]\n";
 
@@ -138,6 +138,20 @@ async fn a_job_that_stops_itself_is_a_failure_for_who_watches() {
     );
 }
 
+/// Ctrl-C stops the watching alone.
+#[tokio::test]
+async fn who_watches_can_leave_and_the_job_goes_on() {
+    let house = with_letters(&["a", "b"]).await;
+    ask(&house, &["dead", "redrive", "--yes", "--rate", "1/h"]).await.fine();
+    let said = interrupted(&house, &["job", "watch", "1"], "job 1: running").await;
+    assert_eq!(said.code, Some(130), "{said:?}");
+    assert!(said.err.ends_with("redrive: not watching any more; job 1 goes on\n"), "{said:?}");
+    assert_eq!(ask(&house, &["job", "show", "1", "--json"]).await.fine().json()["state"], "running");
+    assert_eq!(ask(&house, &["job", "pause", "1"]).await.fine().out, "job 1: paused\n");
+    assert_eq!(ask(&house, &["job", "resume", "1"]).await.fine().out, "job 1: running\n");
+    assert_eq!(ask(&house, &["job", "cancel", "1"]).await.fine().out, "job 1: cancelled\n");
+}
+
 #[tokio::test]
 async fn letters_are_discarded_and_restored() {
     let house = with_letters(&["a", "b", "c"]).await;
@@ -145,6 +159,10 @@ async fn letters_are_discarded_and_restored() {
     assert_eq!(gone.out, "job 1: done, 3 taken\n", "{gone:?}");
     assert_eq!(ask(&house, &["dead", "groups"]).await.fine().err, "redrive: no dead letters\n");
     assert_eq!(ask(&house, &["dead", "ls", "--discarded"]).await.fine().rows().len(), 4);
+    publish(&house, "orders", "", None, &["lives"]).await;
+    let lives = ask(&house, &["dead", "discard", "lives"]).await;
+    assert_eq!(lives.code, Some(1));
+    assert!(lives.err.contains("lives is no dead letter, it is ready; `redrive event skip`"), "{lives:?}");
     let unsure = ask(&house, &["dead", "restore"]).await;
     assert_eq!(unsure.code, Some(1));
     assert!(unsure.err.contains("3 discarded events; add --yes"), "{unsure:?}");

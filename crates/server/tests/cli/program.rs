@@ -1,8 +1,8 @@
 //! The program, run to its end.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -17,6 +17,12 @@ pub(crate) struct Said {
 }
 
 impl Said {
+    fn of(output: Output, talk: &str) -> Self {
+        let text = |bytes| String::from_utf8(bytes).expect("text");
+        let err = format!("{talk}{}", text(output.stderr));
+        Self { code: output.status.code(), out: text(output.stdout), err }
+    }
+
     /// Its data, as JSON.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
@@ -34,8 +40,8 @@ impl Said {
     }
 }
 
-/// A run in a folder of its own, with nothing in the environment that is ours but this.
-pub(crate) async fn run(folder: &Path, args: &[&str], variables: &[(&str, &str)], stdin: &str) -> Said {
+/// The program with its arguments in a folder, with nothing in the environment that is ours but this.
+fn command(folder: &Path, args: &[&str], variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_redrive"));
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("REDRIVE_") {
@@ -44,19 +50,38 @@ pub(crate) async fn run(folder: &Path, args: &[&str], variables: &[(&str, &str)]
     }
     command.args(args).envs(variables.iter().copied()).env("USER", "ada").current_dir(folder);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let stdin = stdin.to_owned();
-    // On a thread of its own: the server that is asked runs on this one.
+    command
+}
+
+/// A run to its end. It is on a thread of its own: the server that is asked runs on this one.
+pub(crate) async fn run(folder: &Path, args: &[&str], variables: &[(&str, &str)], stdin: &str) -> Said {
+    let (mut command, stdin) = (command(folder, args, variables), stdin.to_owned());
     let running = tokio::task::spawn_blocking(move || {
         let mut child = command.spawn().expect("the program starts");
         let mut input = child.stdin.take().expect("a stdin");
         // One that does not read it has nothing against it.
         let _ = input.write_all(stdin.as_bytes());
         drop(input);
-        child.wait_with_output().expect("it ends")
+        Said::of(child.wait_with_output().expect("it ends"), "")
     });
-    let output = running.await.expect("it ran");
-    let text = |bytes| String::from_utf8(bytes).expect("text");
-    Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    running.await.expect("it ran")
+}
+
+/// A run against a server that hears Ctrl-C once it has said a line that begins like this.
+pub(crate) async fn interrupted(house: &House, args: &[&str], sign: &str) -> Said {
+    let mut command = command(house.folder.path(), args, &[("REDRIVE_URL", &house.url(""))]);
+    let sign = format!("redrive: {sign}");
+    let running = tokio::task::spawn_blocking(move || {
+        let mut child = command.spawn().expect("the program starts");
+        let mut talk = BufReader::new(child.stderr.take().expect("a stderr"));
+        let mut said = String::new();
+        while talk.read_line(&mut said).expect("talk") > 0 && !said.contains(&sign) {}
+        let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+        assert!(sent.expect("kill runs").success());
+        talk.read_to_string(&mut said).expect("talk");
+        Said::of(child.wait_with_output().expect("it ends"), &said)
+    });
+    running.await.expect("it ran")
 }
 
 /// A run against a server.

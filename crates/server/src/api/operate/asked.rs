@@ -12,6 +12,7 @@ use redrive::desk::{CauseId, Filter, Seq};
 use redrive::event::{DeadReason, State};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
 use super::super::Problem;
 use super::Seat;
@@ -166,6 +167,31 @@ pub(super) fn page(limit: Option<usize>) -> Result<usize, Problem> {
         Some(limit) if (1..=PAGE_MAX).contains(&limit) => Ok(limit),
         Some(_) => Err(Problem::bad_request(format!("a page has 1 to {PAGE_MAX}; take `next` for more"))),
     }
+}
+
+/// A part of a list that is had as a whole; `next` says from where on there is more.
+pub(super) fn slice(
+    name: &str,
+    list: Vec<Value>,
+    after: Option<usize>,
+    limit: Option<usize>,
+) -> Result<Value, Problem> {
+    let (after, limit) = (after.unwrap_or_default(), page(limit)?);
+    let more = list.len() > after.saturating_add(limit);
+    let list: Vec<Value> = list.into_iter().skip(after).take(limit).collect();
+    let mut answer = json!({ name: list });
+    if more {
+        answer["next"] = (after + limit).into();
+    }
+    Ok(answer)
+}
+
+/// Which part of such a list.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Part {
+    pub(super) after: Option<usize>,
+    pub(super) limit: Option<usize>,
 }
 
 /// A time of the past: as `2026-01-31T12:00:00Z`, or how long ago, as `2h`.

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::{Body, Problem};
-use super::asked::{Asked, needed};
+use super::asked::{Asked, Part, needed, slice};
 use super::{Seat, view};
 use crate::app::App;
 use crate::config::{Config, Order};
@@ -32,11 +32,11 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/v1/rules/lift", post(lift))
 }
 
-async fn queues(seat: Seat) -> Result<Json<Value>, Problem> {
+async fn queues(seat: Seat, Asked(Part { after, limit }): Asked<Part>) -> Result<Json<Value>, Problem> {
     seat.may_read()?;
     seat.for_all_tenants("a list of queues")?;
     let states = states(&seat).await?;
-    Ok(Json(json!({ "queues": states.into_values().collect::<Vec<_>>() })))
+    Ok(Json(slice("queues", states.into_values().collect(), after, limit)?))
 }
 
 async fn queue(seat: Seat, Path(queue): Path<String>) -> Result<Json<Value>, Problem> {
@@ -141,6 +141,8 @@ async fn reroute(seat: Seat, Path(queue): Path<String>, body: Body) -> Result<Js
 #[serde(default, deny_unknown_fields)]
 struct Rules {
     rule: Option<String>,
+    after: Option<usize>,
+    limit: Option<usize>,
 }
 
 async fn rules(seat: Seat, Asked(asked): Asked<Rules>) -> Result<Json<Value>, Problem> {
@@ -150,7 +152,8 @@ async fn rules(seat: Seat, Asked(asked): Asked<Rules>) -> Result<Json<Value>, Pr
         let wanted = asked.rule.as_deref().is_none_or(|word| word == control.rule.word());
         wanted && seat.caller.tenant.as_deref().is_none_or(|own| tenant_of(&control.rule) == Some(own))
     });
-    Ok(Json(json!({ "rules": rules.iter().map(view::control).collect::<Vec<_>>() })))
+    let rules = rules.iter().map(view::control).collect();
+    Ok(Json(slice("rules", rules, asked.after, asked.limit)?))
 }
 
 fn tenant_of(rule: &Rule) -> Option<&str> {

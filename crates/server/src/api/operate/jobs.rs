@@ -13,10 +13,10 @@ use axum::{Json, Router};
 use http::StatusCode;
 use redrive::desk::{How, Job, JobAct, JobId, JobPlan, Strategy};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::super::{Body, Problem};
-use super::asked::Which;
+use super::asked::{Asked, Part, Which, slice};
 use super::{Seat, view};
 use crate::app::App;
 
@@ -89,11 +89,11 @@ async fn start(seat: Seat, body: Body) -> Result<Response, Problem> {
     Ok((StatusCode::ACCEPTED, Json(view::job(&job))).into_response())
 }
 
-async fn list(seat: Seat) -> Result<Json<Value>, Problem> {
+async fn list(seat: Seat, Asked(Part { after, limit }): Asked<Part>) -> Result<Json<Value>, Problem> {
     seat.may_read()?;
     let jobs = seat.desk.jobs().await?;
     let jobs: Vec<Value> = jobs.iter().filter(|job| is_theirs(&seat, job)).map(view::job).collect();
-    Ok(Json(json!({ "jobs": jobs })))
+    Ok(Json(slice("jobs", jobs, after, limit)?))
 }
 
 async fn show(seat: Seat, Path(id): Path<String>) -> Result<Json<Value>, Problem> {

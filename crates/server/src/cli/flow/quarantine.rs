@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::super::line::Line;
 use super::super::out::{Out, plain, say};
 use super::super::reach::Reach;
+use super::super::which::whole;
 use super::{Terms, rules, until};
 
 /// Quarantine: start nothing of a tenant or a key
@@ -98,7 +99,7 @@ async fn change(
 }
 
 async fn list(line: &Line, out: &Out) -> Result<ExitCode> {
-    let mut answer = line.get("/v1/rules", &Vec::new()).await?;
+    let mut answer = whole(line, "/v1/rules", "rules").await?;
     if let Some(list) = answer["rules"].as_array_mut() {
         let words = ["quarantine-tenant", "quarantine-key", "park-key"];
         list.retain(|rule| words.iter().any(|word| rule["rule"] == *word));
