@@ -333,6 +333,7 @@ async fn many(line: &Line, out: &Out, those: &Those, mut wanted: Value, watch: b
         eprint!("{}", job::plan(&planned));
         bail!("this is about {}; add --yes to do it", several(letters, "dead letter"));
     }
+    job::warn(&planned);
     wanted["yes"] = true.into();
     let begun = line.post("/v1/jobs", &wanted).await?;
     job::started(line, out, &begun, watch).await
@@ -353,7 +354,10 @@ async fn restore(line: &Line, out: &Out, Restore { those }: Restore) -> Result<E
         let about = format!("{least}{}", several(found, "discarded event"));
         if those.dry_run || found == 0 {
             out.answer(&json!({ "would": "restore", "events": found }), |_| String::new())?;
-            say(format_args!("would restore {about}; nothing was done"));
+            match found {
+                0 => say("no discarded events to restore"),
+                _ => say(format_args!("would restore {about}; nothing was done")),
+            }
             return Ok(ExitCode::SUCCESS);
         }
         bail!("this is about {about}; add --yes to do it");

@@ -222,6 +222,13 @@ pub(super) fn plan(plan: &Value) -> String {
     told
 }
 
+/// Says what is to be thought of before a job begins.
+pub(super) fn warn(plan: &Value) {
+    for warning in plan["warnings"].as_array().into_iter().flatten() {
+        say(format_args!("mind: {}", super::out::plain(warning.as_str().unwrap_or_default())));
+    }
+}
+
 /// Shows a plan on stdout.
 pub(super) fn put_plan(out: &Out, planned: &Value) -> Result<()> {
     if out.json { put(&format!("{planned:#}\n")) } else { put(&plan(planned)) }

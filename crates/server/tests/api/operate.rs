@@ -54,6 +54,8 @@ async fn what_is_asked_wrongly_is_told() {
         "/v1/event?queue=orders",
         "/v1/dead/export?state=dead",
         "/v1/audit?limit=0",
+        "/v1/events?id=a&id=b",
+        "/v1/queues/orders/events/%FF",
     ] {
         let (status, problem) = house.get(path).await;
         assert_eq!((status, &problem["type"]), (400, &json!("urn:redrive:problem:bad-request")), "{path}");

@@ -103,6 +103,12 @@ async fn a_tenant_changes_its_own_alone() {
     let (status, done) =
         post("/v1/events/redrive", json!({ "targets": [{ "queue": "orders", "id": "mine" }] })).await;
     assert_eq!((status, &done["changed"]), (200, &json!(1)), "{done}");
+    for rule in [
+        json!({ "rule": "pause", "queue": "orders" }),
+        json!({ "rule": "park-key", "queue": "orders", "tenant": "other", "key": "k" }),
+    ] {
+        assert_eq!(post_as(&house, "root", "/v1/rules", rule).await.0, 200);
+    }
     assert_eq!(post("/v1/keys/park", json!({ "queue": "orders", "key": "k" })).await.1["tenant"], "acme");
     assert_eq!(each(&get_as(&house, "acme", "/v1/rules").await.1, "rules", "tenant"), ["acme"]);
 }

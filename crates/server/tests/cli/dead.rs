@@ -71,6 +71,40 @@ async fn a_letter_is_shown_whole_and_does_nothing_to_the_terminal() {
     );
 }
 
+/// Over the network as straight to the file.
+#[tokio::test]
+async fn ids_tenants_and_keys_may_have_any_letters() {
+    let mut house =
+        House::open("[queues.orders]\norder = \"key\"\nafter_dead = \"park\"\n[queues.orders.pull]\n").await;
+    let odd = "a&b=c#d%20 e/../ö+?";
+    publish(&house, "orders", odd, Some(odd), &[odd]).await;
+    publish(&house, "orders", "", Some(".."), &[".."]).await;
+    assert_eq!(die(&house, "orders").await, 2);
+    let url = house.url("");
+    for (place, value) in [("--url", url.as_str()), ("--store", "sqlite:redrive.db")] {
+        if place == "--store" {
+            house.stop().await;
+        }
+        let run = async |args: &[&str]| {
+            let args = [args, &[place, value]].concat();
+            run(house.folder.path(), &args, &[], "").await.fine()
+        };
+        assert_eq!(run(&["dead", "show", odd, "--json"]).await.json()["tenant"], odd);
+        let shown = run(&["dead", "show", odd, "--queue", "orders", "--tenant", odd, "--json"]).await;
+        assert_eq!(shown.json()["key"], odd);
+        assert_eq!(run(&["dead", "ls", "--key", odd, "--json"]).await.json()["events"][0]["id"], odd);
+        let key = run(&["key", "show", odd, "--queue", "orders", "--tenant", odd, "--json"]).await;
+        assert_eq!(key.json()["events"][0]["id"], odd);
+        assert_eq!(
+            run(&["key", "show", "..", "--queue", "orders", "--json"]).await.json()["events"][0]["id"],
+            ".."
+        );
+        assert_eq!(run(&["event", "show", "..", "--json"]).await.json()["id"], "..");
+        assert_eq!(run(&["dead", "discard", odd, ".."]).await.out, "2 events discarded\n");
+        assert_eq!(run(&["dead", "restore", odd, ".."]).await.out, "2 events restored\n");
+    }
+}
+
 #[tokio::test]
 async fn letters_are_put_back_by_id_and_refusals_are_told_one_by_one() {
     let house = with_letters(&["a", "b"]).await;
@@ -163,6 +197,8 @@ async fn letters_are_discarded_and_restored() {
     let lives = ask(&house, &["dead", "discard", "lives"]).await;
     assert_eq!(lives.code, Some(1));
     assert!(lives.err.contains("lives is no dead letter, it is ready; `redrive event skip`"), "{lives:?}");
+    let none = ask(&house, &["dead", "restore", "--queue", "nowhere"]).await.fine();
+    assert_eq!(none.err, "redrive: no discarded events to restore\n");
     let unsure = ask(&house, &["dead", "restore"]).await;
     assert_eq!(unsure.code, Some(1));
     assert!(unsure.err.contains("3 discarded events; add --yes"), "{unsure:?}");

@@ -39,6 +39,19 @@ async fn a_queue_is_paused_for_a_time_and_resumed() {
 }
 
 #[tokio::test]
+async fn a_queue_is_rerouted_and_sent_back() {
+    let push = |name: &str| format!("[queues.{name}.push]\nurl = \"http://127.0.0.1:9/\"\n");
+    let house = House::open(&format!("{}{}", push("a"), push("b"))).await;
+    let sent = ask(&house, &["queue", "reroute", "a", "--to", "b"]).await.fine();
+    assert_eq!(sent.out, "1 queue changed: a: its events go to b\n");
+    let rules = ask(&house, &["queue", "show", "a", "--json"]).await.fine().json();
+    assert_eq!((&rules["rules"][0]["rule"], &rules["rules"][0]["to"]), (&"reroute".into(), &"b".into()));
+    let back = ask(&house, &["queue", "reroute", "a", "--back"]).await.fine();
+    assert_eq!(back.out, "1 queue changed: a: its events go to its own handler\n");
+    assert_eq!(ask(&house, &["queue", "reroute", "a"]).await.code, Some(2));
+}
+
+#[tokio::test]
 async fn a_key_is_looked_at_and_let_go() {
     let house = House::open(ORDERED).await;
     publish(&house, "orders", "", Some("k/1"), &["a", "b", "c"]).await;

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::Path;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use redrive::desk::{Control, Rule};
@@ -16,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::{Body, Problem};
-use super::asked::{Asked, Part, needed, slice};
+use super::asked::{Asked, At, Part, needed, slice};
 use super::{Seat, view};
 use crate::app::App;
 use crate::config::{Config, Order};
@@ -39,7 +38,7 @@ async fn queues(seat: Seat, Asked(Part { after, limit }): Asked<Part>) -> Result
     Ok(Json(slice("queues", states.into_values().collect(), after, limit)?))
 }
 
-async fn queue(seat: Seat, Path(queue): Path<String>) -> Result<Json<Value>, Problem> {
+async fn queue(seat: Seat, At(queue): At<String>) -> Result<Json<Value>, Problem> {
     seat.may_read()?;
     seat.for_all_tenants("a queue")?;
     let state = states(&seat).await?.remove(&queue);
@@ -94,7 +93,7 @@ struct Pause {
     why: String,
 }
 
-async fn pause(seat: Seat, Path(queue): Path<String>, body: Body) -> Result<Json<Value>, Problem> {
+async fn pause(seat: Seat, At(queue): At<String>, body: Body) -> Result<Json<Value>, Problem> {
     seat.may_operate()?;
     seat.for_all_tenants("a queue")?;
     let Pause { time, retries, why } = body.json_or_default()?;
@@ -102,7 +101,7 @@ async fn pause(seat: Seat, Path(queue): Path<String>, body: Body) -> Result<Json
     make(&seat, rule, time, &why).await
 }
 
-async fn resume(seat: Seat, Path(queue): Path<String>, _: Body) -> Result<Json<Value>, Problem> {
+async fn resume(seat: Seat, At(queue): At<String>, _: Body) -> Result<Json<Value>, Problem> {
     seat.may_operate()?;
     seat.for_all_tenants("a queue")?;
     seat.desk.resume(&queue).await?;
@@ -120,7 +119,7 @@ struct Reroute {
 }
 
 /// Sends a queue's events to the handler of another one; back to its own where `to` is null.
-async fn reroute(seat: Seat, Path(queue): Path<String>, body: Body) -> Result<Json<Value>, Problem> {
+async fn reroute(seat: Seat, At(queue): At<String>, body: Body) -> Result<Json<Value>, Problem> {
     seat.may_operate()?;
     seat.for_all_tenants("a queue")?;
     let Reroute { to, time, why } = body.json()?;

@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::Path;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -16,7 +15,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::super::{Body, Problem};
-use super::asked::{Asked, Part, Which, slice};
+use super::asked::{Asked, At, Part, Which, slice};
 use super::{Seat, view};
 use crate::app::App;
 
@@ -96,7 +95,7 @@ async fn list(seat: Seat, Asked(Part { after, limit }): Asked<Part>) -> Result<J
     Ok(Json(slice("jobs", jobs, after, limit)?))
 }
 
-async fn show(seat: Seat, Path(id): Path<String>) -> Result<Json<Value>, Problem> {
+async fn show(seat: Seat, At(id): At<String>) -> Result<Json<Value>, Problem> {
     seat.may_read()?;
     let (_, job) = find(&seat, &id).await?;
     Ok(Json(view::job(&job)))
@@ -108,7 +107,7 @@ enum Turn {
     Cancel,
 }
 
-async fn turn(seat: Seat, Path(id): Path<String>, _: Body, to: Turn) -> Result<Json<Value>, Problem> {
+async fn turn(seat: Seat, At(id): At<String>, _: Body, to: Turn) -> Result<Json<Value>, Problem> {
     seat.may_operate()?;
     let (id, _) = find(&seat, &id).await?;
     match to {

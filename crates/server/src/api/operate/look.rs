@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use axum::extract::Path;
 use axum::routing::get;
 use axum::{Json, Router};
 use redrive::desk::{Filter, GroupBy, GroupQuery};
@@ -13,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::{Problem, wire};
-use super::asked::{Asked, PAGE, Search, needed, page};
+use super::asked::{Asked, At, PAGE, Search, needed, page};
 use super::{Seat, view};
 use crate::app::App;
 
@@ -96,7 +95,7 @@ async fn show(seat: Seat, Asked(asked): Asked<One>) -> Result<Json<Value>, Probl
 
 async fn show_by_path(
     seat: Seat,
-    Path((queue, id)): Path<(String, String)>,
+    At((queue, id)): At<(String, String)>,
     Asked(asked): Asked<One>,
 ) -> Result<Json<Value>, Problem> {
     seat.may_read()?;

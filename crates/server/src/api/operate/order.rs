@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use axum::extract::Path;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
@@ -18,6 +17,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::super::{Body, Problem, wire};
+use super::asked::At;
 use super::look::no_event;
 use super::{Seat, asked};
 use crate::app::App;
@@ -52,7 +52,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/v1/queues/{queue}/events/{id}/edit", post(edit_by_path));
     for verb in Verb::ALL {
         let many = async move |seat: Seat, body: Body| many(verb, seat, body).await;
-        let one = async move |seat: Seat, Path((queue, id)): Path<(String, String)>, body: Body| {
+        let one = async move |seat: Seat, At((queue, id)): At<(String, String)>, body: Body| {
             one(verb, seat, queue, id, body).await
         };
         routes = routes
@@ -190,7 +190,7 @@ async fn edit(seat: Seat, body: Body) -> Result<Json<Value>, Problem> {
 
 async fn edit_by_path(
     seat: Seat,
-    Path((queue, id)): Path<(String, String)>,
+    At((queue, id)): At<(String, String)>,
     body: Body,
 ) -> Result<Json<Value>, Problem> {
     seat.may_operate()?;
