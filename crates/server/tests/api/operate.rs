@@ -40,7 +40,7 @@ async fn letters_of_one_cause_are_a_group_and_fit_filters() {
 
 #[tokio::test]
 async fn what_is_asked_wrongly_is_told() {
-    let house = House::open(QUEUE).await;
+    let house = House::open(&format!("[server]\nbatch_max = 2\n{QUEUE}")).await;
     for path in [
         "/v1/events?stat=dead",
         "/v1/events?state=done",
@@ -63,8 +63,11 @@ async fn what_is_asked_wrongly_is_told() {
     let (status, problem) =
         house.post("/v1/jobs", json!({ "act": "redrive", "filter": { "quue": "orders" } })).await;
     assert_eq!(status, 400, "{problem}");
-    let (status, problem) = house.post("/v1/events/kill", json!({ "targets": [] })).await;
-    assert_eq!((status, &problem["type"]), (422, &json!("urn:redrive:problem:targets")));
+    let three = vec![json!({ "queue": "orders", "id": "a" }); 3];
+    for targets in [vec![], three] {
+        let (status, problem) = house.post("/v1/events/kill", json!({ "targets": targets })).await;
+        assert_eq!((status, &problem["type"]), (422, &json!("urn:redrive:problem:targets")));
+    }
 }
 
 #[tokio::test]
@@ -251,4 +254,19 @@ async fn letters_go_out_and_come_in_as_lines() {
     assert_eq!((&again["changed"], again["refused"].as_array().map(Vec::len)), (&json!(0), Some(3)));
     let (status, problem) = import(format!("{lines}\nnonsense\n")).await;
     assert_eq!((status, &problem["line"]), (422, &json!(5)), "{problem}");
+}
+
+/// More of them than are read at once.
+#[tokio::test]
+async fn a_stream_of_letters_goes_on_to_its_end() {
+    let house = House::open(QUEUE).await;
+    let ids: Vec<String> = (0..130).map(|number| format!("order-{number:03}")).collect();
+    publish(&house, "orders", "", None, &ids.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    assert_eq!(die(&house, "orders").await, 130);
+    let lines = house.client.get(house.url("/v1/dead/export?queue=orders")).send().await.expect("an answer");
+    let lines = lines.text().await.expect("lines");
+    let id = |line: &str| {
+        serde_json::from_str::<serde_json::Value>(line).expect("JSON")["id"].as_str().map(str::to_owned)
+    };
+    assert_eq!(lines.lines().filter_map(id).collect::<Vec<_>>(), ids);
 }

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
 use crate::house::House;
 use crate::letters::{die, publish, succeed};
 use crate::program::{ask, run};
@@ -79,6 +81,49 @@ async fn without_a_word_the_server_of_the_configuration_is_asked_and_then_its_fi
         "{none:?}"
     );
     assert!(!Path::new(&house.folder.path().join("redrive.db")).exists(), "looking makes no store");
+}
+
+#[tokio::test]
+async fn flags_go_before_variables_and_a_server_before_a_file() {
+    let mut house = stopped_with_letters(&["a"]).await;
+    let nobody = ("REDRIVE_URL", "http://127.0.0.1:9");
+    let file = run(house.folder.path(), &["dead", "ls", "--store", "sqlite:redrive.db"], &[nobody], "").await;
+    assert_eq!(file.fine().rows().len(), 2);
+    let both =
+        run(house.folder.path(), &["dead", "ls"], &[nobody, ("REDRIVE_STORE", "sqlite:redrive.db")], "")
+            .await;
+    assert!(both.code == Some(1) && both.err.contains("cannot reach the server"), "{both:?}");
+    house.start().await;
+    let server =
+        run(house.folder.path(), &["dead", "ls", "--url", &house.url("/")], &[nobody], "").await.fine();
+    assert_eq!((server.rows().len(), server.err.as_str()), (2, ""));
+}
+
+/// Whoever redirects would get the token.
+#[tokio::test]
+async fn redirects_are_not_followed() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    let elsewhere = url.clone();
+    let serving = tokio::spawn(async move {
+        let mut requests = 0;
+        loop {
+            let (mut stream, _) = listener.accept().await.expect("a client");
+            requests += 1;
+            let status = if requests == 1 { "302 Found" } else { "200 OK" };
+            let answer =
+                format!("HTTP/1.1 {status}\r\nlocation: {elsewhere}/2\r\ncontent-length: 2\r\n\r\n{{}}");
+            let mut request = [0; 4096];
+            assert!(stream.read(&mut request).await.expect("a request") > 0);
+            stream.write_all(answer.as_bytes()).await.expect("an answer");
+            stream.shutdown().await.expect("an end");
+        }
+    });
+    let folder = tempfile::tempdir().expect("a folder");
+    let said = run(folder.path(), &["job", "ls", "--url", &url], &[("REDRIVE_TOKEN", "secret")], "").await;
+    assert_eq!(said.code, Some(1));
+    assert!(said.err.contains("the answer is 302 Found, and not one of redrive's"), "{said:?}");
+    serving.abort();
 }
 
 #[tokio::test]

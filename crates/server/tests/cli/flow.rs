@@ -120,6 +120,21 @@ async fn events_that_wait_are_made_due_skipped_and_killed() {
 }
 
 #[tokio::test]
+async fn an_id_that_several_events_have_is_asked_about() {
+    let house = House::open(ORDERED).await;
+    publish(&house, "orders", "", None, &["a"]).await;
+    publish(&house, "mails", "", None, &["a"]).await;
+    let which = ask(&house, &["event", "kill", "a"]).await;
+    let told = "redrive: there are 2 events `a`; say which: --queue mails, or --queue orders\n";
+    assert_eq!((which.code, which.out.as_str(), which.err.as_str()), (Some(1), "", told));
+    assert_eq!(
+        ask(&house, &["event", "kill", "a", "--queue", "mails"]).await.fine().out,
+        "1 event dead now\n"
+    );
+    assert_eq!(ask(&house, &["dead", "ls", "--json"]).await.fine().json()["events"][0]["queue"], "mails");
+}
+
+#[tokio::test]
 async fn the_audit_says_who_did_what() {
     let house = House::open(ORDERED).await;
     assert_eq!(ask(&house, &["audit", "ls"]).await.fine().err, "redrive: nobody did anything\n");
