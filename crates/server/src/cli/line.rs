@@ -17,7 +17,7 @@ use redrive::Redrive;
 use serde_json::Value;
 use tower::ServiceExt;
 
-use crate::app::App;
+use crate::app::{App, Outside};
 use crate::auth::{Caller, Origin};
 use crate::config::Config;
 use crate::{api, serve};
@@ -79,7 +79,8 @@ impl Line {
     /// A line to the file of a configuration.
     pub(super) async fn to_file(config: Config, user: &str) -> Result<Self> {
         let redrive = serve::open(&config).await?;
-        let router = api::router(App::new(redrive.clone(), config));
+        let outside = Outside::new(&config, Reloading::never()).map_err(anyhow::Error::msg)?;
+        let router = api::router(App::new(redrive.clone(), config, outside));
         Ok(Self::File { router, redrive, caller: Caller::local(user) })
     }
 
