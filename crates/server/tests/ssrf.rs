@@ -14,6 +14,7 @@ use redrive_server::push::client;
 use redrive_server::push::destination::Destination;
 use redrive_server::push::guard::{Guard, Refused};
 use reqwest::dns::Resolve as _;
+use url::{Host, Url};
 
 /// Names, and what the table of ours says of them.
 const NAMES: &[(&str, &[&str])] = &[
@@ -202,7 +203,27 @@ async fn call(url: &str, guard: &Guard, client: &reqwest::Client) -> Came {
     if guard.check_host(destination.url()).is_err() {
         return Came::Refused;
     }
-    let sending = client.post(destination.url().clone()).send();
+    if let Some(address) = elsewhere(destination.url(), guard).await {
+        return Came::Called(format!("{address} would be"));
+    }
+    send(destination.url(), client).await
+}
+
+/// An address outside of this machine that the guard lets pass: a guard that is broken must not have the test call
+/// strangers.
+async fn elsewhere(url: &Url, guard: &Guard) -> Option<IpAddr> {
+    let addresses: Vec<IpAddr> = match url.host()? {
+        Host::Ipv4(address) => vec![address.into()],
+        Host::Ipv6(address) => vec![address.into()],
+        Host::Domain(name) => {
+            guard.resolve(name.parse().ok()?).await.ok()?.map(|address| address.ip()).collect()
+        }
+    };
+    addresses.into_iter().find(|address| !address.to_canonical().is_loopback())
+}
+
+async fn send(url: &Url, client: &reqwest::Client) -> Came {
+    let sending = client.post(url.clone()).send();
     let error = match tokio::time::timeout(Duration::from_secs(5), sending).await {
         Ok(Ok(answer)) => return Came::Called(answer.status().to_string()),
         Ok(Err(error)) => error,
@@ -316,6 +337,7 @@ async fn a_name_that_changes_its_answer_gains_nothing() {
     let guard = Guard::with_resolver(Vec::new(), Arc::new(resolver));
     let client = client(&PushSettings::default(), guard.clone()).expect("a client");
     assert!(guard.resolve("rebind.example".parse().expect("a name")).await.is_ok());
-    assert_eq!(call("http://rebind.example:1/", &guard, &client).await, Came::Refused);
+    let rebind = "http://rebind.example:1/".parse().expect("an address");
+    assert_eq!(send(&rebind, &client).await, Came::Refused);
     assert_eq!(asked.load(std::sync::atomic::Ordering::SeqCst), 2);
 }
