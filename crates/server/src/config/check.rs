@@ -67,6 +67,9 @@ fn check_push(config: &Config) -> Result<(), ConfigError> {
     if config.push.answer_kept > RESULT_BYTES_MAX {
         return Err(ConfigError::value(format!("push.answer_kept is at most {RESULT_BYTES_MAX}")));
     }
+    if config.push.connect_time.is_zero() {
+        return Err(ConfigError::value("push.connect_time of 0s reaches nobody"));
+    }
     let guard = Guard::new(push::networks(&config.push).map_err(ConfigError::value)?);
     for (name, queue) in &config.queues {
         let Some(push) = &queue.push else { continue };

@@ -1,5 +1,6 @@
 //! Events on their way to a destination, over real sockets.
 
+use redrive::desk::Rule;
 use redrive::event::{Record, State};
 use redrive::{Executed, Found};
 use serde_json::json;
@@ -277,4 +278,43 @@ async fn headers_that_are_not_an_events_are_refused_when_it_is_published() {
         let (status, problem) = house.post("/v1/queues/orders/events", event).await;
         assert_eq!((status, &problem["type"]), (422, &json!("urn:redrive:problem:not-an-event")), "{name}");
     }
+}
+
+/// It goes to the destination of the queue that runs it, under the identity that it was published with.
+#[tokio::test]
+async fn a_rerouted_event_goes_to_the_other_queues_destination() {
+    let (mut own, mut other) = (Receiver::friendly().await, Receiver::friendly().await);
+    let spare = format!("[queues.spare.push]\nurl = \"http://{}/spare\"\n", other.address);
+    let house = House::open(&format!("{}{spare}", queue(own.address, "", ""))).await;
+    let desk = house.server.as_ref().expect("it runs").app().redrive.desk("ada", "test");
+    let rule = Rule::Reroute { queue: "orders".to_owned(), to: "spare".to_owned() };
+    desk.set(rule, None, "a test").await.expect("a rule");
+    house.publish(json!({ "id": "a" })).await;
+    let got = other.next().await;
+    assert_eq!((got.path.as_str(), got.text("redrive-queue")), ("/spare", "orders"));
+    assert!(own.is_quiet());
+}
+
+/// What fails for all is met by few where the policy has a breaker: the others wait, and none of them dies.
+#[tokio::test]
+async fn a_breaker_keeps_events_from_a_destination_that_is_refused() {
+    let policy = "attempts = 1\nbreaker = { least_calls = 10, open_for = \"1h\" }";
+    let settings = queue("localhost:1", policy, "").replace("\"127.0.0.0/8\"", "");
+    let house = House::open(
+        &settings.replace("[queues.orders.policy]", "queues.orders.concurrency = 1\n[queues.orders.policy]"),
+    )
+    .await;
+    let events: Vec<_> = (0..50).map(|number| json!({ "id": format!("{number}") })).collect();
+    house.publish(json!({ "events": events })).await;
+    let redrive = &house.server.as_ref().expect("it runs").app().redrive;
+    // Those that wait for the breaker are due, so it may never be idle.
+    let _ = tokio::time::timeout(std::time::Duration::from_secs(3), redrive.idle()).await;
+    let counts = redrive.counts().await.expect("the store");
+    let in_state =
+        |state| counts.iter().filter(|count| count.state == state).map(|count| count.events).sum::<u64>();
+    assert_eq!(
+        (in_state(State::Dead), in_state(State::Ready) + in_state(State::Waiting)),
+        (10, 40),
+        "{counts:?}"
+    );
 }
