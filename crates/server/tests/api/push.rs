@@ -91,6 +91,12 @@ async fn an_attempt_carries_the_event_and_what_it_is() {
     // A queue with a destination has 30 seconds where its policy does not say.
     let left = time("redrive-deadline").duration_since(time("redrive-first-seen")).expect("later");
     assert!((30..40).contains(&left.as_secs()), "{left:?}");
+    // Nothing that could be logged shows the credentials of a destination.
+    let shown = format!("{:?}", house.server.as_ref().expect("it runs").app());
+    assert!(
+        shown.contains("authorization") && !shown.contains("Bearer abc") && !shown.contains("hook"),
+        "{shown}"
+    );
 }
 
 #[tokio::test]
