@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Result, bail, ensure};
+use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use super::event::{self, Ids, Page, Show};
@@ -16,7 +17,7 @@ mod edit;
 mod exchange;
 
 /// How many events are restored by one order.
-const AT_ONCE: usize = 1000;
+const AT_ONCE: usize = 500;
 
 /// Dead letters: group, list, show, redrive, edit, discard, restore, export, import
 #[derive(Debug, clap::Args)]
@@ -348,7 +349,7 @@ async fn restore(line: &Line, out: &Out, Restore { those }: Restore) -> Result<E
     }
     let query = those.which.pairs(line).await?;
     if !those.yes || those.dry_run {
-        let page = which::events(line, query, Some("discarded"), None, AT_ONCE).await?;
+        let page = which::events(line, query.clone(), Some("discarded"), None, AT_ONCE).await?;
         let found = page["events"].as_array().map_or(0, Vec::len) as u64;
         let least = if page["next"].is_null() { "" } else { "at least " };
         let about = format!("{least}{}", several(found, "discarded event"));
@@ -360,8 +361,11 @@ async fn restore(line: &Line, out: &Out, Restore { those }: Restore) -> Result<E
             }
             return Ok(ExitCode::SUCCESS);
         }
-        bail!("this is about {about}; add --yes to do it");
+        if found > 1 || !page["next"].is_null() || those.which.is_everything() {
+            bail!("this is about {about}; add --yes to do it");
+        }
     }
+    let bar = ProgressBar::new_spinner();
     let (mut changed, mut refused, mut after) = (0, Vec::new(), None);
     loop {
         let mut page = which::events(line, query.clone(), Some("discarded"), after, AT_ONCE).await?;
@@ -374,12 +378,15 @@ async fn restore(line: &Line, out: &Out, Restore { those }: Restore) -> Result<E
             if let Value::Array(more) = answer["refused"].take() {
                 refused.extend(more);
             }
+            bar.set_message(format!("{} restored", several(changed, "event")));
+            bar.tick();
         }
         match page["next"].take() {
             Value::String(next) => after = Some(next),
             _ => break,
         }
     }
+    bar.finish_and_clear();
     let answer = json!({ "changed": changed, "refused": refused });
     out.answer(&answer, |_| format!("{} restored\n", several(changed, "event")))?;
     Ok(event::refusals(&answer))

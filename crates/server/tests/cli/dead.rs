@@ -203,6 +203,8 @@ async fn letters_are_discarded_and_restored() {
     assert_eq!(unsure.code, Some(1));
     assert!(unsure.err.contains("3 discarded events; add --yes"), "{unsure:?}");
     assert_eq!(ask(&house, &["dead", "restore", "b"]).await.fine().out, "1 event restored\n");
+    assert_eq!(ask(&house, &["dead", "restore", "--match", "for c"]).await.fine().out, "1 event restored\n");
+    ask(&house, &["dead", "discard", "c"]).await.fine();
     assert_eq!(
         ask(&house, &["dead", "restore", "--queue", "orders", "--yes"]).await.fine().out,
         "2 events restored\n"
