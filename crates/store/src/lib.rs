@@ -16,6 +16,8 @@ mod error;
 
 mod found;
 
+mod figures;
+
 mod transaction;
 
 pub mod operate;
@@ -29,6 +31,7 @@ mod stores;
 pub mod window;
 
 pub use error::{Cause, PublishError, StoreError};
+pub use figures::{Figures, Room, Spread};
 pub use found::{Count, Found, Listed, Matching, Query};
 pub use ledger::Ledger;
 pub use store::{

@@ -45,6 +45,7 @@ use redrive_core::triage::{self, Controls, Filter, JobId};
 use redrive_core::{Event, Moment};
 
 use crate::error::{PublishError, StoreError};
+use crate::figures::Figures;
 use crate::found::{Count, Found, Listed, Matching, Query};
 use crate::lease::{self, Lease, LeaseSettle, LeaseSettled, Leased};
 use crate::ledger::Ledger;
@@ -240,6 +241,25 @@ pub trait Store: Ledger + fmt::Debug + Send + Sync {
 
     /// How many events there are, by queue and state.
     fn count(&self, now: Moment) -> Answer<Vec<Count>>;
+
+    /// Since when the oldest event of each queue could run and did not end, where there is one. One that runs counts,
+    /// and so does one of a queue that is paused; what is leased or in quarantine does not.
+    fn oldest_due(&self, now: Moment) -> Answer<Vec<(String, Moment)>>;
+
+    /// Figures since it was opened. Costs nothing.
+    fn figures(&self) -> Figures {
+        Figures::default()
+    }
+
+    /// Writes a copy to a file that is not there yet, as of one moment, while everything goes on. The copy is a
+    /// store of its own, with an incarnation of its own.
+    ///
+    /// # Errors
+    /// Where there is such a file, or the store is none that can be copied so.
+    fn backup(&self, to: std::path::PathBuf) -> Answer<()> {
+        let what = format!("{} cannot be copied to {}", self.domain(), to.display());
+        Box::pin(std::future::ready(Err(StoreError::Broken { what, source: None })))
+    }
 
     /// Forgets what is over, a bounded slice of it; gives how much. To be called now and then. Over are receipts
     /// and markers whose time has come, discarded events with their receipts, dead letters beyond what their queue

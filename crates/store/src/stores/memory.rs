@@ -292,6 +292,10 @@ impl Store for Memory {
         self.look(|world| Ok(world.state.count(now)))
     }
 
+    fn oldest_due(&self, now: Moment) -> Answer<Vec<(String, Moment)>> {
+        self.look(|world| Ok(world.state.oldest_due(now)))
+    }
+
     fn forget(&self, now: Moment) -> Answer<usize> {
         self.commit(|state| {
             state.see(now);

@@ -42,6 +42,7 @@ use redrive_core::triage::{self, Controls, Filter, JobId};
 use tokio::sync::{oneshot, watch};
 
 use crate::error::{PublishError, StoreError};
+use crate::figures::{Figures, Room};
 use crate::found::{Count, Found, Listed, Matching, Query};
 use crate::lease::{self, Lease, LeaseSettle, LeaseSettled, Leased};
 use crate::operate::{Advance, AuditLine, Group, GroupQuery, Operated, Order, What};
@@ -59,6 +60,8 @@ mod schema;
 mod queue;
 
 mod writer;
+
+mod work;
 
 mod desk;
 
@@ -114,6 +117,12 @@ mod list;
 
 mod count;
 
+mod oldest;
+
+mod copy;
+
+mod restore;
+
 mod forget;
 
 mod keep;
@@ -140,8 +149,15 @@ mod faults;
 
 mod crash;
 
+#[cfg(feature = "planted")]
+mod meddle;
+
 pub(crate) mod window;
 
+pub use copy::copy;
+#[doc(hidden)]
+pub use crash::crash_points;
+pub use restore::{Restored, restore};
 pub use settings::{Role, Settings};
 pub use transact::connection;
 
@@ -152,9 +168,10 @@ use guard::Guard;
 use names::Seen;
 use notes::Notes;
 use queue::Queue;
-use reader::{Eye, Look, Readers};
+use reader::{Eye, Look, Readers, see};
 use rules::View;
 use together::Publishing;
+use work::Work;
 use writer::{Call, Calls, Member, Writer};
 
 /// A store in a SQLite file.
@@ -166,7 +183,8 @@ pub struct Sqlite {
     watcher: Arc<Mutex<Option<Watcher>>>,
     notes: Arc<Notes>,
     seen: Arc<Seen>,
-    work: Arc<writer::Work>,
+    work: Arc<Work>,
+    disk_least: u64,
     ended: watch::Receiver<bool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -208,7 +226,7 @@ impl Sqlite {
         };
         let readers = Readers::start(Arc::clone(&looks), opened.readers).map_err(no_thread)?;
         let (told, ended) = watch::channel(false);
-        let work = Arc::<writer::Work>::default();
+        let work = Arc::<Work>::default();
         let writer = Writer {
             desk,
             calls: Arc::clone(&calls),
@@ -224,7 +242,8 @@ impl Sqlite {
         };
         let write = std::thread::Builder::new().name("redrive-write".to_owned());
         let thread = write.spawn(move || writer.run()).map_err(no_thread)?;
-        Ok(Self { path, calls, looks, health, watcher, notes, seen, work, ended, thread: Some(thread) })
+        let (disk_least, thread) = (settings.disk_least, Some(thread));
+        Ok(Self { path, calls, looks, health, watcher, notes, seen, work, disk_least, ended, thread })
     }
 
     /// How many commits this handle made, and how many publishes, settles and other changes were in them.
@@ -299,14 +318,6 @@ impl Sqlite {
             }
         })
     }
-}
-
-/// Looks, in a transaction that sees one commit.
-fn see<T>(eye: &mut Eye, look: impl FnOnce(&mut Eye) -> Step<T>) -> Step<T> {
-    eye.conn.execute_batch("BEGIN")?;
-    let seen = look(eye);
-    eye.conn.execute_batch("ROLLBACK")?;
-    seen
 }
 
 impl Store for Sqlite {
@@ -384,6 +395,20 @@ impl Store for Sqlite {
 
     fn count(&self, now: Moment) -> Answer<Vec<Count>> {
         self.look(move |eye| count::count(&eye.conn, &mut eye.names, &View::of(&eye.conn, now)?))
+    }
+
+    fn oldest_due(&self, now: Moment) -> Answer<Vec<(String, Moment)>> {
+        self.look(move |eye| oldest::oldest_due(&eye.conn, &View::of(&eye.conn, now)?))
+    }
+
+    fn figures(&self) -> Figures {
+        let free = disk::free(&disk::folder_of(&self.path));
+        let disk = free.map(|free| Room { free, least: self.disk_least });
+        Figures { commits: self.work.done().0, batch: self.work.batch(), sync: self.work.sync(), disk }
+    }
+
+    fn backup(&self, to: PathBuf) -> Answer<()> {
+        copy::start(self.path.clone(), to)
     }
 
     fn forget(&self, now: Moment) -> Answer<usize> {
@@ -472,26 +497,4 @@ impl fmt::Debug for Sqlite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sqlite").field("path", &self.path).finish_non_exhaustive()
     }
-}
-
-#[cfg(feature = "planted")]
-impl Sqlite {
-    /// Gives the writer's connection to a test that wants its commits to fail.
-    #[doc(hidden)]
-    pub fn meddle(&self, mut with: impl FnMut(&mut rusqlite::Connection) + Send + 'static) -> Answer<()> {
-        self.write_alone(
-            move |desk| {
-                with(&mut desk.conn);
-                Ok(())
-            },
-            |_, _| {},
-        )
-    }
-}
-
-/// The points at which the process can be made to kill itself, for the crash explorer.
-#[doc(hidden)]
-#[must_use]
-pub const fn crash_points() -> &'static [&'static str] {
-    crash::POINTS
 }

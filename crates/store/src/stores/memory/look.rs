@@ -98,6 +98,17 @@ impl State {
         let named = counts.into_iter().map(|((queue, state), events)| (queue.to_owned(), state, events));
         named.map(|(queue, state, events)| Count { queue, state, events }).collect()
     }
+
+    pub(super) fn oldest_due(&self, now: Moment) -> Vec<(String, Moment)> {
+        let mut oldest: BTreeMap<&str, Moment> = BTreeMap::new();
+        let due = self.rows.iter().map(|(_, row)| row);
+        for row in due.filter(|row| self.place_of(row, now) == Where::Ready) {
+            let due = row.entry.progress.due;
+            let entry = oldest.entry(&row.entry.event.queue).or_insert(due);
+            *entry = due.min(*entry);
+        }
+        oldest.into_iter().map(|(queue, due)| (queue.to_owned(), due)).collect()
+    }
 }
 
 fn ended(receipt: &Receipt) -> Found {

@@ -4,7 +4,7 @@
 //! be caught, as a power switch would. Without the feature `planted` a point is nothing at all.
 
 /// The points, in the order in which a write passes them.
-pub(super) const POINTS: &[&str] = &[
+const POINTS: &[&str] = &[
     "after-begin",
     "after-work",
     "before-commit",
@@ -18,6 +18,12 @@ pub(super) const POINTS: &[&str] = &[
     "note-before",
     "note-after",
 ];
+
+/// The points at which the process can be made to kill itself, for the crash explorer.
+#[must_use]
+pub const fn crash_points() -> &'static [&'static str] {
+    POINTS
+}
 
 /// Passes a point.
 #[cfg(not(feature = "planted"))]

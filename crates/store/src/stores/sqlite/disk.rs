@@ -23,11 +23,7 @@ pub(super) struct Disk {
 
 impl Disk {
     pub(super) fn new(file: &Path, least: u64) -> Self {
-        let folder = match file.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
-            _ => PathBuf::from("."),
-        };
-        Self { folder, least, asked: None }
+        Self { folder: folder_of(file), least, asked: None }
     }
 
     /// Whether there is room for more events. Where the system does not say, there is.
@@ -38,12 +34,25 @@ impl Disk {
         let free = match self.asked {
             Some((at, free)) if at.elapsed() < ASK_EVERY => free,
             _ => {
-                let free = rustix::fs::statvfs(&self.folder)
-                    .map_or(u64::MAX, |there| there.f_bavail.saturating_mul(there.f_frsize));
+                let free = free(&self.folder).unwrap_or(u64::MAX);
                 self.asked = Some((Instant::now(), free));
                 free
             }
         };
         if free < self.least { Err(StoreError::DiskLow { free, least: self.least }) } else { Ok(()) }
     }
+}
+
+/// The folder that a file is in.
+pub(super) fn folder_of(file: &Path) -> PathBuf {
+    match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// How many bytes are free there, where the system says.
+pub(super) fn free(folder: &Path) -> Option<u64> {
+    let there = rustix::fs::statvfs(folder).ok()?;
+    Some(there.f_bavail.saturating_mul(there.f_frsize))
 }

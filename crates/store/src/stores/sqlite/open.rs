@@ -98,7 +98,7 @@ fn connect(path: &Path, cache_kib: i64) -> rusqlite::Result<Connection> {
 }
 
 /// A connection that only looks.
-fn look(path: &Path) -> rusqlite::Result<Connection> {
+pub(super) fn look(path: &Path) -> rusqlite::Result<Connection> {
     let conn = connect(path, READER_CACHE_KIB)?;
     conn.execute_batch("PRAGMA query_only = ON")?;
     Ok(conn)

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 
 use rusqlite::Connection;
 
+use super::faults::Step;
 use super::names::Names;
 use super::queue::Queue;
 
@@ -60,4 +61,12 @@ impl Readers {
             let _ = thread.join();
         }
     }
+}
+
+/// Looks, in a transaction that sees one commit.
+pub(super) fn see<T>(eye: &mut Eye, look: impl FnOnce(&mut Eye) -> Step<T>) -> Step<T> {
+    eye.conn.execute_batch("BEGIN")?;
+    let seen = look(eye);
+    eye.conn.execute_batch("ROLLBACK")?;
+    seen
 }

@@ -158,7 +158,7 @@ impl Receipt {
         delete.execute(params![stream.0, id]).map(drop)
     }
 
-    fn read(row: &rusqlite::Row<'_>, stream: StreamId, id: &str) -> Result<Self, Damage> {
+    pub(super) fn read(row: &rusqlite::Row<'_>, stream: StreamId, id: &str) -> Result<Self, Damage> {
         let number = |at: usize| row.get::<_, i64>(at).map_err(|_| Damage);
         let maybe = |at: usize| row.get::<_, Option<i64>>(at).map_err(|_| Damage);
         let print: [u8; 16] = row.get(0).map_err(|_| Damage)?;

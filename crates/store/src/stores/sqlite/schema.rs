@@ -70,7 +70,7 @@ fn has_table(conn: &Connection, name: &str) -> rusqlite::Result<bool> {
     Ok(conn.query_row(there, [name], |_| Ok(())).optional()?.is_some())
 }
 
-fn number(conn: &Connection) -> rusqlite::Result<u32> {
+pub(super) fn number(conn: &Connection) -> rusqlite::Result<u32> {
     if !has_table(conn, "redrive_meta")? {
         return Ok(0);
     }

@@ -8,7 +8,7 @@
 //! group gets [`StoreError::Unknown`], and the store does nothing more until it is opened again.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ use super::faults::{Fault, Health, Kind, Step, kind, rolled_back};
 use super::queue::{Queue, Waiting};
 use super::reader::Readers;
 use super::together::Publishing;
+use super::work::Work;
 use crate::error::StoreError;
 use crate::store::{Answers, Arrivals, Watcher};
 
@@ -129,24 +130,6 @@ impl<T: Send, F: FnMut(&mut Desk) -> Step<T> + Send> Member for Call<T, F> {
     }
 }
 
-/// How much was written.
-#[derive(Debug, Default)]
-pub(super) struct Work {
-    commits: AtomicU64,
-    events: AtomicU64,
-}
-
-impl Work {
-    fn count(&self, events: usize) {
-        self.commits.fetch_add(1, Relaxed);
-        self.events.fetch_add(events as u64, Relaxed);
-    }
-
-    pub(super) fn done(&self) -> (u64, u64) {
-        (self.commits.load(Relaxed), self.events.load(Relaxed))
-    }
-}
-
 /// What the writer waits for, with how much it weighs in KiB.
 pub(super) type Calls = Queue<(Box<dyn Member>, u32)>;
 
@@ -197,8 +180,8 @@ impl Writer {
             return answer(group, || Fate::Failed(error.clone()));
         }
         match self.commit(&mut group) {
-            Ok(()) => {
-                self.work.count(group.iter().map(|member| member.events()).sum());
+            Ok(took) => {
+                self.work.count(group.iter().map(|member| member.events()).sum(), took);
                 for member in &mut group {
                     member.committed(&mut self.desk);
                 }
@@ -234,7 +217,8 @@ impl Writer {
         }
     }
 
-    fn commit(&mut self, group: &mut [Box<dyn Member>]) -> Result<(), Failure> {
+    /// Commits; gives how long the commit itself took.
+    fn commit(&mut self, group: &mut [Box<dyn Member>]) -> Result<Duration, Failure> {
         let has_company = group.len() > 1;
         if let Err(error) = self.desk.begin() {
             return Err(self.fail(error));
@@ -258,14 +242,16 @@ impl Writer {
         if self.desk.struck {
             crash::point("strike-before-commit");
         }
+        let began = Instant::now();
         if let Err(error) = self.desk.commit() {
             return Err(self.fail_commit(error));
         }
+        let took = began.elapsed();
         crash::point("after-commit");
         if self.desk.struck {
             crash::point("strike-after-commit");
         }
-        Ok(())
+        Ok(took)
     }
 
     /// Has the next of these do their part, and says how many that were.

@@ -1,0 +1,133 @@
+//! From a copy back to a store.
+//!
+//! What is restored is checked first, all of it: the file itself by SQLite, every event and receipt by its checksum,
+//! and that every event has its receipt. Then it begins a new life; see [`copy`](mod@super::copy).
+
+use std::path::Path;
+
+use redrive_core::entry::{Seq, StreamId};
+use rusqlite::Connection;
+
+use super::columns::change_columns;
+use super::copy::{MakeError, fresh, make, new_life};
+use super::faults::damaged_row;
+use super::held::{Held, held_columns};
+use super::names::Names;
+use super::numbers::{bits, stream_of};
+use super::open::cannot;
+use super::receipt::Receipt;
+use super::rows::{EventRow, event_columns};
+use super::schema;
+use crate::error::StoreError;
+
+/// How many faults are named.
+const NAMED: usize = 20;
+
+/// What was restored.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Restored {
+    /// Events that have not ended, dead letters among them.
+    pub events: u64,
+    /// Identities that are remembered.
+    pub receipts: u64,
+    /// Rows that cannot be what was written: the first twenty, and how many there are. They are not run.
+    pub damaged: (Vec<String>, u64),
+}
+
+/// Makes a store out of a copy, at a place where there is none. With `even_damaged` also where rows of it are
+/// damaged: they are then left alone, and told of by whoever runs them. Blocks for as long as it takes.
+///
+/// # Errors
+/// [`StoreError::Open`] where something is in the way, and [`StoreError::Damaged`] where rows are.
+pub fn restore(from: &Path, to: &Path, even_damaged: bool) -> Result<Restored, StoreError> {
+    if !from.is_file() {
+        return Err(cannot(from, "there is no such file", None));
+    }
+    let mut restored = Restored::default();
+    make(to, |part| {
+        std::fs::copy(from, part).map_err(MakeError::Io)?;
+        let conn = fresh(part)?;
+        let found = schema::number(&conn)?;
+        if found == 0 {
+            return Err(MakeError::Store(cannot(from, "it is no store of events", None)));
+        }
+        if found > schema::KNOWN {
+            let newer = StoreError::Newer { path: from.to_owned(), found, known: schema::KNOWN };
+            return Err(MakeError::Store(newer));
+        }
+        conn.query_row("PRAGMA journal_mode = DELETE", [], |_| Ok(()))?;
+        check_whole(&conn, from)?;
+        restored = check_rows(&conn)?;
+        if let (Some(row), false) = (restored.damaged.0.first(), even_damaged) {
+            let row = format!("{row} (one of {})", restored.damaged.1);
+            return Err(MakeError::Store(StoreError::Damaged { row }));
+        }
+        new_life(&conn).map_err(MakeError::Sql)
+    })?;
+    Ok(restored)
+}
+
+/// Whether the file is one that SQLite wrote.
+fn check_whole(conn: &Connection, from: &Path) -> Result<(), MakeError> {
+    let said: String = conn.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
+    if said == "ok" {
+        return Ok(());
+    }
+    Err(MakeError::Store(cannot(from, &format!("the database is damaged ({said}); use an older copy"), None)))
+}
+
+/// Looks at every row that has a checksum.
+fn check_rows(conn: &Connection) -> Result<Restored, MakeError> {
+    let (mut restored, mut names) = (Restored::default(), Names::default());
+    let (mut named, mut faults) = (Vec::new(), 0);
+    let mut damaged = |row: String| {
+        if named.len() < NAMED {
+            named.push(row);
+        }
+        faults += 1;
+    };
+    let tables = [
+        ("redrive_live", concat!("SELECT ", event_columns!(), " FROM redrive_live")),
+        ("redrive_held", concat!("SELECT ", held_columns!(), " FROM redrive_held")),
+    ];
+    for (table, select) in tables {
+        let mut select = conn.prepare(select)?;
+        let mut rows = select.query([])?;
+        while let Some(row) = rows.next()? {
+            let seq: i64 = row.get(0)?;
+            let stream = names.of(conn, stream_of(Seq(bits(seq))))?;
+            let is_whole = stream.is_some_and(|stream| match table {
+                "redrive_live" => EventRow::read(row, &stream).is_ok(),
+                _ => Held::read(row, &stream).is_ok(),
+            });
+            restored.events += 1;
+            if !is_whole {
+                damaged(damaged_row(table, seq));
+            }
+        }
+    }
+    let mut select = conn.prepare(
+        "SELECT fingerprint, seq, published, until, state, ended, attempts, story, result, became, crc, stream, id \
+         FROM redrive_receipt",
+    )?;
+    let mut rows = select.query([])?;
+    while let Some(row) = rows.next()? {
+        let (stream, id): (u32, String) = (row.get(11)?, row.get(12)?);
+        restored.receipts += 1;
+        if Receipt::read(row, StreamId(stream), &id).is_err() {
+            damaged(damaged_row("redrive_receipt", format!("{stream} {id}")));
+        }
+    }
+    for table in ["redrive_live", "redrive_held"] {
+        let mut alone = conn.prepare(&format!(
+            "SELECT seq FROM {table} event WHERE NOT EXISTS (SELECT 1 FROM redrive_receipt receipt \
+             WHERE receipt.stream = event.seq >> 40 AND receipt.id = event.id)"
+        ))?;
+        let mut rows = alone.query([])?;
+        while let Some(row) = rows.next()? {
+            damaged(format!("{} (it has no receipt)", damaged_row(table, row.get::<_, i64>(0)?)));
+        }
+    }
+    restored.damaged = (named, faults);
+    Ok(restored)
+}

@@ -1,0 +1,178 @@
+//! Copies of a file in use, and the way back.
+#![cfg(feature = "sqlite")]
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use redrive_core::Event;
+use redrive_core::entry::{Change, Grant, Settled};
+use redrive_core::event::State;
+use redrive_store::sqlite::{self, Settings};
+use redrive_store::{Sqlite, Store, StoreError};
+
+mod sqlite_common;
+use sqlite_common::{AT, Place, due, publish, settle};
+
+fn open(path: &std::path::Path) -> Sqlite {
+    let mut settings = Settings::default();
+    settings.disk_least = 0;
+    Sqlite::open(path, settings).unwrap()
+}
+
+/// Every identity that was told to be kept before the copy began is in it, once, and nothing is half there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_copy_under_load_is_of_one_moment() {
+    let place = Place::new();
+    let store = place.open().await;
+    let grant = store.take(0, AT).await.unwrap().grant;
+    let (stop, kept) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let publishing = {
+        let (store, stop, kept) = (store.clone(), stop.clone(), kept.clone());
+        tokio::spawn(async move {
+            let mut n = 0;
+            while !stop.load(Ordering::SeqCst) {
+                n += 1;
+                publish(&store, Event::new("orders", format!("{n}")).payload([7; 600])).await.unwrap();
+                kept.store(n, Ordering::SeqCst);
+            }
+        })
+    };
+    let settling = {
+        let (store, stop) = (store.clone(), stop.clone());
+        tokio::spawn(async move {
+            while !stop.load(Ordering::SeqCst) {
+                let entries = due(&store, grant).await;
+                let settles: Vec<_> =
+                    entries.iter().take(3).map(|entry| settle(grant, entry, Change::Done)).collect();
+                store.settle(settles).await.unwrap();
+            }
+        })
+    };
+    let load = Arc::clone(&kept);
+    while load.load(Ordering::SeqCst) < 200 {
+        tokio::task::yield_now().await;
+    }
+    let backup = place.folder.path().join("backup.db");
+    let before = kept.load(Ordering::SeqCst);
+    store.backup(backup.clone()).await.unwrap();
+    let during = kept.load(Ordering::SeqCst);
+    stop.store(true, Ordering::SeqCst);
+    publishing.await.unwrap();
+    settling.await.unwrap();
+    store.close().await.unwrap();
+
+    let restored = place.folder.path().join("restored.db");
+    let found = sqlite::restore(&backup, &restored, false).unwrap();
+    assert!((before..=during + 1).contains(&found.receipts), "{before} {found:?} {during}");
+    assert_eq!(found.damaged, (vec![], 0));
+    let store = open(&restored);
+    let mut done = 0;
+    for n in 1..=found.receipts {
+        // Without a gap: what is in the copy was committed before what is not.
+        let event = store.find("", "orders", &n.to_string()).await.unwrap().unwrap();
+        done += u64::from(event.state == State::Done);
+    }
+    let living: u64 = store.count(AT).await.unwrap().iter().map(|count| count.events).sum();
+    assert_eq!((found.receipts, living), (done + living, found.events));
+}
+
+#[tokio::test]
+async fn after_a_restore_settles_of_the_life_before_change_nothing() {
+    let place = Place::new();
+    let store = place.open().await;
+    publish(&store, Event::new("orders", "1")).await.unwrap();
+    let old = store.take(0, AT).await.unwrap().grant;
+    let entry = due(&store, old).await.remove(0);
+    let (backup, restored) = (place.folder.path().join("b.db"), place.folder.path().join("r.db"));
+    store.backup(backup.clone()).await.unwrap();
+    sqlite::restore(&backup, &restored, false).unwrap();
+
+    let store = open(&restored);
+    let new = store.take(0, AT).await.unwrap().grant;
+    assert_ne!(new.incarnation, old.incarnation);
+    assert!(new.epoch > old.epoch, "tokens grow on");
+    // By its incarnation alone: whatever epoch it may have reached.
+    for zombie in [old, Grant { incarnation: old.incarnation, ..new }] {
+        let refused = store.settle(vec![settle(zombie, &entry, Change::Done)]).await.unwrap();
+        assert_eq!(refused, [Settled::Fenced]);
+    }
+    let entry = due(&store, new).await.remove(0);
+    let applied = store.settle(vec![settle(new, &entry, Change::Done)]).await.unwrap();
+    assert!(matches!(applied[..], [Settled::Applied { .. }]));
+}
+
+#[tokio::test]
+async fn nothing_is_written_over() {
+    let place = Place::new();
+    let store = place.open().await;
+    let there = place.folder.path().join("there");
+    std::fs::write(&there, "mine").unwrap();
+    let refused = store.backup(there.clone()).await;
+    assert!(matches!(&refused, Err(StoreError::Open { path, .. }) if *path == there), "{refused:?}");
+    let backup = place.folder.path().join("b.db");
+    store.backup(backup.clone()).await.unwrap();
+    assert!(sqlite::restore(&backup, &there, false).is_err());
+    assert!(sqlite::restore(&backup, &place.path, false).is_err());
+    assert_eq!(std::fs::read(&there).unwrap(), b"mine");
+    // A log that was left behind belongs to another file.
+    std::fs::write(place.folder.path().join("new.db-wal"), "old").unwrap();
+    assert!(sqlite::restore(&backup, &place.folder.path().join("new.db"), false).is_err());
+    let left: Vec<_> = std::fs::read_dir(place.folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.contains("part"))
+        .collect();
+    assert_eq!(left, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn what_is_damaged_is_found_before_it_is_restored() {
+    let place = Place::new();
+    let store = place.open().await;
+    for n in 0..3 {
+        publish(&store, Event::new("orders", n.to_string()).payload(*b"17 euro")).await.unwrap();
+    }
+    let backup = place.folder.path().join("b.db");
+    store.backup(backup.clone()).await.unwrap();
+    let restored = place.folder.path().join("r.db");
+    rusqlite::Connection::open(&backup)
+        .unwrap()
+        .execute("UPDATE redrive_live SET payload = x'00' WHERE id = '1'", [])
+        .unwrap();
+    let refused = sqlite::restore(&backup, &restored, false);
+    assert!(matches!(refused, Err(StoreError::Damaged { .. })), "{refused:?}");
+    assert!(!restored.exists());
+    let found = sqlite::restore(&backup, &restored, true).unwrap();
+    assert_eq!((found.events, found.damaged.1), (3, 1));
+
+    let mut bytes = std::fs::read(&backup).unwrap();
+    bytes.truncate(bytes.len() - 4096);
+    std::fs::write(&backup, bytes).unwrap();
+    assert!(sqlite::restore(&backup, &place.folder.path().join("r2.db"), true).is_err());
+    std::fs::write(&backup, "no database at all, but long enough to look like something").unwrap();
+    assert!(sqlite::restore(&backup, &place.folder.path().join("r2.db"), true).is_err());
+}
+
+#[tokio::test]
+async fn the_oldest_that_is_due_is_told_and_commits_are_counted() {
+    use redrive_core::Moment;
+    use std::time::Duration;
+
+    let place = Place::new();
+    let store = place.open().await;
+    let late = AT + Duration::from_secs(60);
+    assert_eq!(store.oldest_due(late).await.unwrap(), []);
+    publish(&store, Event::new("orders", "later").delay(Duration::from_secs(120))).await.unwrap();
+    assert_eq!(store.oldest_due(late).await.unwrap(), []);
+    publish(&store, Event::new("orders", "soon").delay(Duration::from_secs(30))).await.unwrap();
+    let due: Moment = AT + Duration::from_secs(30);
+    assert_eq!(store.oldest_due(late).await.unwrap(), [("orders".to_owned(), due)]);
+    publish(&store, Event::new("orders", "now")).await.unwrap();
+    assert_eq!(store.oldest_due(late).await.unwrap(), [("orders".to_owned(), AT)]);
+
+    let figures = store.figures();
+    assert_eq!((figures.commits, figures.batch.count, figures.sync.count), (4, 4, 4));
+    assert!(figures.sync.sum > 0.0);
+    assert!(figures.disk.is_some_and(|disk| disk.free > 0 && !disk.is_low()));
+}
