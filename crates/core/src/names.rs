@@ -44,6 +44,10 @@ pub mod header {
     pub const GRPC_PUSHBACK: &str = "grpc-retry-pushback-ms";
     /// gRPC's way to say how much time is left.
     pub const GRPC_TIMEOUT: &str = "grpc-timeout";
+    /// The publisher's trace: attempts link to it.
+    pub const TRACEPARENT: &str = "traceparent";
+    /// What else belongs to that trace.
+    pub const TRACESTATE: &str = "tracestate";
 }
 
 /// Metrics, in Prometheus' spelling.
@@ -80,6 +84,28 @@ pub mod metric {
     pub const EXPIRED: &str = "redrive_expired_total";
     /// How long after its time an attempt began.
     pub const LATENESS_SECONDS: &str = "redrive_lateness_seconds";
+    /// Dead letters of whose last attempt nobody knows whether it had its effect.
+    pub const DEAD_UNKNOWN: &str = "redrive_dead_unknown_total";
+    /// Writes of an owner that was one no more; they changed nothing.
+    pub const FENCED: &str = "redrive_fenced_total";
+    /// Events, by state.
+    pub const EVENTS: &str = "redrive_events";
+    /// For how long the oldest event could have run and did not end.
+    pub const OLDEST_DUE_SECONDS: &str = "redrive_oldest_due_seconds";
+    /// Commits of the store.
+    pub const COMMITS: &str = "redrive_commits_total";
+    /// Changes in a commit.
+    pub const COMMIT_BATCH: &str = "redrive_commit_batch";
+    /// How long commits took: nearly all of it is the sync of the disk.
+    pub const SYNC_SECONDS: &str = "redrive_sync_seconds";
+    /// Bytes that are free where the store is.
+    pub const DISK_FREE_BYTES: &str = "redrive_disk_free_bytes";
+    /// Below how many of them publishing stops.
+    pub const DISK_LEAST_BYTES: &str = "redrive_disk_least_bytes";
+    /// Requests that were answered, by route, method and status.
+    pub const HTTP_REQUESTS: &str = "redrive_http_requests_total";
+    /// How long they took.
+    pub const HTTP_SECONDS: &str = "redrive_http_seconds";
 }
 
 /// Labels of those metrics.
@@ -98,6 +124,14 @@ pub mod label {
     pub const RESULT: &str = "result";
     /// Where a duplicate was noticed.
     pub const PLACE: &str = "place";
+    /// Where an event is.
+    pub const STATE: &str = "state";
+    /// Which address of the server, as a pattern.
+    pub const ROUTE: &str = "route";
+    /// By which method.
+    pub const METHOD: &str = "method";
+    /// With which status.
+    pub const STATUS: &str = "status";
 }
 
 /// Why a run ended.

@@ -55,6 +55,7 @@ mod context;
 mod delivery;
 pub mod desk;
 mod error;
+mod gauge;
 mod giving;
 mod handler;
 pub mod lease;
@@ -74,6 +75,7 @@ pub use clock::Timepiece;
 pub use delivery::Delivery;
 pub use desk::Desk;
 pub use error::{QueueError, StartError, TransactError};
+pub use gauge::Pressure;
 pub use open::Options;
 pub use redrive_core::scheduler::AfterDead;
 pub use redrive_store::Memory;
@@ -281,6 +283,12 @@ impl Redrive {
     /// Where the store could not be closed cleanly. Nothing is lost then either.
     pub async fn shutdown(&self, grace: Duration) -> Result<Stopping, StoreError> {
         run::shutdown(self, grace).await
+    }
+
+    /// The first half of a [`shutdown`](Self::shutdown): no new attempts, and those under way get `grace`. The store
+    /// stays open, for whoever still publishes or leases.
+    pub async fn drain(&self, grace: Duration) -> Stopping {
+        run::drain(self, grace).await
     }
 
     /// Starts if that was not done, runs until Ctrl-C or SIGTERM, then shuts down with `grace`. A second

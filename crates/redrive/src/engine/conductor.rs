@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use redrive_core::entry::{Entry, Grant};
+use redrive_core::entry::{Entry, Grant, Settled};
 use redrive_core::scheduler::{Ending, Input, Said, Scheduler};
 use redrive_core::triage::Controls;
 use redrive_core::{Moment, Seeded};
@@ -329,6 +329,9 @@ impl Conducting {
             Answered::Noted(grant, Ok(())) => hand_in(Input::Noted(grant)),
             Answered::Settled(settles, Ok(answers)) => {
                 for ((grant, seq, rev), settled) in settles.into_iter().zip(answers) {
+                    if settled == Settled::Fenced {
+                        super::observe::fenced();
+                    }
                     hand_in(Input::Settled { grant, seq, rev, settled });
                 }
             }

@@ -17,7 +17,7 @@ use redrive_core::scheduler::Told;
 
 use super::queue::Queue;
 
-pub(super) use counted::{Meters, Name, name_of, published};
+pub(super) use counted::{Meters, Name, fenced, name_of, published};
 pub(super) use logged::{Span, damaged, failed, in_trouble, ordered, unhandled};
 
 /// What became of an event, other than a success at the first attempt.

@@ -14,13 +14,18 @@ pub struct Stopping {
     pub all_ended: bool,
 }
 
-pub(super) async fn shutdown(redrive: &Redrive, grace: Duration) -> Result<Stopping, StoreError> {
+pub(super) async fn drain(redrive: &Redrive, grace: Duration) -> Stopping {
     let all_ended = match redrive.0.conductor.get() {
         Some(conductor) => conductor.stop(grace).await,
         None => true,
     };
+    Stopping { all_ended }
+}
+
+pub(super) async fn shutdown(redrive: &Redrive, grace: Duration) -> Result<Stopping, StoreError> {
+    let stopping = drain(redrive, grace).await;
     redrive.store().close().await?;
-    Ok(Stopping { all_ended })
+    Ok(stopping)
 }
 
 pub(super) async fn until_signal(redrive: &Redrive, grace: Duration) -> Result<Stopping, StartError> {

@@ -72,6 +72,11 @@ pub(in crate::engine) fn published(queue: &Name, answer: &Result<Published, Publ
     }
 }
 
+/// What an owner wrote that is none any more, and that changed nothing.
+pub(in crate::engine) fn fenced() {
+    counter!(metric::FENCED).increment(1);
+}
+
 pub(super) fn told(queue: &str, told: &Told) {
     let queue = queue.to_owned();
     match &told.change {
@@ -83,8 +88,11 @@ pub(super) fn told(queue: &str, told: &Told) {
         Change::DoneWith { attempts, .. } if *attempts > 1 => {
             counter!(metric::SUCCESS_AFTER_RETRY, label::QUEUE => queue).increment(1);
         }
-        Change::Dead { reason, .. } => {
+        Change::Dead { reason, progress, .. } => {
             let reason = reason.as_str();
+            if class(progress) == "unknown" {
+                counter!(metric::DEAD_UNKNOWN, label::QUEUE => queue.clone()).increment(1);
+            }
             counter!(metric::DEAD, label::QUEUE => queue, label::REASON => reason).increment(1);
         }
         Change::Dropped { .. } => counter!(metric::DROPPED, label::QUEUE => queue).increment(1),

@@ -1,6 +1,7 @@
 //! What is logged and traced.
 
 use redrive_core::entry::{Change, Progress};
+use redrive_core::names::header;
 use redrive_core::scheduler::{Ticket, Told};
 use redrive_core::triage::Operator;
 use redrive_core::{Event, Executed};
@@ -12,7 +13,7 @@ pub(super) fn told(told: &Told) {
     let Event { tenant, queue, id, key, meta, .. } = &*told.entry.event;
     let key = key.as_deref();
     let correlation = meta.as_ref().and_then(|meta| meta.correlation.as_deref());
-    let mode = told.entry.progress.mode.as_str();
+    let (mode, trace_id) = (told.entry.progress.mode.as_str(), trace_id(&told.entry.event));
     match &told.change {
         Change::Again(progress) => {
             let Last { disposition, executed, error } = last(progress);
@@ -29,6 +30,7 @@ pub(super) fn told(told: &Told) {
                 error,
                 next_delay_ms,
                 correlation,
+                trace_id,
                 "retrying"
             );
         }
@@ -47,20 +49,28 @@ pub(super) fn told(told: &Told) {
                 reason,
                 error,
                 correlation,
+                trace_id,
                 "dead letter"
             );
         }
         Change::Dropped { attempts: attempt, .. } => {
-            info!(queue, id, key, tenant, attempt, mode, correlation, "dropped by its handler");
+            info!(queue, id, key, tenant, attempt, mode, correlation, trace_id, "dropped by its handler");
         }
         Change::Expired { attempts: attempt, .. } => {
-            info!(queue, id, key, tenant, attempt, mode, correlation, "expired");
+            info!(queue, id, key, tenant, attempt, mode, correlation, trace_id, "expired");
         }
         Change::DoneWith { attempts: attempt, .. } if *attempt > 1 => {
-            info!(queue, id, key, tenant, attempt, mode, correlation, "done after retrying");
+            info!(queue, id, key, tenant, attempt, mode, correlation, trace_id, "done after retrying");
         }
         _ => {}
     }
+}
+
+/// The publisher's trace: the second part of a `traceparent`.
+fn trace_id(event: &Event) -> Option<&str> {
+    let headers = &event.meta.as_ref()?.headers;
+    let (_, value) = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(header::TRACEPARENT))?;
+    value.split('-').nth(1).filter(|id| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 /// What the last attempt said, what is known of its effect, and what went wrong.
@@ -89,9 +99,11 @@ pub(in crate::engine) struct Span(tracing::Span);
 
 impl Span {
     pub(in crate::engine) fn of(ticket: &Ticket) -> Self {
-        let Event { tenant, queue, id, key, .. } = &*ticket.entry.event;
+        let event = &*ticket.entry.event;
+        let Event { tenant, queue, id, key, .. } = event;
         let (key, mode, attempt) = (key.as_deref(), ticket.entry.progress.mode.as_str(), ticket.attempt);
-        Self(info_span!("redrive.attempt", queue, id, key, tenant, attempt, mode))
+        let trace_id = trace_id(event);
+        Self(info_span!("redrive.attempt", queue, id, key, tenant, attempt, mode, trace_id))
     }
 
     pub(in crate::engine) fn around<F: Future>(self, attempt: F) -> impl Future<Output = F::Output> {

@@ -31,4 +31,6 @@ pub(in crate::engine) const fn name_of(_: &Event) -> Name {
 
 pub(in crate::engine) const fn published(_: &Name, _: &Result<Published, PublishError>) {}
 
+pub(in crate::engine) const fn fenced() {}
+
 pub(super) const fn told(_: &str, _: &Told) {}
