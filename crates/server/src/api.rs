@@ -8,9 +8,11 @@ use axum::Router;
 
 use crate::app::App;
 
+mod backup;
 mod body;
 mod health;
 mod index;
+mod metrics;
 pub mod operate;
 mod problem;
 pub mod publish;
@@ -26,11 +28,14 @@ pub fn router(app: Arc<App>) -> Router {
     Router::new()
         .merge(index::routes())
         .merge(health::routes())
+        .merge(metrics::routes())
+        .merge(backup::routes())
         .merge(publish::routes())
         .merge(reload::routes())
         .merge(secrets::routes())
         .merge(operate::routes())
         .fallback(async || Problem::not_found("there is nothing at this address"))
         .method_not_allowed_fallback(async || Problem::method_not_allowed())
+        .layer(axum::middleware::from_fn(crate::observe::access::noted))
         .with_state(app)
 }

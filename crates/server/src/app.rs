@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
 use redrive::{Moment, Rate, Redrive};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use crate::auth::Callers;
 use crate::config::{Config, Quota};
+use crate::observe::Samples;
 use crate::push::Push;
 use crate::reload::Reloading;
 use crate::secrets::Secrets;
@@ -32,6 +33,12 @@ pub struct App {
     pub(crate) secrets: Arc<Secrets>,
     /// Where its configuration is read again.
     pub(crate) reloading: Reloading,
+    /// Whether the server stops: what waits for something to happen is to answer now.
+    pub stopping: watch::Sender<bool>,
+    /// The last count of events.
+    pub(crate) samples: Samples,
+    /// One copy of the store at a time.
+    pub(crate) backups: Arc<Semaphore>,
 }
 
 /// What a reload swaps, as a whole.
@@ -80,7 +87,18 @@ impl App {
         let Outside { push, secrets, reloading } = outside;
         let bodies = Arc::new(Semaphore::new(config.server.bodies_max.min(Semaphore::MAX_PERMITS)));
         let live = ArcSwap::from_pointee(Live::new(config));
-        Arc::new(Self { redrive, live, bodies, rates: Mutex::default(), push, secrets, reloading })
+        Arc::new(Self {
+            redrive,
+            live,
+            bodies,
+            rates: Mutex::default(),
+            stopping: watch::Sender::new(false),
+            samples: Samples::default(),
+            backups: Arc::new(Semaphore::new(1)),
+            push,
+            secrets,
+            reloading,
+        })
     }
 
     /// What holds just now. Keep it no longer than a request.

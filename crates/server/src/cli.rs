@@ -13,6 +13,7 @@ use crate::reload::Reloading;
 use crate::{demo, queues};
 
 mod audit;
+mod backup;
 mod dead;
 mod event;
 mod flow;
@@ -40,6 +41,10 @@ enum Command {
     Demo(demo::Args),
     /// Run the server.
     Serve(serve::Args),
+    /// Copy the store, while it is in use.
+    Backup(backup::Args),
+    /// Make a store out of a copy.
+    Restore(backup::RestoreArgs),
     /// Check the configuration without starting anything.
     Check(Configured),
     /// Secrets that sign events on their way to destinations.
@@ -102,6 +107,8 @@ fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         Command::Demo(args) => runtime()?.block_on(demo::run(args)),
         Command::Serve(args) => runtime()?.block_on(serve::run(args)),
+        Command::Backup(args) => runtime()?.block_on(backup::run(args)),
+        Command::Restore(args) => backup::restore(&args),
         Command::Check(configured) => runtime()?.block_on(check(configured)),
         Command::Secret(verb) => secret::run(verb),
         Command::Token(verb) => token::run(verb),

@@ -11,6 +11,8 @@
 //! - [`reload`]: another configuration, without a restart;
 //! - [`api`]: the HTTP API;
 //! - [`listen`]: the listener, which bounds what clients may cost;
+//! - [`observe`]: metrics, logs, traces;
+//! - [`notify`]: a message to people when letters die of something new;
 //! - [`serve`]: the life of a server, from its start to its stop;
 //! - [`cli`]: the commands.
 
@@ -31,6 +33,10 @@ pub mod reload;
 pub mod api;
 
 pub mod listen;
+
+pub mod observe;
+
+pub mod notify;
 
 pub mod serve;
 

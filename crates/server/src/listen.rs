@@ -20,6 +20,9 @@ use crate::config::ServerSettings;
 /// How long to wait after a connection could not be accepted: there are no file descriptors left, say.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
+/// For how long connections are still accepted after a stop: whoever connected before it is heard, and not cut off.
+const LINGER: Duration = Duration::from_millis(100);
+
 /// Serves until `stop` says so, then lets requests under way end within `grace`.
 pub async fn serve(
     listener: TcpListener,
@@ -31,6 +34,10 @@ pub async fn serve(
     let graceful = GracefulShutdown::new();
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(settings.head_time).max_headers(100);
+    let mut over = std::pin::pin!(async {
+        let _ = stop.wait_for(|stop| *stop).await;
+        tokio::time::sleep(LINGER).await;
+    });
     loop {
         let accepting = async {
             let place = places.clone().acquire_owned().await;
@@ -38,7 +45,7 @@ pub async fn serve(
         };
         let (place, accepted) = tokio::select! {
             accepted = accepting => accepted,
-            _ = stop.wait_for(|stop| *stop) => break,
+            () = &mut over => break,
         };
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,

@@ -9,12 +9,12 @@ use redrive::engine::{Options, Stopping};
 use redrive::{Redrive, StoreError};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::app::{App, Outside};
 use crate::config::{Config, Source};
 use crate::reload::Reloading;
-use crate::{api, listen, queues, reload};
+use crate::{api, listen, notify, observe, queues, reload};
 
 /// A server that runs.
 #[derive(Debug)]
@@ -23,7 +23,12 @@ pub struct Server {
     address: SocketAddr,
     stop: watch::Sender<bool>,
     listening: JoinHandle<()>,
+    /// What goes on in the background; ends with the server.
+    chores: JoinSet<()>,
 }
+
+/// How often what was measured is put in order.
+const UPKEEP: Duration = Duration::from_secs(5);
 
 impl Server {
     /// Opens the store, sets the queues up, starts the engine and listens.
@@ -38,12 +43,12 @@ impl Server {
     ///
     /// # Errors
     /// With what is in the way.
-    pub async fn start_from(source: Source) -> Result<Self> {
-        let config = source.load()?;
+    pub async fn start_from(config: Config, source: Source) -> Result<Self> {
         Self::start_with(config, Reloading::from(source)).await
     }
 
     async fn start_with(config: Config, reloading: Reloading) -> Result<Self> {
+        observe::metrics::install();
         // First, so that an address that is taken is told before anything is touched.
         let listen = config.server.listen;
         let listener =
@@ -53,11 +58,13 @@ impl Server {
         let outside = Outside::new(&config, reloading).map_err(anyhow::Error::msg)?;
         queues::set_up(&redrive, &config, &outside.push).await?;
         outside.secrets.load(&redrive, &config.secrets).await.context("cannot read the secrets")?;
+        notify::set_up(&redrive, &config).await?;
         redrive
             .start()
             .await
             .with_context(|| format!("cannot run the queues of {}", config.store.address))?;
         let settings = config.server.clone();
+        let chores = chores(&redrive, &config);
         let app = App::new(redrive, config, outside);
         for warning in reload::warnings(&app) {
             tracing::warn!("{warning}");
@@ -66,7 +73,7 @@ impl Server {
         let (stop, stopped) = watch::channel(false);
         let listening =
             tokio::spawn(async move { listen::serve(listener, router, &settings, stopped).await });
-        Ok(Self { app, address, stop, listening })
+        Ok(Self { app, address, stop, listening, chores })
     }
 
     /// Where it listens.
@@ -90,12 +97,32 @@ impl Server {
     ///
     /// # Errors
     /// Where the store could not be closed cleanly. Nothing is lost then either.
-    pub async fn stop(self, grace: Duration) -> Result<Stopping> {
+    pub async fn stop(mut self, grace: Duration) -> Result<Stopping> {
+        self.app.stopping.send_replace(true);
         self.stop.send_replace(true);
-        let stopping = self.app.redrive.shutdown(grace).await?;
-        let _ = tokio::time::timeout(grace.max(Duration::from_secs(1)), self.listening).await;
+        self.chores.abort_all();
+        // The store is open until both are done: a request that is under way is answered, and not refused.
+        let requests = tokio::time::timeout(grace.max(Duration::from_secs(1)), self.listening);
+        let (stopping, _) = tokio::join!(self.app.redrive.drain(grace), requests);
+        self.app.redrive.shutdown(Duration::ZERO).await?;
         Ok(stopping)
     }
+}
+
+/// Begins what goes on in the background.
+fn chores(redrive: &Redrive, config: &Config) -> JoinSet<()> {
+    let mut chores = JoinSet::new();
+    chores.spawn(async {
+        let mut tick = tokio::time::interval(UPKEEP);
+        loop {
+            tick.tick().await;
+            observe::metrics::keep_small();
+        }
+    });
+    if config.notify.url.is_some() {
+        chores.spawn(notify::watch(redrive.clone(), config.notify.every));
+    }
+    chores
 }
 
 /// Opens the store of a configuration.

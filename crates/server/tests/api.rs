@@ -1,17 +1,25 @@
 //! The API over real sockets. A file for each part of it is in `api/`; what they share is in `api/house.rs`.
 
+#[path = "api/backup.rs"]
+mod backup;
 #[path = "api/commands.rs"]
 mod commands;
 #[path = "api/house.rs"]
 mod house;
 #[path = "api/letters.rs"]
 mod letters;
+#[path = "api/notify.rs"]
+mod notify;
+#[path = "api/observe.rs"]
+mod observe;
 #[path = "api/operate.rs"]
 mod operate;
 #[path = "api/operate_flow.rs"]
 mod operate_flow;
 #[path = "api/operate_tenants.rs"]
 mod operate_tenants;
+#[path = "api/ops.rs"]
+mod ops;
 #[path = "api/publish.rs"]
 mod publish;
 #[path = "api/push.rs"]

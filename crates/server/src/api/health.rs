@@ -5,6 +5,8 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::routing::get;
 use axum::{Json, Router};
+use redrive::StoreError;
+use redrive::store::Room;
 use serde_json::{Value, json};
 
 use super::Problem;
@@ -19,9 +21,15 @@ async fn live() -> Json<Value> {
     Json(json!({ "status": "ok" }))
 }
 
-/// It can read its store, so it can be sent work.
+/// It runs the queues, can read its store, has room for more events, and does not stop: so it can be sent work.
 async fn ready(State(app): State<Arc<App>>) -> Result<Json<Value>, Problem> {
-    app.redrive.counts().await?;
+    if *app.stopping.borrow() {
+        return Err(StoreError::Closed.into());
+    }
+    app.redrive.check().await?;
+    if let Some(Room { free, least }) = app.redrive.figures().disk.filter(|room| room.is_low()) {
+        return Err(StoreError::DiskLow { free, least }.into());
+    }
     let mut told = json!({ "status": "ok" });
     // Without names: anybody may ask.
     let unsigned = app.push.unsigned().len();

@@ -22,6 +22,7 @@ use super::{Body, Problem, wire};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::config::Right;
+use crate::observe::trace;
 
 mod written;
 
@@ -55,7 +56,9 @@ async fn publish(
     let events = asked.events.into_iter().map(|written| {
         let own = written.tenant.clone();
         let tenant = caller.tenant(own.as_deref().or(tenant.as_deref()))?;
-        written.event(&queue, tenant.unwrap_or_default())
+        let mut event = written.event(&queue, tenant.unwrap_or_default())?;
+        trace::keep(&mut event, &body.headers);
+        Ok(event)
     });
     let events: Vec<Result<Event, Problem>> = events.collect();
     take_quotas(&app, &events)?;

@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Configured;
 use crate::config::Layer;
-use crate::reload;
+use crate::{observe, reload};
 use crate::serve::Server;
 
 /// What the server can be told.
@@ -31,13 +31,17 @@ pub(super) async fn run(args: Args) -> Result<ExitCode> {
     let listen = args.listen.map(|value| Layer::flag("--listen", ["server", "listen"], value));
     let store = args.store.map(|value| Layer::flag("--store", ["store", "address"], value));
     let source = args.config.source(listen.into_iter().chain(store));
-    let server = Server::start_from(source).await?;
-    let (grace, store, queues) = {
-        let live = server.app().live();
-        (live.config.server.grace, live.config.store.address.clone(), live.config.queues.len())
-    };
-    eprintln!("redrive: listening on http://{}, {queues} queues, events in {store}", server.address());
-    reload::warnings(server.app()).iter().for_each(|warning| eprintln!("redrive: {warning}"));
+    let config = source.load()?;
+    let observing = observe::log::start(&config.observe)?;
+    let grace = config.server.grace;
+    let (store, queues, tokens) = (config.store.address.clone(), config.queues.len(), config.tokens.len());
+    let server = Server::start_from(config, source).await?;
+    let listening = format!("listening on http://{}", server.address());
+    if observing.is_text() {
+        eprintln!("redrive: {listening}, {queues} queues, {tokens} tokens, events in {store}");
+    } else {
+        tracing::info!(store, queues, tokens, "{listening}");
+    }
     loop {
         tokio::select! {
             () = signals.next() => break,
@@ -45,18 +49,19 @@ pub(super) async fn run(args: Args) -> Result<ExitCode> {
             error = server.failed() => bail!("the store failed: {error}"),
         }
     }
-    eprintln!("redrive: stopping; attempts under way get {}", humantime::format_duration(grace));
+    tracing::info!("stopping; attempts under way get {}", humantime::format_duration(grace));
     let stopping = server.stop(grace);
     let stopping = tokio::select! {
         stopping = stopping => stopping?,
         () = signals.next() => {
-            eprintln!("redrive: stopped at once; what was under way is made again after the next start");
+            tracing::warn!("stopped at once; what was under way is made again after the next start");
             return Ok(ExitCode::from(130));
         }
     };
     if !stopping.all_ended {
-        eprintln!("redrive: some attempts did not end in time, and are made again after the next start");
+        tracing::warn!("some attempts did not end in time, and are made again after the next start");
     }
+    observing.end().await;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -33,7 +33,8 @@ impl Reloaded {
             Layer::flag("--store", ["store", "address"], "memory:"),
         ];
         let source = Source { file: Some(file(&folder)), layers };
-        let server = Server::start_from(source).await.expect("a server");
+        let config = source.load().expect("settings");
+        let server = Server::start_from(config, source).await.expect("a server");
         let client = reqwest::Client::builder().no_proxy().build().expect("a client");
         Self { server, client, folder }
     }

@@ -1,0 +1,48 @@
+//! Posting a message.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use redrive::http::StatusMap;
+use redrive::{Delivery, Disposition, Failure};
+use reqwest::header::{CONTENT_TYPE, HeaderValue};
+
+use crate::config::PushSettings;
+
+/// How long the receiver may take.
+pub(super) const TIME: Duration = Duration::from_secs(10);
+
+/// Posts messages to one address. The address may hold a secret, so no error and no log names it.
+pub(super) struct Sender {
+    client: reqwest::Client,
+    url: reqwest::Url,
+}
+
+impl Sender {
+    pub(super) fn new(url: &str, push: &PushSettings) -> Result<Self> {
+        let url = reqwest::Url::parse(url).context("it is no address")?;
+        anyhow::ensure!(matches!(url.scheme(), "http" | "https"), "it begins with http:// or https://");
+        Ok(Self { client: client(push)?, url })
+    }
+
+    /// Posts one. A cause keeps its identity over all attempts, so a receiver can tell a repetition.
+    pub(super) async fn send(&self, message: &Delivery) -> Result<(), Failure> {
+        let json = HeaderValue::from_static("application/json");
+        let request = self.client.post(self.url.clone()).header(CONTENT_TYPE, json);
+        let request = request.header("idempotency-key", format!("\"{}\"", message.idempotency_key()));
+        let sent = request.body(message.payload().to_vec()).send().await;
+        let answer = sent.map_err(|error| Failure::transient(error.without_url()))?;
+        let status = answer.status();
+        match StatusMap::default().answer(status, answer.headers()) {
+            Disposition::Ok | Disposition::Discard => Ok(()),
+            Disposition::Retry(_) => Err(Failure::transient_text(format!("answered with {status}"))),
+            _ => Err(Failure::permanent_text(format!("answered with {status}"))),
+        }
+    }
+}
+
+/// The client that messages are sent with: the one place where it is chosen.
+fn client(push: &PushSettings) -> Result<reqwest::Client> {
+    let client = reqwest::Client::builder().connect_timeout(push.connect_time).timeout(TIME);
+    client.redirect(reqwest::redirect::Policy::none()).build().context("a client")
+}

@@ -1,0 +1,76 @@
+//! Metrics, as `/metrics` shows them.
+//!
+//! What is counted as it happens goes through one recorder of the process; what can be asked for at any time (events
+//! by state, budgets, the store's figures) is [sampled](super::sample) when somebody asks.
+
+use std::sync::OnceLock;
+
+use metrics::{describe_counter, describe_histogram};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use redrive::names::metric;
+
+use crate::app::App;
+
+/// Bounds for what takes from a millisecond to a minute.
+const SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0, 60.0];
+/// Bounds for waits, which may be days.
+const WAITS: [f64; 11] = [0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0, 1_800.0, 7_200.0, 43_200.0, 172_800.0];
+
+/// The recorder of this process. None where somebody else installed another one: then that one has the counters.
+static RECORDER: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
+
+/// Installs the recorder, once for the process. To be called before queues are set up: what is counted before it is
+/// lost.
+pub fn install() {
+    RECORDER.get_or_init(|| {
+        let recorder = builder().ok()?.build_recorder();
+        let handle = recorder.handle();
+        metrics::set_global_recorder(recorder).ok()?;
+        describe();
+        Some(handle)
+    });
+}
+
+fn builder() -> Result<PrometheusBuilder, metrics_exporter_prometheus::BuildError> {
+    let waits = [metric::RETRY_DELAY_SECONDS, metric::LATENESS_SECONDS];
+    let builder = PrometheusBuilder::new().set_buckets(&SECONDS)?;
+    waits.iter().try_fold(builder, |builder, name| {
+        builder.set_buckets_for_metric(Matcher::Full((*name).to_owned()), &WAITS)
+    })
+}
+
+fn describe() {
+    describe_counter!(metric::PUBLISHED, "Publishes, by result");
+    describe_counter!(metric::DUPLICATES, "What came a second time, by where that was noticed");
+    describe_counter!(metric::ATTEMPTS, "Attempts, by disposition");
+    describe_counter!(metric::RETRIES, "Retries that were planned, by class of the failure before them");
+    describe_counter!(metric::SUCCESS_AFTER_RETRY, "Events that were done, but not at first");
+    describe_counter!(metric::DEAD, "Dead letters, by reason");
+    describe_counter!(metric::DEAD_UNKNOWN, "Dead letters whose last attempt may have had its effect");
+    describe_counter!(metric::DROPPED, "Events whose handler said that they are not needed");
+    describe_counter!(metric::EXPIRED, "Events whose time was over");
+    describe_counter!(metric::FENCED, "Writes of an owner that was one no more; they changed nothing");
+    describe_counter!(metric::HTTP_REQUESTS, "Requests that were answered");
+    describe_histogram!(metric::HTTP_SECONDS, "How long requests took");
+    describe_histogram!(metric::ATTEMPT_SECONDS, "How long attempts took");
+    describe_histogram!(metric::LATENESS_SECONDS, "How long after its time an attempt began");
+    describe_histogram!(metric::RETRY_DELAY_SECONDS, "The waits that were chosen");
+}
+
+/// Puts what was counted in order. To be called now and then, also where nobody asks for metrics: what is recorded
+/// in between is kept one by one.
+pub fn keep_small() {
+    if let Some(Some(handle)) = RECORDER.get() {
+        handle.run_upkeep();
+    }
+}
+
+/// Everything, in Prometheus' text format.
+pub async fn render(app: &App) -> String {
+    let mut text = match RECORDER.get() {
+        Some(Some(handle)) => handle.render(),
+        _ => String::new(),
+    };
+    app.samples.write(&app.redrive, &mut text).await;
+    text
+}

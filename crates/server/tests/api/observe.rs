@@ -1,0 +1,120 @@
+//! What the outside sees: metrics, and whether the server can be sent work.
+
+use std::time::Duration;
+
+use redrive::{Failure, Reply};
+use serde_json::json;
+
+use crate::house::{House, answer};
+
+const QUEUE: &str = "[queues.orders.pull]\n[queues.orders.policy]\nattempts = 1\n";
+/// The hash of `secret`.
+const HASH: &str = "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+
+async fn scrape(house: &House) -> String {
+    house.client.get(house.url("/metrics")).send().await.expect("an answer").text().await.expect("a body")
+}
+
+/// A server's own lines: the counters are everybody's in this process.
+#[tokio::test]
+async fn events_are_shown_by_state_and_age() {
+    let house = House::open(QUEUE).await;
+    for id in ["a", "b", "c"] {
+        house.post("/v1/queues/orders/events", json!({ "id": id })).await;
+    }
+    let redrive = house.server.as_ref().expect("it runs").app().redrive.clone();
+    let minute = Duration::from_secs(60);
+    let lease = redrive.lease("orders", 1, minute).await.expect("a lease").remove(0);
+    let refused = Failure::permanent_text("card refused");
+    redrive.settle(vec![(lease.held(), Reply::from(refused))]).await.expect("settled");
+    let _held = redrive.lease("orders", 1, minute).await.expect("a lease").remove(0);
+    let text = scrape(&house).await;
+    for line in [
+        "redrive_events{queue=\"orders\",state=\"dead\"} 1",
+        "redrive_events{queue=\"orders\",state=\"running\"} 1",
+        "redrive_events{queue=\"orders\",state=\"ready\"} 1",
+        "# TYPE redrive_sync_seconds histogram",
+        "redrive_dead_total{queue=\"orders\",reason=\"permanent\"}",
+        "redrive_http_requests_total{route=\"/v1/queues/{queue}/events\",method=\"POST\",status=\"202\"}",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    let value = |name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}"));
+        line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok()).expect("a number")
+    };
+    assert!(value("redrive_oldest_due_seconds{queue=\"orders\"}") > 0.0);
+    assert!(value("redrive_commits_total") >= 5.0);
+    assert!(value("redrive_commit_batch_count") >= 5.0);
+    assert!(value("redrive_disk_free_bytes") > value("redrive_disk_least_bytes"));
+}
+
+#[tokio::test]
+async fn metrics_are_for_those_who_may_read_everything() {
+    let tokens = format!(
+        "[tokens.all]\nhash = \"{HASH}\"\nrights = [\"read\"]\n\
+         [tokens.one]\nhash = \"{}\"\nrights = [\"read\", \"operate\"]\ntenant = \"acme\"\n{QUEUE}",
+        hash_of("other")
+    );
+    let house = House::open(&tokens).await;
+    let get = |token: &str| house.client.get(house.url("/metrics")).bearer_auth(token);
+    assert_eq!(answer(house.client.get(house.url("/metrics"))).await.0, 401);
+    let (status, problem) = answer(get("other")).await;
+    assert_eq!((status, &problem["type"]), (403, &json!("urn:redrive:problem:not-for-a-tenant")));
+    assert_eq!(answer(get("secret")).await.0, 200);
+    // Nor may a tenant's token have everybody's events.
+    let backup = house.client.post(house.url("/v1/backup")).bearer_auth("other");
+    assert_eq!(answer(backup).await.0, 403);
+    let backup = house.client.post(house.url("/v1/backup")).bearer_auth("secret");
+    assert_eq!(answer(backup).await.1["right"], json!("operate"));
+
+    let open = House::open(&format!("[observe]\nopen_metrics = true\n{tokens}")).await;
+    assert_eq!(answer(open.client.get(open.url("/metrics"))).await.0, 200);
+}
+
+fn hash_of(token: &str) -> String {
+    use sha2::Digest as _;
+    let hash = sha2::Sha256::digest(token.as_bytes());
+    format!("sha256:{}", hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+}
+
+#[tokio::test]
+async fn it_is_ready_while_it_runs_queues_and_has_room() {
+    let house = House::open(QUEUE).await;
+    assert_eq!(house.get("/readyz").await.0, 200);
+    let app = house.server.as_ref().expect("it runs").app().clone();
+    app.stopping.send_replace(true);
+    let (status, problem) = house.get("/readyz").await;
+    assert_eq!((status, &problem["type"]), (503, &json!("urn:redrive:problem:stopping")));
+    assert_eq!(house.get("/healthz").await.0, 200);
+    app.stopping.send_replace(false);
+    assert_eq!(house.get("/readyz").await.0, 200);
+    app.redrive.drain(Duration::ZERO).await;
+    assert_eq!(house.get("/readyz").await.0, 503);
+
+    let full = House::open(&format!("[store]\ndisk_least = {}\n{QUEUE}", i64::MAX)).await;
+    let (status, problem) = full.get("/readyz").await;
+    assert_eq!((status, &problem["type"]), (503, &json!("urn:redrive:problem:disk-low")));
+    let (status, problem) = full.post("/v1/queues/orders/events", json!({ "id": "a" })).await;
+    assert_eq!((status, &problem["type"]), (503, &json!("urn:redrive:problem:disk-low")));
+}
+
+#[tokio::test]
+async fn the_trace_of_a_request_is_kept_with_its_events() {
+    let house = House::open(QUEUE).await;
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let request = house.client.post(house.url("/v1/queues/orders/events")).header("traceparent", parent);
+    let events = json!({ "events": [{ "id": "a" }, { "id": "b", "headers": { "traceparent": "own" } }] });
+    assert_eq!(answer(request.json(&events)).await.0, 202);
+    // Another attempt to publish it is another span, and no other event.
+    let request = house.client.post(house.url("/v1/queues/orders/events"));
+    let again = request.header("traceparent", parent.replace("b7ad", "b7ae")).json(&json!({ "id": "a" }));
+    assert_eq!(answer(again).await.1["result"], json!("duplicate"));
+    let redrive = &house.server.as_ref().expect("it runs").app().redrive;
+    let leases = redrive.lease("orders", 9, Duration::from_secs(60)).await.expect("leases");
+    let traces: Vec<_> = leases
+        .iter()
+        .map(|lease| lease.event.meta.as_ref().expect("headers").headers[0].1.as_str())
+        .collect();
+    assert_eq!(traces, [parent, "own"]);
+}
