@@ -25,13 +25,16 @@ async fn one_of_each() {
     };
     redrive.queue("orders").handle(handler).await.unwrap();
     for id in ["done", "flaky", "dead", "dropped", "done"] {
-        redrive.publish(Event::new("orders", id).payload(*b"secret")).await.unwrap();
+        let event = Event::new("orders", id).payload(*b"secret").header("traceparent", PARENT);
+        redrive.publish(event).await.unwrap();
     }
     let late = Event::new("orders", "late").expires_after(std::time::Duration::ZERO);
     redrive.publish(late).await.unwrap();
     redrive.start().await.unwrap();
     testing::drain(&redrive).await;
 }
+
+const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 /// One test at a time: what a log line's place thinks of who listens is the whole process'.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -64,6 +67,8 @@ fn every_fate_is_counted() {
         ("redrive_attempts_total orders permanent", 1),
         ("redrive_attempts_total orders retry", 1),
         ("redrive_dead_total orders permanent", 1),
+        // Its handler did not say that nothing happened.
+        ("redrive_dead_unknown_total orders", 1),
         ("redrive_dropped_total orders", 1),
         ("redrive_duplicates_total publish", 1),
         ("redrive_expired_total orders", 1),
@@ -147,6 +152,7 @@ fn dead_letters_and_retries_are_logged_without_payloads() {
         "message=done after retrying",
         "message=dropped by its handler",
         "message=expired",
+        "trace_id=\"0af7651916cd43dd8448eb211c80319c\"",
     ] {
         assert!(lines.contains(part), "no {part} in\n{lines}");
     }

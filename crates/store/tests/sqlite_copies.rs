@@ -124,6 +124,8 @@ async fn nothing_is_written_over() {
         .filter(|name| name.contains("part"))
         .collect();
     assert_eq!(left, Vec::<String>::new());
+    let mode = std::os::unix::fs::PermissionsExt::mode(&backup.metadata().unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600, "everybody's events are nobody else's to read");
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -79,7 +80,7 @@ async fn fetch(url: &str, token: Option<&str>, to: &Path) -> Result<()> {
     part.push(".part");
     let part = PathBuf::from(part);
     let written = async {
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&part)?;
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
         let mut written = 0;
         while let Some(chunk) = answer.chunk().await.context("the copy was cut off")? {
             file.write_all(&chunk)?;

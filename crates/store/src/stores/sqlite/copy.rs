@@ -6,8 +6,9 @@
 //! A copy is a life of its own. It has another incarnation, so that no settle of the life that it was copied from
 //! changes anything in it; and its epoch leaps, so that tokens go on growing for receivers that have seen later ones.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -99,7 +100,10 @@ pub(super) fn make(to: &Path, write: impl FnOnce(&Path) -> Result<(), MakeError>
     }
     let part = with_ending(to, &format!(".{}.part", std::process::id()));
     let _ = std::fs::remove_file(&part);
-    let made = write(&part).map_err(|error| error.explain(to)).and_then(|()| {
+    // Everybody's events are in it, so it is its maker's alone.
+    let begun = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part);
+    let made = begun.map_err(MakeError::Io).and_then(|_| write(&part));
+    let made = made.map_err(|error| error.explain(to)).and_then(|()| {
         let named = sync(&part).and_then(|()| std::fs::hard_link(&part, to)).and_then(|()| {
             // The name is in the folder, and the folder is a file as well.
             sync(&folder_of(to))
