@@ -8,7 +8,7 @@ use redrive_core::entry::StreamId;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::faults::Step;
-use super::numbers::{from_moment, span, to_moment};
+use super::numbers::{span, to_moment};
 use super::rows::Stream;
 use super::rules::View;
 
@@ -22,7 +22,7 @@ pub(super) fn oldest_due(conn: &Connection, view: &View) -> Step<Vec<(String, Mo
         if view.is_quarantined(&stream) {
             continue;
         }
-        let due = of_stream(conn, stream.id, view.now)?;
+        let due = of_stream(conn, stream.id)?;
         if let Some(due) = due.filter(|due| *due <= view.now) {
             let entry = oldest.entry(stream.queue).or_insert(due);
             *entry = due.min(*entry);
@@ -31,7 +31,8 @@ pub(super) fn oldest_due(conn: &Connection, view: &View) -> Step<Vec<(String, Mo
     Ok(oldest.into_iter().collect())
 }
 
-fn of_stream(conn: &Connection, stream: StreamId, now: Moment) -> rusqlite::Result<Option<Moment>> {
+/// When the first of a stream is due, which may be later.
+fn of_stream(conn: &Connection, stream: StreamId) -> rusqlite::Result<Option<Moment>> {
     let (first, last) = span(stream);
     // In the order of their seqs, which is that of their publishing.
     let live: Option<i64> = conn
@@ -40,11 +41,10 @@ fn of_stream(conn: &Connection, stream: StreamId, now: Moment) -> rusqlite::Resu
         )?
         .query_row([first, last], |row| row.get(0))
         .optional()?;
-    let mut held = conn.prepare_cached(
-        "SELECT min(due) FROM redrive_held WHERE stream = ?1 AND flow = ?2 AND state = 0 AND due <= ?3",
-    )?;
+    let mut held = conn
+        .prepare_cached("SELECT min(due) FROM redrive_held WHERE stream = ?1 AND flow = ?2 AND state = 0")?;
     let mut held = |flow: i64| -> rusqlite::Result<Option<i64>> {
-        held.query_row(params![stream.0, flow, from_moment(now)], |row| row.get(0))
+        held.query_row(params![stream.0, flow], |row| row.get(0))
     };
     Ok([live, held(0)?, held(1)?].into_iter().flatten().min().map(to_moment))
 }
