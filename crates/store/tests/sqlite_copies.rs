@@ -33,7 +33,10 @@ async fn a_copy_under_load_is_of_one_moment() {
             let mut n = 0;
             while !stop.load(Ordering::SeqCst) {
                 n += 1;
-                publish(&store, Event::new("orders", format!("{n}")).payload([7; 600])).await.unwrap();
+                // Large ones first, so that the copy takes many steps, with commits in between.
+                let bytes = if n <= 16 { 1 << 20 } else { 600 };
+                let event = Event::new("orders", format!("{n}")).payload(vec![7; bytes]);
+                publish(&store, event).await.unwrap();
                 kept.store(n, Ordering::SeqCst);
             }
         })
