@@ -105,6 +105,7 @@ impl Served {
             .args(["serve", "--config"])
             .arg(config)
             .env_remove("REDRIVE_CONFIG")
+            .env("REDRIVE_OBSERVE_LOG_FORM", "text")
             .stderr(Stdio::piped())
             .spawn()
             .expect("the program");

@@ -20,6 +20,7 @@ use tower::ServiceExt;
 use crate::app::{App, Outside};
 use crate::auth::{Caller, Origin};
 use crate::config::Config;
+use crate::reload::Reloading;
 use crate::{api, serve};
 
 /// How long a server may take until it answers a connection.

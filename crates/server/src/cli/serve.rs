@@ -7,8 +7,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Configured;
 use crate::config::Layer;
-use crate::{observe, reload};
 use crate::serve::Server;
+use crate::{observe, reload};
 
 /// What the server can be told.
 #[derive(Debug, clap::Args)]

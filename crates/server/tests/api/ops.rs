@@ -9,9 +9,10 @@ use http_body_util::BodyExt as _;
 use redrive::breaker::{Breaker, BreakerSettings};
 use redrive::{Backoff, Budget, Event, Failure, Policy, Redrive};
 use redrive_server::api;
-use redrive_server::app::App;
+use redrive_server::app::{App, Outside};
 use redrive_server::config::Config;
 use redrive_server::observe::metrics;
+use redrive_server::reload::Reloading;
 use serde_json::Value;
 use tower::ServiceExt as _;
 
@@ -65,7 +66,8 @@ async fn scrape() -> Shown {
     at_work(&redrive).await;
     redrive.queue("elsewhere").declare().await.expect("a queue");
     redrive.publish(Event::new("elsewhere", "1")).await.expect("published");
-    let router = api::router(App::new(redrive.clone(), Config::default()));
+    let outside = Outside::new(&Config::default(), Reloading::never()).expect("nothing outside");
+    let router = api::router(App::new(redrive.clone(), Config::default(), outside));
     let mut text = String::new();
     // The second one shows the first.
     for _ in 0..2 {
