@@ -49,6 +49,7 @@ impl Server {
 
     async fn start_with(config: Config, reloading: Reloading) -> Result<Self> {
         observe::metrics::install();
+        observe::metrics::begin(config.queues.keys());
         // First, so that an address that is taken is told before anything is touched.
         let listen = config.server.listen;
         let listener =

@@ -5,9 +5,10 @@
 
 use std::sync::OnceLock;
 
-use metrics::{describe_counter, describe_histogram};
+use metrics::{counter, describe_counter, describe_histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use redrive::names::metric;
+use redrive::event::DeadReason;
+use redrive::names::{label, metric};
 
 use crate::app::App;
 
@@ -55,6 +56,20 @@ fn describe() {
     describe_histogram!(metric::ATTEMPT_SECONDS, "How long attempts took");
     describe_histogram!(metric::LATENESS_SECONDS, "How long after its time an attempt began");
     describe_histogram!(metric::RETRY_DELAY_SECONDS, "The waits that were chosen");
+}
+
+/// Shows what can go wrong in a queue before it does: a counter that begins at one has not grown for whoever alerts on
+/// its growth, and the first dead letter would be missed.
+pub fn begin<'a>(queues: impl IntoIterator<Item = &'a String>) {
+    for queue in queues {
+        let queue = || queue.clone();
+        for reason in DeadReason::ALL {
+            counter!(metric::DEAD, label::QUEUE => queue(), label::REASON => reason.as_str()).absolute(0);
+        }
+        for name in [metric::DEAD_UNKNOWN, metric::SUCCESS_AFTER_RETRY] {
+            counter!(name, label::QUEUE => queue()).absolute(0);
+        }
+    }
 }
 
 /// Puts what was counted in order. To be called now and then, also where nobody asks for metrics: what is recorded

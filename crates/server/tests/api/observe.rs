@@ -49,6 +49,19 @@ async fn events_are_shown_by_state_and_age() {
     assert!(value("redrive_disk_free_bytes") > value("redrive_disk_least_bytes"));
 }
 
+/// Whoever alerts on growth would miss the first one otherwise.
+#[tokio::test]
+async fn dead_letters_are_counted_from_zero() {
+    let house = House::open("[queues.calm.pull]\n").await;
+    let text = scrape(&house).await;
+    for line in [
+        "redrive_dead_total{queue=\"calm\",reason=\"permanent\"} 0",
+        "redrive_dead_unknown_total{queue=\"calm\"} 0",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+}
+
 #[tokio::test]
 async fn metrics_are_for_those_who_may_read_everything() {
     let tokens = format!(
