@@ -55,6 +55,8 @@ pub type TokenHash = [u8; 16];
 pub struct Lease {
     /// Of which queue. It must be one that is pulled from.
     pub queue: String,
+    /// Of this tenant alone; of all, in turn, where it is none.
+    pub tenant: Option<String>,
     /// When.
     pub at: Moment,
     /// Until when the lease is good.

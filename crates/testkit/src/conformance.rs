@@ -293,6 +293,7 @@ macro_rules! promises {
             parking_ends_at_its_time_where_it_is_pulled,
             rules_hold_back_leases,
             leases_are_fair_to_tenants,
+            a_lease_for_a_tenant_sees_no_other,
             a_lease_has_a_bound_in_bytes,
             an_expired_event_is_not_leased,
             what_is_out_of_order_is_leased_alone_in_its_key,

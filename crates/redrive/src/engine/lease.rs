@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use redrive_core::entry::{Change, Entry, Seq};
-use redrive_core::event::{Cause, State, identity};
+use redrive_core::event::{Cause, Mode, State, identity};
 use redrive_core::observe::Outcome;
 use redrive_core::scheduler::{Ending, Said, Told, judge};
 use redrive_core::triage::Filter;
@@ -44,8 +44,23 @@ use super::{IntoReply, Redrive, Reply, observe};
 
 /// How many events a call gives at most.
 pub const LEASES_MAX: usize = 1_000;
-/// How many bytes of payload a call gives, roughly.
+/// How many bytes of payload a call gives where nobody says, roughly.
 const BYTES_MAX: usize = 16 << 20;
+
+/// How much a call for events gives at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// How many events; never more than [`LEASES_MAX`].
+    pub events: usize,
+    /// How many bytes of payload in all: the event that goes over it is the last, so there is at least one.
+    pub bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { events: LEASES_MAX, bytes: BYTES_MAX }
+    }
+}
 
 /// An event that somebody outside has for a while.
 #[derive(Clone, PartialEq)]
@@ -54,10 +69,24 @@ pub struct Lease {
     pub event: Arc<Event>,
     /// Which attempt this is, from 1.
     pub attempt: u32,
+    /// Why it runs.
+    pub mode: Mode,
+    /// Whether later events of its key may have run before it: an operator put it back all the same.
+    pub out_of_order: bool,
     /// Until when it is to be settled, or extended.
     pub until: SystemTime,
     /// What proves that it is the holder's.
     pub token: String,
+}
+
+/// What a call for events gives.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fetched {
+    /// The leases.
+    pub leases: Vec<Lease>,
+    /// After how long there may be more: an event is due, or a lease is over; at once, where not all were given that
+    /// are due. What is published meanwhile is not known here.
+    pub next: Option<Duration>,
 }
 
 impl Lease {
@@ -129,31 +158,50 @@ impl Redrive {
     /// # Errors
     /// Where the queue is not set up here to be pulled from, or the store could not.
     pub async fn lease(&self, queue: &str, max: usize, time: Duration) -> Result<Vec<Lease>, StoreError> {
+        let limits = Limits { events: max, ..Limits::default() };
+        Ok(self.lease_for(queue, None, limits, time).await?.leases)
+    }
+
+    /// The same for one tenant alone, where one is named, and with when there may be more.
+    ///
+    /// # Errors
+    /// As [`lease`](Self::lease).
+    pub async fn lease_for(
+        &self,
+        queue: &str,
+        tenant: Option<&str>,
+        limits: Limits,
+        time: Duration,
+    ) -> Result<Fetched, StoreError> {
         let Some(queue) = self.0.queues.to_pull().into_iter().find(|known| known.name() == queue) else {
             let what = format!("the queue `{queue}` is not one that is pulled from; set it up with `pull`");
             return Err(StoreError::Broken { what, source: None });
         };
         let at = self.now();
         let until = at + time;
-        let tokens = (0..max.min(LEASES_MAX)).map(|_| token(at)).collect::<Result<Vec<_>, _>>()?;
+        let tokens = (0..limits.events.min(LEASES_MAX)).map(|_| token(at)).collect::<Result<Vec<_>, _>>()?;
         let seen = Decided::default();
         let call = Call {
             queue: queue.name().to_owned(),
+            tenant: tenant.map(str::to_owned),
             at,
             until,
             tokens: tokens.iter().map(|token| identity::token_hash(token)).collect(),
-            bytes_max: BYTES_MAX,
+            bytes_max: limits.bytes,
             lapsed: lapsed(queue.clone(), at, &seen),
         };
         let leased = self.store().lease(call).await?;
         seen.tell(&queue);
         let lease = |(entry, token): (Entry, String)| Lease {
             attempt: entry.progress.attempts + 1,
+            mode: entry.progress.mode,
+            out_of_order: entry.progress.out_of_order,
             event: entry.event,
             until: until.into(),
             token,
         };
-        Ok(leased.entries.into_iter().zip(tokens).map(lease).collect())
+        let next = leased.next_due.map(|due| due.since(at));
+        Ok(Fetched { leases: leased.entries.into_iter().zip(tokens).map(lease).collect(), next })
     }
 
     /// Makes leases good for `time` from now. The answers are in their order.
@@ -223,6 +271,7 @@ pub(super) fn let_lapse(
     let (seen, queue) = (Decided::default(), queue.clone());
     let leasing = store.lease(Call {
         queue: queue.name().to_owned(),
+        tenant: None,
         at,
         until: at,
         tokens: Vec::new(),

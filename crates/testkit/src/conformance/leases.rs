@@ -18,7 +18,8 @@ pub async fn only_a_pulled_queue_is_leased<S: Subject>(subject: S) {
     let owner = Owner::pulled(subject).await;
     for queue in [MAILS, "nowhere"] {
         let (queue, tokens) = (queue.to_owned(), vec![[1; 16]]);
-        let call = Lease { queue, at: at(0), until: at(9), tokens, bytes_max: 9, lapsed: done() };
+        let (tenant, lapsed) = (None, done());
+        let call = Lease { queue, tenant, at: at(0), until: at(9), tokens, bytes_max: 9, lapsed };
         assert!(matches!(owner.store.lease(call).await, Err(StoreError::Broken { .. })));
     }
 }
@@ -157,6 +158,37 @@ pub async fn leases_are_fair_to_tenants<S: Subject>(subject: S) {
     assert_eq!(tenants(&[5, 6, 7], 5).await, ["loud", "loud", "still"]);
 }
 
+/// A call for one tenant gives and touches nothing of another's, and takes nobody's turn.
+pub async fn a_lease_for_a_tenant_sees_no_other<S: Subject>(subject: S) {
+    let owner = Owner::pulled(subject).await;
+    for tenant in ["a", "b", "c"] {
+        for id in ["1", "2", "3"] {
+            owner.publish(work(id).tenant(tenant), at(0)).await;
+        }
+    }
+    let of = async |tenant, tokens: &[u8], when| {
+        let leased = owner.lease_of(tenant, tokens, when, again("lapsed", when + 1)).await;
+        let entries = leased.entries.iter();
+        let names: Vec<_> = entries.map(|entry| format!("{}{}", entry.event.tenant, id(entry))).collect();
+        (names, leased.lapsed, leased.next_due)
+    };
+    // Whose turn is it? Somebody who asks for `a` in between does not send the others back.
+    let mut first = of(None, &[1], 0).await.0;
+    first.extend(of(Some("a"), &[2], 0).await.0);
+    first.extend(of(None, &[3], 0).await.0);
+    first.extend(of(Some("a"), &[4], 0).await.0);
+    first.extend(of(None, &[5], 0).await.0);
+    assert_eq!(first, ["a1", "a2", "b1", "a3", "c1"]);
+    assert_eq!(of(Some("a"), &[6], 1).await, (vec![], 0, Some(at(10))), "it has no more");
+    assert_eq!(of(Some("nobody"), &[6], 1).await, (vec![], 0, None));
+    assert_eq!(of(Some(""), &[6], 1).await, (vec![], 0, None), "no tenant is one of its own");
+    // Leases of others are theirs to let lapse.
+    let (names, lapsed, _) = of(Some("b"), &[6, 7, 8], 20).await;
+    assert_eq!((names, lapsed), (vec!["b2".to_owned(), "b3".to_owned()], 1));
+    assert_eq!(owner.state(&work("1").tenant("a")).await, State::Running, "nobody looked after it");
+    assert_eq!(of(None, &[], 20).await.1, 4);
+}
+
 /// A call gives as many bytes as it asks for, and at least one event.
 pub async fn a_lease_has_a_bound_in_bytes<S: Subject>(subject: S) {
     let owner = Owner::pulled(subject).await;
@@ -165,7 +197,8 @@ pub async fn a_lease_has_a_bound_in_bytes<S: Subject>(subject: S) {
     }
     let ids = async |bytes_max| {
         let (queue, tokens) = (PULLED.to_owned(), vec![[1; 16], [2; 16], [3; 16]]);
-        let call = Lease { queue, at: at(1), until: at(9), tokens, bytes_max, lapsed: done() };
+        let (tenant, lapsed) = (None, done());
+        let call = Lease { queue, tenant, at: at(1), until: at(9), tokens, bytes_max, lapsed };
         owner.store.lease(call).await.unwrap().entries.iter().map(id).collect::<Vec<_>>()
     };
     assert_eq!(ids(0).await, ["1"]);

@@ -82,9 +82,20 @@ impl<S: Subject> Owner<S> {
     }
 
     pub(super) async fn lease_or(&self, tokens: &[u8], when: u64, lapsed: Decide) -> Leased {
+        self.lease_of(None, tokens, when, lapsed).await
+    }
+
+    /// The same for one tenant.
+    pub(super) async fn lease_of(
+        &self,
+        tenant: Option<&str>,
+        tokens: &[u8],
+        when: u64,
+        lapsed: Decide,
+    ) -> Leased {
         let tokens = tokens.iter().map(|token| [*token; 16]).collect();
-        let (queue, bytes_max) = (PULLED.to_owned(), usize::MAX);
-        let call = Lease { queue, at: at(when), until: at(when + 10), tokens, bytes_max, lapsed };
+        let (queue, tenant, bytes_max) = (PULLED.to_owned(), tenant.map(str::to_owned), usize::MAX);
+        let call = Lease { queue, tenant, at: at(when), until: at(when + 10), tokens, bytes_max, lapsed };
         self.store.lease(call).await.unwrap()
     }
 

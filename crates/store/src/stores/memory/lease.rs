@@ -18,23 +18,29 @@ const LAPSED_MAX: usize = 1000;
 impl State {
     /// Hands out what is due to somebody outside.
     pub(super) fn lease(&mut self, call: Lease) -> Result<Leased, StoreError> {
-        let Lease { queue, at, until, tokens, bytes_max, mut lapsed } = call;
+        let Lease { queue, tenant, at, until, tokens, bytes_max, mut lapsed } = call;
         // Leases of a queue that is not pulled from any more lapse all the same: nobody else would look after them.
         if !self.queues.get(&queue).is_some_and(|queue| queue.pull || tokens.is_empty()) {
             let what = format!("the queue `{queue}` is not one that is pulled from; declare it with `pull`");
             return Err(StoreError::Broken { what, source: None });
         }
         self.see(at);
-        let streams = self.streams_of(&queue);
+        let streams = self.streams_of(&queue, tenant.as_deref());
         let lapsed = self.lapse(&streams, at, &mut lapsed);
         self.let_overdue_go(&streams, at);
-        let entries = self.hand_out(&queue, &streams, at, until, &tokens, bytes_max);
+        let entries = self.hand_out(&streams, at, until, &tokens, bytes_max);
+        // Whoever asks for one tenant takes nobody else's turn.
+        if let (None, Some(last)) = (tenant, entries.last()) {
+            self.served.put(queue, last.stream);
+        }
         Ok(Leased { entries, lapsed, next_due: self.next_for(&streams, at) })
     }
 
-    /// The streams of a queue: the one after the one that was served last comes first.
-    fn streams_of(&self, queue: &str) -> Vec<StreamId> {
-        let of_queue = self.streams.iter().filter(|(_, stream)| stream.queue == queue);
+    /// The streams of a queue, or the one of a tenant: the one after the one that was served last comes first.
+    fn streams_of(&self, queue: &str, tenant: Option<&str>) -> Vec<StreamId> {
+        let is_for = |whose: &str| tenant.is_none_or(|tenant| tenant == whose);
+        let all = self.streams.iter();
+        let of_queue = all.filter(|(_, stream)| stream.queue == queue && is_for(&stream.tenant));
         let mut streams: Vec<_> = of_queue.map(|(id, _)| *id).collect();
         let last = self.served.get(&queue.to_owned());
         let next = last.map_or(0, |last| streams.partition_point(|id| id <= last));
@@ -74,7 +80,6 @@ impl State {
 
     fn hand_out(
         &mut self,
-        queue: &str,
         streams: &[StreamId],
         at: Moment,
         until: Moment,
@@ -97,7 +102,6 @@ impl State {
                 let entry = self.hand(row, *token, at, until);
                 bytes += entry.event.payload.len();
                 entries.push(entry);
-                self.served.put(queue.to_owned(), stream);
             }
         }
         entries

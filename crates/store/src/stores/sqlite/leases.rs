@@ -44,11 +44,18 @@ impl Desk {
             return Err(broken(what).into());
         }
         self.see(call.at);
-        let streams = self.streams_of(&call.queue)?;
+        let streams = self.streams_for(call)?;
         let lapsed = self.lapse(&streams, call)?;
         self.let_overdue_go(&streams, call.at)?;
         let entries = self.lease_due(&streams, call)?;
         Ok(Leased { entries, lapsed, next_due: self.next_for(&streams, call.at)? })
+    }
+
+    /// The streams that a call is for: all of its queue, or the one of its tenant.
+    fn streams_for(&mut self, call: &Lease) -> Step<Vec<Arc<Stream>>> {
+        let Some(tenant) = &call.tenant else { return self.streams_of(&call.queue) };
+        let Some(id) = find_stream(&self.conn, &call.queue, tenant)? else { return Ok(Vec::new()) };
+        Ok(self.names.of(&self.conn, id)?.into_iter().collect())
     }
 
     /// The streams of a queue: the one after the one that was served last comes first.
@@ -139,7 +146,10 @@ impl Desk {
                 let entry = self.hand(held, was_live, *token, call)?;
                 bytes += entry.event.payload.len();
                 entries.push(entry);
-                self.served.insert(call.queue.clone(), stream.id);
+                // Whoever asks for one tenant takes nobody else's turn.
+                if call.tenant.is_none() {
+                    self.served.insert(call.queue.clone(), stream.id);
+                }
             }
         }
         Ok(entries)

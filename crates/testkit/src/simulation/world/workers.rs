@@ -93,6 +93,7 @@ impl World {
         let ending = Ending::new(Said::Outcome(Outcome::TimedOut));
         let lease = Lease {
             queue: self.plan.queues[queue].name.to_string(),
+            tenant: None,
             at: self.now,
             until,
             tokens: tokens.clone(),
