@@ -13,6 +13,7 @@ use crate::observe::Samples;
 use crate::push::Push;
 use crate::reload::Reloading;
 use crate::secrets::Secrets;
+use crate::waiting::Lines;
 
 /// Tenants whose rate is kept at once. When there are more, those that have not published for longest begin anew:
 /// with a full bucket, so a tenant is never held up for it.
@@ -39,6 +40,8 @@ pub struct App {
     pub(crate) samples: Samples,
     /// One copy of the store at a time.
     pub(crate) backups: Arc<Semaphore>,
+    /// Workers that wait for events.
+    pub(crate) lines: Lines,
 }
 
 /// What a reload swaps, as a whole.
@@ -96,6 +99,7 @@ impl App {
             samples: Samples::default(),
             backups: Arc::new(Semaphore::new(1)),
             push,
+            lines: Lines::default(),
             secrets,
             reloading,
         })
@@ -104,6 +108,12 @@ impl App {
     /// What holds just now. Keep it no longer than a request.
     pub fn live(&self) -> Guard<Arc<Live>> {
         self.live.load()
+    }
+
+    /// How many workers wait for events of a queue.
+    #[must_use]
+    pub fn waiting(&self, queue: &str) -> usize {
+        self.lines.waiting(queue)
     }
 
     /// Swaps the settings. Rates begin anew.

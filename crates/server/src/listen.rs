@@ -1,4 +1,5 @@
-//! The listener: connections are bounded in number, and a client that is slow over its request is let go.
+//! The listener: connections are bounded in number, and a client that is slow over its request, or over the
+//! answer, is let go.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,6 +17,10 @@ use tower::ServiceExt;
 
 use crate::auth::Origin;
 use crate::config::ServerSettings;
+
+mod let_go;
+
+use let_go::LetGo;
 
 /// How long to wait after a connection could not be accepted: there are no file descriptors left, say.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
@@ -63,6 +68,7 @@ pub async fn serve(
             request.map(Body::new)
         });
         let service = service.map_err(|error: Infallible| match error {});
+        let stream = LetGo::after(settings.body_time, stream);
         let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
         let connection = graceful.watch(connection);
         tokio::spawn(async move {

@@ -101,6 +101,7 @@ impl Server {
     pub async fn stop(mut self, grace: Duration) -> Result<Stopping> {
         self.app.stopping.send_replace(true);
         self.stop.send_replace(true);
+        self.app.lines.close();
         self.chores.abort_all();
         // The store is open until both are done: a request that is under way is answered, and not refused.
         let requests = tokio::time::timeout(grace.max(Duration::from_secs(1)), self.listening);

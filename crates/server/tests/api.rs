@@ -2,16 +2,22 @@
 
 #[path = "api/backup.rs"]
 mod backup;
+#[path = "api/cloudevents.rs"]
+mod cloudevents;
 #[path = "api/commands.rs"]
 mod commands;
 #[path = "api/house.rs"]
 mod house;
 #[path = "api/letters.rs"]
 mod letters;
+#[path = "api/malformed.rs"]
+mod malformed;
 #[path = "api/notify.rs"]
 mod notify;
 #[path = "api/observe.rs"]
 mod observe;
+#[path = "api/openapi.rs"]
+mod openapi;
 #[path = "api/operate.rs"]
 mod operate;
 #[path = "api/operate_flow.rs"]
@@ -20,10 +26,16 @@ mod operate_flow;
 mod operate_tenants;
 #[path = "api/ops.rs"]
 mod ops;
+#[path = "api/overload.rs"]
+mod overload;
 #[path = "api/publish.rs"]
 mod publish;
+#[path = "api/pull.rs"]
+mod pull;
 #[path = "api/push.rs"]
 mod push;
+#[path = "api/python.rs"]
+mod python;
 #[path = "api/receiver.rs"]
 mod receiver;
 #[path = "api/reload.rs"]
@@ -32,3 +44,5 @@ mod reload;
 mod secrets;
 #[path = "api/tls.rs"]
 mod tls;
+#[path = "api/waiting.rs"]
+mod waiting;

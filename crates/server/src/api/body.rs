@@ -42,6 +42,17 @@ impl Body {
         })
     }
 
+    /// The body as a JSON object of this shape. A list of its members' values is not taken for one.
+    ///
+    /// # Errors
+    /// 400 with what is wrong with it.
+    pub fn object<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+        if self.bytes.trim_ascii_start().first() == Some(&b'[') {
+            return Err(Problem::bad_request("the body is a list, and an object is wanted here"));
+        }
+        self.json()
+    }
+
     /// The same, and the default where there is no body at all.
     ///
     /// # Errors

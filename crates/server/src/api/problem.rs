@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
-use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, StatusCode};
 use redrive::desk::DeskError;
 use redrive::{PublishError, StoreError};
@@ -130,9 +130,6 @@ impl IntoResponse for Problem {
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         for (name, value) in self.headers {
             response.headers_mut().insert(name, value);
-        }
-        if self.status == StatusCode::METHOD_NOT_ALLOWED {
-            response.headers_mut().entry(ALLOW).or_insert(HeaderValue::from_static("GET, POST"));
         }
         response
     }

@@ -5,20 +5,22 @@
 //! | `application/json` | one event, `{"id": …, "payload": …}`, or many, `{"events": […]}` |
 //! | `application/x-ndjson` | many, one a line |
 //! | any, with the header `redrive-id` | one event whose payload is the body |
+//! | [CloudEvents](super::cloudevents) | one event in the headers or as a document, or many |
 //!
 //! An event without an id is refused: whoever has the intent mints its identity, before the first attempt.
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use http::{HeaderMap, StatusCode};
 use redrive::{Event, Published};
 use serde_json::{Value, json};
 
-use super::{Body, Problem, wire};
+use super::path::Path;
+use super::{Body, Problem, cloudevents, wire};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::config::Right;
@@ -46,14 +48,10 @@ async fn publish(
     if !known {
         return Err(Problem::no_queue(&queue));
     }
-    let asked = Asked::read(&body)?;
-    let count = asked.events.len();
-    if count > batch_max {
-        let detail = format!("{count} events are too many for one request; send at most {batch_max}");
-        return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-many", detail));
-    }
+    let asked = Asked::read(&body, batch_max)?;
     let tenant = text(&body.headers, "redrive-tenant")?;
     let events = asked.events.into_iter().map(|written| {
+        let written = written?;
         let own = written.tenant.clone();
         let tenant = caller.tenant(own.as_deref().or(tenant.as_deref()))?;
         let mut event = written.event(&queue, tenant.unwrap_or_default())?;
@@ -62,43 +60,72 @@ async fn publish(
     });
     let events: Vec<Result<Event, Problem>> = events.collect();
     take_quotas(&app, &events)?;
-    answer(&app, asked.one, events).await
+    let answer = answer(&app, asked.one, events).await;
+    // Also where some were refused, or nobody knows: to look once too often is harmless.
+    app.lines.ring(&queue);
+    answer
+}
+
+/// Whether a request may have so many events.
+fn bounded(count: usize, max: usize) -> Result<(), Problem> {
+    if count > max {
+        let detail = format!("{count} events are too many for one request; send at most {max}");
+        return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-many", detail));
+    }
+    Ok(())
 }
 
 /// What was asked to be published.
 struct Asked {
-    events: Vec<Written>,
+    events: Vec<Result<Written, Problem>>,
     /// Whether it is one event, and the answer about it alone.
     one: bool,
 }
 
 impl Asked {
-    fn read(body: &Body) -> Result<Self, Problem> {
-        if body.headers.contains_key("redrive-id") {
-            return Ok(Self { events: vec![Written::from_headers(body)?], one: true });
+    fn one(written: Written) -> Self {
+        Self { events: vec![Ok(written)], one: true }
+    }
+
+    fn many(events: impl IntoIterator<Item = Written>) -> Self {
+        Self { events: events.into_iter().map(Ok).collect(), one: false }
+    }
+
+    fn read(body: &Body, max: usize) -> Result<Self, Problem> {
+        match cloudevents::Mode::of(body)? {
+            Some(cloudevents::Mode::Binary) => return cloudevents::binary(body).map(Self::one),
+            Some(cloudevents::Mode::Structured) => {
+                return cloudevents::structured(&body.bytes).map(Self::one);
+            }
+            Some(cloudevents::Mode::Batched) => {
+                let events = cloudevents::batched(&body.bytes, |count| bounded(count, max))?;
+                return Ok(Self { events, one: false });
+            }
+            None if body.headers.contains_key("redrive-id") => {
+                return Ok(Self::one(Written::from_headers(body)?));
+            }
+            None => {}
         }
         match body.media_type().as_str() {
             "application/x-ndjson" | "application/jsonl" => {
                 let lines = body.bytes.split(|byte| *byte == b'\n').enumerate();
                 let lines = lines.filter(|(_, line)| !line.trim_ascii().is_empty());
+                bounded(lines.clone().count(), max)?;
                 let event = |(number, line): (usize, &[u8])| {
                     serde_json::from_slice(line).map_err(|error| {
                         Problem::bad_request(format!("line {} is not an event: {error}", number + 1))
                     })
                 };
-                Ok(Self { events: lines.map(event).collect::<Result<_, _>>()?, one: false })
+                Ok(Self::many(lines.map(event).collect::<Result<Vec<_>, _>>()?))
             }
-            "application/json" => {
-                let form: written::Form = body.json()?;
-                Ok(match form {
-                    written::Form::Many { events } => Self { events, one: false },
-                    written::Form::One(event) => Self { events: vec![*event], one: true },
-                })
-            }
+            "application/json" => Ok(match written::Form::read(body, max)? {
+                written::Form::Many(events) => Self::many(events),
+                written::Form::One(event) => Self::one(*event),
+            }),
             other => {
                 let detail = format!(
                     "`{other}` cannot be published as it is without a header `redrive-id`; send \
-                     application/json, application/x-ndjson, or add the header"
+                     application/json, application/x-ndjson, a CloudEvent, or add the header"
                 );
                 Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media-type", detail))
             }
@@ -134,12 +161,14 @@ fn take_quotas(app: &App, events: &[Result<Event, Problem>]) -> Result<(), Probl
 async fn answer(app: &App, one: bool, events: Vec<Result<Event, Problem>>) -> Result<Response, Problem> {
     let ids: Vec<Option<String>> =
         events.iter().map(|event| event.as_ref().ok().map(|e| e.id.clone())).collect();
-    let good: Vec<Event> = events.iter().flatten().cloned().collect();
+    let mut good = Vec::with_capacity(events.len());
+    // An event is large, so it is handed on and not copied.
+    let taken = events.into_iter().map(|event| event.map(|event| good.push(event)));
+    let taken: Vec<Result<(), Problem>> = taken.collect();
     let mut published = app.redrive.publish_all(good).await?.into_iter();
     let closed = || Err(Problem::from(redrive::StoreError::Closed));
-    let results = events.into_iter().map(|event| match event {
-        Ok(_) => published.next().map_or_else(closed, |result| result.map_err(Problem::from)),
-        Err(problem) => Err(problem),
+    let results = taken.into_iter().map(|taken| {
+        taken.and_then(|()| published.next().map_or_else(closed, |result| result.map_err(Problem::from)))
     });
     let results: Vec<Result<Published, Problem>> = results.collect();
     if one {

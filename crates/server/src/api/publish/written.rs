@@ -9,6 +9,7 @@ use http::StatusCode;
 use redrive::Event;
 use redrive::policy::Tuning;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::super::{Body, Problem};
@@ -16,30 +17,32 @@ use crate::push::names::check_of_event;
 
 /// One event, or many.
 pub(super) enum Form {
-    Many { events: Vec<Written> },
+    Many(Vec<Written>),
     One(Box<Written>),
 }
 
-impl<'de> Deserialize<'de> for Form {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        // By hand, because what serde says of an untagged enum helps nobody.
-        #[derive(Deserialize)]
-        struct Many {
-            events: Vec<Written>,
-        }
-        let raw = Box::<RawValue>::deserialize(from)?;
+impl Form {
+    /// Reads one, or up to `max`.
+    pub(super) fn read(body: &Body, max: usize) -> Result<Self, Problem> {
+        // By hand, because what serde says of an untagged enum helps nobody. And they are counted before they are
+        // read, because an event in memory is many times as large as the least that can be written of one.
         #[derive(Deserialize)]
         struct Peek {
             #[serde(default)]
-            events: Option<serde::de::IgnoredAny>,
+            events: Option<Vec<IgnoredAny>>,
         }
-        let many = serde_json::from_str::<Peek>(raw.get()).is_ok_and(|peek| peek.events.is_some());
-        let custom = |error: serde_json::Error| serde::de::Error::custom(error);
-        if many {
-            let Many { events } = serde_json::from_str(raw.get()).map_err(custom)?;
-            Ok(Self::Many { events })
-        } else {
-            serde_json::from_str(raw.get()).map(|event| Self::One(Box::new(event))).map_err(custom)
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Many {
+            events: Vec<Written>,
+        }
+        match serde_json::from_slice::<Peek>(&body.bytes) {
+            Ok(Peek { events: Some(events) }) => {
+                super::bounded(events.len(), max)?;
+                let Many { events } = body.object()?;
+                Ok(Self::Many(events))
+            }
+            _ => Ok(Self::One(Box::new(body.object()?))),
         }
     }
 }
@@ -50,16 +53,16 @@ impl<'de> Deserialize<'de> for Form {
 pub(crate) struct Written {
     pub(crate) id: Option<String>,
     pub(crate) tenant: Option<String>,
-    key: Option<String>,
+    pub(in crate::api) key: Option<String>,
     /// Any JSON; kept as it was written.
     payload: Option<Box<RawValue>>,
     /// Any bytes.
     payload_base64: Option<String>,
     /// The body itself, where the event is in the headers.
     #[serde(skip)]
-    raw: Option<Vec<u8>>,
-    content_type: Option<String>,
-    headers: BTreeMap<String, String>,
+    pub(in crate::api) raw: Option<Vec<u8>>,
+    pub(in crate::api) content_type: Option<String>,
+    pub(in crate::api) headers: BTreeMap<String, String>,
     correlation: Option<String>,
     causation: Option<String>,
     #[serde(with = "redrive::config::optional")]
@@ -73,7 +76,7 @@ pub(crate) struct Written {
 
 impl Written {
     /// One whose payload is the body.
-    pub(super) fn from_headers(body: &Body) -> Result<Self, Problem> {
+    pub(in crate::api) fn from_headers(body: &Body) -> Result<Self, Problem> {
         let text = |name: &str| super::text(&body.headers, name);
         let duration = |name: &str| -> Result<Option<Duration>, Problem> {
             let parse = |text: String| {

@@ -1,0 +1,137 @@
+//! CloudEvents 1.0, in each of the three ways in which HTTP carries them.
+//!
+//! | mode | is told by |
+//! |---|---|
+//! | binary | one of the headers `ce-specversion`, `ce-id`, `ce-source`, `ce-type`; the body is the data |
+//! | structured | `application/cloudevents+json` |
+//! | batched | `application/cloudevents-batch+json` |
+//!
+//! Every attribute is kept as a header of the event, written as the HTTP binding writes it in binary mode. So an
+//! attempt that carries the event's headers is the same CloudEvent again, whichever way it came.
+
+use std::collections::BTreeMap;
+
+use http::StatusCode;
+use redrive::Event;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::publish::Written;
+use super::{Body, Problem};
+
+mod attributes;
+mod data;
+mod percent;
+
+use attributes::Attributes;
+
+/// What the header of an attribute begins with.
+const PREFIX: &str = "ce-";
+/// Headers that make a request a CloudEvent.
+const REQUIRED: [&str; 4] = ["ce-specversion", "ce-id", "ce-source", "ce-type"];
+/// The media types of the other two ways begin with this.
+const MEDIA_TYPE: &str = "application/cloudevents";
+
+/// How a request carries CloudEvents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Attributes in headers, data in the body.
+    Binary,
+    /// One, as a document.
+    Structured,
+    /// Many, as a document.
+    Batched,
+}
+
+impl Mode {
+    /// How this request does; not at all where it is none.
+    pub(super) fn of(body: &Body) -> Result<Option<Self>, Problem> {
+        match body.media_type().as_str() {
+            "application/cloudevents+json" => return Ok(Some(Self::Structured)),
+            "application/cloudevents-batch+json" => return Ok(Some(Self::Batched)),
+            other if other.starts_with(MEDIA_TYPE) => {
+                let detail = format!("of CloudEvents, this server knows the JSON format, and not `{other}`");
+                return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media-type", detail));
+            }
+            _ => {}
+        }
+        Ok(REQUIRED.iter().any(|name| body.headers.contains_key(*name)).then_some(Self::Binary))
+    }
+}
+
+/// The CloudEvent in the headers, with the body for its data.
+pub(super) fn binary(body: &Body) -> Result<Written, Problem> {
+    if body.headers.contains_key("redrive-id") {
+        return Err(wrong("`source` and `id` are its identity; leave `redrive-id` out".to_owned()));
+    }
+    let mut attributes = Attributes::default();
+    for name in body.headers.keys() {
+        let Some(attribute) = name.as_str().strip_prefix(PREFIX) else { continue };
+        let mut values = body.headers.get_all(name).iter();
+        let (Some(value), None) = (values.next(), values.next()) else {
+            return Err(wrong(format!("the attribute `{attribute}` is there more than once")));
+        };
+        let text = percent::decode(value.as_bytes())
+            .ok_or_else(|| wrong(format!("the header `{name}` is not percent-encoded UTF-8")))?;
+        attributes.put(attribute, text).map_err(wrong)?;
+    }
+    let mut written = Written::from_headers(body)?;
+    attributes.write(&mut written).map_err(wrong)?;
+    Ok(written)
+}
+
+/// The CloudEvent that a document is.
+pub(super) fn structured(bytes: &[u8]) -> Result<Written, Problem> {
+    let mut members: BTreeMap<String, &RawValue> = serde_json::from_slice(bytes)
+        .map_err(|error| Problem::bad_request(format!("the body is no CloudEvent in JSON: {error}")))?;
+    let (data, base64) = (members.remove("data"), members.remove("data_base64"));
+    let content_type = members.remove("datacontenttype");
+    let mut attributes = Attributes::default();
+    for (name, value) in members {
+        if let Some(text) = attributes::text(&name, value).map_err(wrong)? {
+            attributes.put(&name, text).map_err(wrong)?;
+        }
+    }
+    let content_type = content_type.map(|value| attributes::text("datacontenttype", value));
+    let content_type = content_type.transpose().map_err(wrong)?.flatten();
+    let mut written = Written::default();
+    (written.raw, written.content_type) = data::read(data, base64, content_type).map_err(wrong)?;
+    attributes.write(&mut written).map_err(wrong)?;
+    Ok(written)
+}
+
+/// Each CloudEvent of a batch, or what is wrong with it. They are counted first.
+pub(super) fn batched(
+    bytes: &[u8],
+    bounded: impl FnOnce(usize) -> Result<(), Problem>,
+) -> Result<Vec<Result<Written, Problem>>, Problem> {
+    let wrong = |error| Problem::bad_request(format!("the body is no list of CloudEvents: {error}"));
+    let counted: Vec<IgnoredAny> = serde_json::from_slice(bytes).map_err(wrong)?;
+    bounded(counted.len())?;
+    let events: Vec<&RawValue> = serde_json::from_slice(bytes).map_err(wrong)?;
+    Ok(events.into_iter().map(|event| structured(event.get().as_bytes())).collect())
+}
+
+/// The attributes of an event that was published as a CloudEvent, each as text.
+pub(super) fn attributes(event: &Event) -> Option<Value> {
+    let meta = event.meta.as_ref()?;
+    let mut attributes = Map::new();
+    for (name, value) in &meta.headers {
+        if let Some(name) = name.strip_prefix(PREFIX) {
+            let text = percent::decode(value.as_bytes()).unwrap_or_else(|| value.clone());
+            attributes.insert(name.to_owned(), text.into());
+        }
+    }
+    if !attributes.contains_key("specversion") {
+        return None;
+    }
+    if let Some(content_type) = &meta.content_type {
+        attributes.insert("datacontenttype".to_owned(), content_type.clone().into());
+    }
+    Some(attributes.into())
+}
+
+fn wrong(detail: String) -> Problem {
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "not-a-cloudevent", detail)
+}

@@ -1,0 +1,273 @@
+//! Pulling: workers in any language fetch events for a while, and say what became of them.
+//!
+//! | request | does |
+//! |---|---|
+//! | `POST /v1/queues/{queue}/leases` | leases up to `max` events, and waits for them |
+//! | `POST /v1/queues/{queue}/leases/extend` | makes leases good for longer |
+//! | `POST /v1/queues/{queue}/leases/settle` | says of each: `ok`, `retry`, `permanent`, `discard` |
+//!
+//! A lease is durable, and is judged by its attempt. Each item of an answer says for itself whether it was applied;
+//! where some were not, the status of the whole is 207.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use http::StatusCode;
+use redrive::engine::lease::{Held, LEASES_MAX, Lease, Limits};
+use redrive::event::bounds::PAYLOAD_BYTES_MAX;
+use redrive::store::lease::LeaseSettled;
+use redrive::{Found, Reply};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::path::Path;
+use super::room::Room;
+use super::{Body, Problem, cloudevents, wire};
+use crate::app::App;
+use crate::auth::Caller;
+use crate::config::{PullSettings, Right};
+use crate::waiting::Wanted;
+
+mod settle;
+
+use settle::{Item, Say};
+
+/// Bytes of payload that an answer has, roughly; a worker that wants more asks again.
+const BYTES_MAX: usize = 4 << 20;
+
+pub(super) fn routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/v1/queues/{queue}/leases", post(lease))
+        .route("/v1/queues/{queue}/leases/extend", post(extend))
+        .route("/v1/queues/{queue}/leases/settle", post(settle))
+}
+
+/// What a worker asks for.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Ask {
+    /// How many events at most.
+    max: Option<usize>,
+    /// For how long.
+    #[serde(with = "redrive::config::optional")]
+    lease: Option<Duration>,
+    /// How long to wait for them.
+    #[serde(with = "redrive::config::optional")]
+    wait: Option<Duration>,
+    /// Of this tenant alone.
+    tenant: Option<String>,
+}
+
+async fn lease(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(queue): Path<String>,
+    body: Body,
+) -> Result<Response, Problem> {
+    caller.may(Right::Consume)?;
+    let pull = pull_settings(&app, &queue)?;
+    let ask: Ask = if body.bytes.is_empty() { Ask::default() } else { body.object()? };
+    let tenant = caller.tenant(ask.tenant.as_deref())?;
+    let max = ask.max.unwrap_or(1);
+    if !(1..=LEASES_MAX).contains(&max) {
+        return Err(senseless(format!("`max` is from 1 to {LEASES_MAX}, and is {max}")));
+    }
+    let time = lease_time(&pull, ask.lease)?;
+    let wait_max = app.live().config.server.wait_max;
+    let wait = ask.wait.unwrap_or_default().min(wait_max);
+    let wanted = Wanted { queue: queue.clone(), tenant: tenant.map(str::to_owned) };
+    // What it asked is understood; while it waits, its body takes no room.
+    drop(body);
+    let limits = Limits { events: max, bytes: BYTES_MAX };
+    let look = async || {
+        // Room for the answer first: what is leased has to be sent.
+        let room = Room::take(&app, BYTES_MAX + PAYLOAD_BYTES_MAX)?;
+        Ok::<_, Problem>((app.redrive.lease_for(&queue, tenant, limits, time).await?, room))
+    };
+    Ok(match app.lines.fetch(wanted, wait, look).await? {
+        None => axum::Json(json!({ "leases": [] })).into_response(),
+        Some((leases, room)) => {
+            let leases: Vec<Value> = leases.iter().map(view).collect();
+            room.answer(&json!({ "leases": leases }))
+        }
+    })
+}
+
+/// A lease as its holder sees it.
+fn view(lease: &Lease) -> Value {
+    let event = &lease.event;
+    let mut members = wire::contents(event);
+    let mut put = |name: &str, value: Value| members.insert(name.to_owned(), value);
+    put("id", event.id.clone().into());
+    put("tenant", event.tenant.clone().into());
+    if let Some(key) = &event.key {
+        put("key", key.clone().into());
+    }
+    put("attempt", lease.attempt.into());
+    put("token", lease.token.clone().into());
+    put("until", wire::moment(lease.until.into()).into());
+    put("mode", lease.mode.as_str().into());
+    put("idempotency_key", lease.idempotency_key().into());
+    if lease.out_of_order {
+        put("out_of_order", true.into());
+    }
+    if let Some(attributes) = cloudevents::attributes(event) {
+        put("cloudevent", attributes);
+    }
+    Value::Object(members)
+}
+
+/// Which lease is meant.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Which {
+    id: String,
+    tenant: Option<String>,
+    attempt: u32,
+    token: String,
+}
+
+/// Leases that are to be good for longer.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Longer {
+    leases: Vec<Which>,
+    /// For how long, from now.
+    #[serde(default, with = "redrive::config::optional")]
+    lease: Option<Duration>,
+}
+
+async fn extend(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(queue): Path<String>,
+    body: Body,
+) -> Result<Response, Problem> {
+    caller.may(Right::Consume)?;
+    let pull = pull_settings(&app, &queue)?;
+    let longer: Longer = body.object()?;
+    bounded(&app, longer.leases.len())?;
+    let time = lease_time(&pull, longer.lease)?;
+    let leases = longer.leases.into_iter().map(|which| held(&caller, &queue, which));
+    let leases: Vec<Held> = leases.collect::<Result<_, _>>()?;
+    let said = app.redrive.extend(leases.clone(), time).await?;
+    let mut results = Vec::with_capacity(said.len());
+    for (held, said) in leases.iter().zip(said) {
+        // Of what is done there is nothing to be had for longer.
+        let said = if said == LeaseSettled::Already { now_so(&app, held).await? } else { said };
+        results.push(result(held, said));
+    }
+    Ok(answer(&results))
+}
+
+/// What became of leased events.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settles {
+    leases: Vec<Item>,
+}
+
+async fn settle(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(queue): Path<String>,
+    body: Body,
+) -> Result<Response, Problem> {
+    caller.may(Right::Consume)?;
+    pull_settings(&app, &queue)?;
+    let Settles { leases } = body.object()?;
+    bounded(&app, leases.len())?;
+    let mut replies: Vec<(Held, Reply)> = Vec::with_capacity(leases.len());
+    let mut says = Vec::with_capacity(leases.len());
+    for (at, item) in leases.into_iter().enumerate() {
+        let say = item.say;
+        let (which, reply) = item.read().map_err(|what| senseless(format!("leases[{at}]: {what}")))?;
+        replies.push((held(&caller, &queue, which)?, reply));
+        says.push(say);
+    }
+    let said = app.redrive.settle(replies.clone()).await?;
+    // The next of a key may be leased now, and a retry has its time.
+    app.lines.ring(&queue);
+    let mut results = Vec::with_capacity(said.len());
+    for (((held, _), say), said) in replies.iter().zip(says).zip(said) {
+        // It is done, and this says that it is not.
+        let contradicts = said == LeaseSettled::Already && say != Say::Ok;
+        let said = if contradicts { now_so(&app, held).await? } else { said };
+        results.push(result(held, said));
+    }
+    Ok(answer(&results))
+}
+
+/// How a queue is pulled from.
+fn pull_settings(app: &App, queue: &str) -> Result<PullSettings, Problem> {
+    let live = app.live();
+    let known = live.config.queues.get(queue).ok_or_else(|| Problem::no_queue(queue))?;
+    known.pull.clone().ok_or_else(|| {
+        let detail = format!("events of `{queue}` are sent to a destination, and cannot be fetched");
+        Problem::new(StatusCode::CONFLICT, "not-pulled", detail)
+    })
+}
+
+fn lease_time(pull: &PullSettings, asked: Option<Duration>) -> Result<Duration, Problem> {
+    let time = asked.unwrap_or(pull.lease);
+    if time.is_zero() || time > pull.lease_max {
+        let (asked, max) = (humantime::format_duration(time), humantime::format_duration(pull.lease_max));
+        return Err(senseless(format!(
+            "a lease of this queue is longer than 0s and at most {max}, not {asked}"
+        )));
+    }
+    Ok(time)
+}
+
+fn senseless(detail: String) -> Problem {
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "senseless", detail)
+}
+
+fn bounded(app: &App, count: usize) -> Result<(), Problem> {
+    let max = app.live().config.server.batch_max;
+    if count > max {
+        let detail = format!("{count} leases are too many for one request; send at most {max}");
+        return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-many", detail));
+    }
+    Ok(())
+}
+
+fn held(caller: &Caller, queue: &str, which: Which) -> Result<Held, Problem> {
+    let Which { id, tenant, attempt, token } = which;
+    let tenant = caller.tenant(tenant.as_deref())?.unwrap_or_default().to_owned();
+    Ok(Held { tenant, queue: queue.to_owned(), id, attempt, token })
+}
+
+/// What is so now, for somebody whose word does not count.
+async fn now_so(app: &App, held: &Held) -> Result<LeaseSettled, Problem> {
+    let found = app.redrive.event(&held.tenant, &held.queue, &held.id).await?;
+    Ok(found.map_or(LeaseSettled::Unknown, |found: Found| LeaseSettled::Conflict(Box::new(found))))
+}
+
+fn result(held: &Held, said: LeaseSettled) -> (StatusCode, Value) {
+    let (status, word, now) = match said {
+        LeaseSettled::Applied => (StatusCode::OK, "applied", None),
+        LeaseSettled::Already => (StatusCode::OK, "already", None),
+        LeaseSettled::Conflict(found) => (StatusCode::CONFLICT, "conflict", Some(wire::found(&found))),
+        LeaseSettled::Unknown => (StatusCode::NOT_FOUND, "unknown", None),
+    };
+    let Held { tenant, id, attempt, .. } = held;
+    let mut view = json!({
+        "id": id, "tenant": tenant, "attempt": attempt, "status": status.as_u16(), "result": word,
+    });
+    if let Some(now) = now {
+        view["now"] = now;
+    }
+    (status, view)
+}
+
+fn answer(results: &[(StatusCode, Value)]) -> Response {
+    let all = results.iter().all(|(status, _)| *status == StatusCode::OK);
+    let status = if all { StatusCode::OK } else { StatusCode::MULTI_STATUS };
+    let views: Vec<&Value> = results.iter().map(|(_, view)| view).collect();
+    (status, axum::Json(json!({ "results": views }))).into_response()
+}

@@ -1,0 +1,115 @@
+//! The API's description: the routes that there are, and what is checked in.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::house::House;
+
+const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
+
+fn document() -> Value {
+    serde_json::from_str(&redrive_server::api::openapi::text()).expect("it is JSON")
+}
+
+/// Every method of every path that the document has.
+fn described() -> BTreeSet<(String, String)> {
+    let document = document();
+    let paths = document["paths"].as_object().expect("paths").iter();
+    let methods = paths.flat_map(|(path, item)| {
+        let methods = METHODS.iter().filter(|method| item.get(**method).is_some());
+        methods.map(|method| (path.clone(), (*method).to_owned())).collect::<Vec<_>>()
+    });
+    methods.collect()
+}
+
+/// Every method of every path that the source routes: `.route("/path", get(…).post(…))`.
+fn routed(folder: &Path, found: &mut BTreeSet<(String, String)>) {
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            routed(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let source = std::fs::read_to_string(&path).expect("a file");
+            for call in source.split(".route(").skip(1) {
+                let (_, rest) = call.split_once('"').expect("a path");
+                let (path, rest) = rest.split_once('"').expect("its end");
+                let mut depth = 1;
+                let end = rest.find(|c| {
+                    depth += i32::from(c == '(') - i32::from(c == ')');
+                    depth == 0
+                });
+                let methods = &rest[..end.expect("its last bracket")];
+                for method in METHODS {
+                    let mut words = methods.split(|c: char| !c.is_alphanumeric() && c != '_' && c != '(');
+                    if words.any(|word| word.starts_with(&format!("{method}("))) {
+                        found.insert((path.to_owned(), method.to_owned()));
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_described_is_routed_and_the_reverse() {
+    let mut found = BTreeSet::new();
+    routed(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/api"), &mut found);
+    assert!(found.contains(&("/v1/queues/{queue}/leases".to_owned(), "post".to_owned())), "{found:?}");
+    assert_eq!(described(), found, "the document is on the left, the routes on the right");
+}
+
+#[test]
+fn every_reference_leads_somewhere() {
+    fn walk(whole: &Value, part: &Value) {
+        match part {
+            Value::Object(members) => {
+                if let Some(Value::String(reference)) = members.get("$ref") {
+                    let pointer = reference.strip_prefix('#').expect("a reference within");
+                    assert!(whole.pointer(pointer).is_some(), "{reference}");
+                }
+                members.values().for_each(|part| walk(whole, part));
+            }
+            Value::Array(parts) => parts.iter().for_each(|part| walk(whole, part)),
+            _ => {}
+        }
+    }
+    let document = document();
+    walk(&document, &document);
+}
+
+/// To write the file anew: `UPDATE=1 cargo test -p redrive-server --test api openapi`.
+#[test]
+fn the_document_that_is_checked_in_is_the_one_that_is_served() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
+    let text = redrive_server::api::openapi::text();
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&file, &text).expect("it is written");
+    }
+    let kept = std::fs::read_to_string(&file).expect("docs/openapi.json");
+    assert!(kept == text, "docs/openapi.json is not what is served; write it anew with UPDATE=1");
+}
+
+#[tokio::test]
+async fn the_document_is_told_without_a_token_and_each_path_answers() {
+    let hash = crate::pull::sha256("secret");
+    let tokens = format!("[tokens.shop]\nhash = 'sha256:{hash}'\nrights = ['publish']\n[queues.work.pull]\n");
+    let house = House::open(&tokens).await;
+    let (status, told) = house.get("/openapi.json").await;
+    assert_eq!((status, told), (200, document()));
+    for (path, method) in described() {
+        let path = path.replace(['{', '}'], "");
+        let method = reqwest::Method::from_bytes(method.to_uppercase().as_bytes()).expect("a method");
+        let request = house.client.request(method.clone(), house.url(&path));
+        let (status, told) = crate::house::answer(request).await;
+        assert!([200, 401].contains(&status), "{method} {path}: {status} {told}");
+        let other =
+            house.client.request(reqwest::Method::TRACE, house.url(&path)).send().await.expect("an answer");
+        assert_eq!(other.status(), 405, "{path}");
+        let allowed = other.headers()["allow"].to_str().expect("text").to_owned();
+        assert!(allowed.contains(method.as_str()), "{path} says that it knows {allowed}");
+    }
+    let (status, problem) = house.get("/v1/nothing").await;
+    assert_eq!((status, &problem["type"]), (404, &json!("urn:redrive:problem:not-found")));
+}

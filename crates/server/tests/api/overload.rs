@@ -1,0 +1,158 @@
+//! Too much at once: refused with when to come again, before memory or disk run out.
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::house::House;
+
+const QUEUE: &str = "[queues.work.pull]\n";
+
+/// A publish whose body never comes to its end, and the room that it takes until it is dropped.
+async fn half_a_publish(house: &House, length: usize) -> TcpStream {
+    let address = house.server.as_ref().expect("it runs").address();
+    let mut stream = TcpStream::connect(address).await.expect("a connection");
+    let head = format!(
+        "POST /v1/queues/work/events HTTP/1.1\r\nhost: localhost\r\nredrive-id: half\r\n\
+         expect: 100-continue\r\ncontent-length: {length}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.expect("it is sent");
+    // The server says so when it begins to read, and by then it has taken the room.
+    let mut said = [0; 25];
+    stream.read_exact(&mut said).await.expect("it goes on");
+    assert_eq!(&said, b"HTTP/1.1 100 Continue\r\n\r\n");
+    stream
+}
+
+async fn publish(house: &House, id: &str, bytes: usize) -> (u16, Option<u64>, Value) {
+    let event = json!({ "id": id, "payload": "x".repeat(bytes) });
+    let request = house.client.post(house.url("/v1/queues/work/events")).json(&event);
+    let response = request.send().await.expect("an answer");
+    let wait = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
+    (response.status().as_u16(), wait, response.json().await.expect("JSON"))
+}
+
+#[tokio::test]
+async fn bodies_share_a_room_and_who_finds_it_full_is_told_to_come_again() {
+    let house = House::open(&format!("[server]\nbody_max = 60000\nbodies_max = 100000\n{QUEUE}")).await;
+    let half = half_a_publish(&house, 60_000).await;
+    assert_eq!(publish(&house, "small", 10).await.0, 202, "there is room for this one");
+    let (status, wait, problem) = publish(&house, "large", 50_000).await;
+    assert_eq!((status, wait, &problem["type"]), (503, Some(1), &json!("urn:redrive:problem:busy")));
+    drop(half);
+    let again = async {
+        while publish(&house, "large", 50_000).await.0 != 202 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), again).await.expect("its room is free again");
+}
+
+#[tokio::test]
+async fn a_body_without_a_length_takes_room_for_the_largest() {
+    let house = House::open(&format!("[server]\nbody_max = 60000\nbodies_max = 100000\n{QUEUE}")).await;
+    let _half = half_a_publish(&house, 50_000).await;
+    let body =
+        reqwest::Body::wrap_stream(futures_util::stream::iter([Ok::<_, std::io::Error>("{\"id\":\"1\"}")]));
+    let request = house.client.post(house.url("/v1/queues/work/events"));
+    let response =
+        request.header("content-type", "application/json").body(body).send().await.expect("an answer");
+    assert_eq!(response.status(), 503);
+}
+
+#[tokio::test]
+async fn nothing_is_leased_that_there_is_no_room_to_tell_of() {
+    let house = House::open(&format!("[server]\nbody_max = 99000\nbodies_max = 100000\n{QUEUE}")).await;
+    assert_eq!(publish(&house, "1", 10).await.0, 202);
+    let half = half_a_publish(&house, 99_000).await;
+    let (status, problem) = house.post("/v1/queues/work/leases", json!({ "lease": "1h" })).await;
+    assert_eq!((status, &problem["type"]), (503, &json!("urn:redrive:problem:busy")), "{problem}");
+    drop(half);
+    let leased = async {
+        loop {
+            let (status, told) = house.post("/v1/queues/work/leases", json!({ "lease": "1h" })).await;
+            if status == 200 {
+                return told["leases"][0]["attempt"].clone();
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let attempt =
+        tokio::time::timeout(std::time::Duration::from_secs(30), leased).await.expect("there is room again");
+    assert_eq!(attempt, 1, "the refused call had leased nothing");
+}
+
+#[tokio::test]
+async fn a_large_answer_arrives_whole() {
+    let house = House::open(QUEUE).await;
+    for id in 0..12 {
+        assert_eq!(publish(&house, &id.to_string(), 600_000).await.0, 202);
+    }
+    let mut counts = Vec::new();
+    for _ in 0..2 {
+        let (status, told) = house.post("/v1/queues/work/leases", json!({ "max": 100 })).await;
+        let leases = told["leases"].as_array().expect("a list");
+        assert_eq!(status, 200);
+        assert!(leases.iter().all(|lease| lease["payload"].as_str().map(str::len) == Some(600_002)));
+        counts.push(leases.len());
+    }
+    assert_eq!(counts, [7, 5], "an answer has some 4 MiB, and the next call the rest");
+}
+
+#[tokio::test]
+async fn too_many_events_are_counted_before_they_are_read() {
+    let house = House::open(&format!("[server]\nbatch_max = 3\n{QUEUE}")).await;
+    let url = house.url("/v1/queues/work/events");
+    let many = "{},".repeat(4);
+    for (media_type, body) in [
+        ("application/json", format!("{{\"events\":[{many}{{\"no\":1}}]}}")),
+        ("application/x-ndjson", "{\"no\":1}\n".repeat(4)),
+        ("application/cloudevents-batch+json", format!("[{many}1]")),
+    ] {
+        let request = house.client.post(&url).header("content-type", media_type).body(body);
+        let (status, problem) = crate::house::answer(request).await;
+        assert_eq!((status, &problem["type"]), (413, &json!("urn:redrive:problem:too-many")), "{media_type}");
+    }
+}
+
+#[tokio::test]
+async fn a_disk_that_is_nearly_full_takes_no_events() {
+    let house = House::open(&format!("[store]\ndisk_least = {}\n{QUEUE}", i64::MAX)).await;
+    let (status, wait, problem) = publish(&house, "1", 10).await;
+    assert_eq!(
+        (status, wait, &problem["type"]),
+        (503, Some(10), &json!("urn:redrive:problem:disk-low")),
+        "{problem}"
+    );
+}
+
+#[tokio::test]
+async fn who_does_not_read_its_answer_is_let_go() {
+    let settings = "[server]\nbody_max = 2000000\nbodies_max = 6000000\nbody_time = '700ms'\n";
+    let house = House::open(&format!("{settings}{QUEUE}")).await;
+    for id in 0..4 {
+        // As JSON each byte takes six, and the answer is more than the system keeps for a connection.
+        let request = house.client.post(house.url("/v1/queues/work/events")).header("redrive-id", id);
+        let (status, told) = crate::house::answer(request.body(vec![1; 1_000_000])).await;
+        assert_eq!(status, 202, "{told}");
+    }
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket.set_recv_buffer_size(4096).expect("a small one");
+    let address = house.server.as_ref().expect("it runs").address();
+    let mut deaf = socket.connect(address).await.expect("a connection");
+    let request =
+        "POST /v1/queues/work/leases HTTP/1.1\r\nhost: localhost\r\ncontent-length: 11\r\n\r\n{\"max\": 5 }";
+    deaf.write_all(request.as_bytes()).await.expect("it is sent");
+    // There is an answer, and it takes most of the room.
+    let mut answer = vec![0; 15];
+    deaf.read_exact(&mut answer).await.expect("it begins");
+    assert_eq!(answer, b"HTTP/1.1 200 OK");
+    let free = async {
+        while house.post("/v1/queues/work/leases", json!({})).await.0 != 200 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), free).await.expect("its room is free again");
+    let _ = deaf.read_to_end(&mut answer).await;
+    assert!(answer.len() < 20_000_000, "{} bytes came, so it was not let go", answer.len());
+}

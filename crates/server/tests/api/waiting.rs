@@ -1,0 +1,92 @@
+//! Waiting for events: who is woken, who is not served any more.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use crate::house::House;
+use crate::pull::{QUEUE, held, lease, publish, settle};
+
+async fn until_waiting(house: &House, count: usize) {
+    let app = house.server.as_ref().expect("it runs").app();
+    let waiting = async {
+        while app.waiting("work") != count {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), waiting).await.expect("it comes to this");
+}
+
+#[tokio::test]
+async fn a_worker_that_waits_gets_what_is_published() {
+    let house = House::open(QUEUE).await;
+    let waiting = lease(&house, json!({ "wait": "50s" }));
+    let publishing = async {
+        until_waiting(&house, 1).await;
+        publish(&house, json!({ "id": "1" })).await;
+    };
+    let (lease, ()) = tokio::join!(waiting, publishing);
+    assert_eq!(lease["id"], "1");
+}
+
+#[tokio::test]
+async fn a_worker_that_waits_gets_the_next_of_a_key_when_the_one_before_is_settled() {
+    let house = House::open(QUEUE).await;
+    for id in ["1", "2"] {
+        publish(&house, json!({ "id": id, "key": "k" })).await;
+    }
+    let first = lease(&house, json!({ "lease": "1h" })).await;
+    let settling = async {
+        until_waiting(&house, 1).await;
+        settle(&house, &first, json!({ "say": "ok" })).await;
+    };
+    let (second, ()) = tokio::join!(lease(&house, json!({ "wait": "50s" })), settling);
+    assert_eq!(second["id"], "2");
+}
+
+#[tokio::test]
+async fn a_worker_that_waits_gets_what_another_let_lapse() {
+    let house = House::open(QUEUE).await;
+    publish(&house, json!({ "id": "1" })).await;
+    lease(&house, json!({ "lease": "300ms" })).await;
+    let again = lease(&house, json!({ "wait": "50s" })).await;
+    assert_eq!((&again["id"], &again["attempt"]), (&json!("1"), &json!(2)));
+}
+
+#[tokio::test]
+async fn nothing_is_leased_for_a_worker_that_hung_up() {
+    let house = House::open(QUEUE).await;
+    let address = house.server.as_ref().expect("it runs").address();
+    let mut gone = TcpStream::connect(address).await.expect("a connection");
+    let body = r#"{"wait":"50s","lease":"1h"}"#;
+    let request = format!(
+        "POST /v1/queues/work/leases HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    gone.write_all(request.as_bytes()).await.expect("it is sent");
+    until_waiting(&house, 1).await;
+    drop(gone);
+    until_waiting(&house, 0).await;
+    publish(&house, json!({ "id": "1" })).await;
+    let lease = lease(&house, json!({ "wait": "50s" })).await;
+    assert_eq!((&lease["id"], &lease["attempt"]), (&json!("1"), &json!(1)), "{}", held(&lease));
+}
+
+#[tokio::test]
+async fn a_stop_ends_every_wait_at_once_and_with_nothing() {
+    let mut house = House::open(QUEUE).await;
+    let ask = || {
+        let request = house.client.post(house.url("/v1/queues/work/leases")).json(&json!({ "wait": "50s" }));
+        tokio::spawn(crate::house::answer(request))
+    };
+    let waiting = [ask(), ask(), ask()];
+    until_waiting(&house, 3).await;
+    let began = std::time::Instant::now();
+    house.stop().await;
+    for worker in waiting {
+        assert_eq!(worker.await.expect("an answer"), (200, json!({ "leases": [] })));
+    }
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+}
