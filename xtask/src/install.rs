@@ -22,6 +22,11 @@ const NEEDS: &[Need] = &[
     // librdkafka's configure gives up without it, though we use only its C library.
     Need { program: "c++", packages: &["g++"], why: "librdkafka's build" },
     Need { program: "make", packages: &["make"], why: "librdkafka's build" },
+    Need {
+        program: "python3",
+        packages: &["python3", "python3-venv"],
+        why: "the worker in Python, and schemathesis",
+    },
     // Nothing else makes a sync fail in a program that is not changed for it.
     Need { program: "strace", packages: &["strace"], why: "tests of a disk that fails" },
 ];
@@ -138,7 +143,7 @@ mod tests {
     #[test]
     fn advice_names_programs_and_packages() {
         let advice = advice(&missing(NEEDS, |program| program == "c++"));
-        let expected = "install `cc` (Debian package gcc, libc6-dev), `make` (Debian package make), `strace` (Debian package strace)";
+        let expected = "install `cc` (Debian package gcc, libc6-dev), `make` (Debian package make), `python3` (Debian package python3, python3-venv), `strace` (Debian package strace)";
         assert_eq!(advice, expected);
     }
 

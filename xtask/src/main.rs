@@ -10,6 +10,7 @@ mod crash;
 mod deny;
 mod install;
 mod process;
+mod schemathesis;
 mod sim;
 mod test;
 mod tidy;
@@ -88,6 +89,22 @@ enum Task {
         seed: u64,
     },
 
+    /// Ask the server what its own description says it can be asked, and compare the answers with it
+    ///
+    /// Installs schemathesis first if it is missing, into an environment below the target folder. Exits 1 for an
+    /// answer that is not in the OpenAPI document, or a 5xx.
+    Schemathesis {
+        /// How many requests to make up for each operation
+        #[arg(long, default_value_t = 50)]
+        examples: u32,
+        /// What they are made up from
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Fail when schemathesis is missing, rather than install it
+        #[arg(long)]
+        no_install: bool,
+    },
+
     /// Simulate scheduler and store: seeds of dice against everything that must hold
     ///
     /// Prints what happened, in numbers, and seeds a second. A seed that fails is printed with its last steps,
@@ -133,6 +150,9 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
             bench::run(&workspace, &bench::Options { name, check, json, args })
         }
         Task::Crash { rounds, seed } => crash::run(&workspace, rounds, seed),
+        Task::Schemathesis { examples, seed, no_install } => {
+            schemathesis::run(&workspace, &schemathesis::Options { examples, seed, no_install })
+        }
         Task::Sim { seeds, from, seed, planted } => {
             sim::run(&workspace, &sim::Options { seeds, from, seed, planted })
         }

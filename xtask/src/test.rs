@@ -25,7 +25,7 @@ pub(crate) fn run(workspace: &Workspace, no_install: bool, filters: &[String]) -
     install::ensure(missing)?;
     // A service that the tests talk to would be started here, and stopped when its guard drops at the end.
     let steps = match filters {
-        [] => steps::all(workspace),
+        [] => steps::all(workspace, no_install),
         filters => vec![steps::tests(workspace, filters)],
     };
     let outcomes: Vec<Outcome> = steps.into_iter().map(perform).collect();

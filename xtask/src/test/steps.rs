@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 
 use crate::process;
 use crate::workspace::Workspace;
@@ -19,13 +19,14 @@ pub(super) struct Step {
 const PACKAGES_BY_FEATURE: [&str; 3] = ["redrive", "redrive-http", "redrive-store"];
 
 /// The whole run.
-pub(super) fn all(workspace: &Workspace) -> Vec<Step> {
+pub(super) fn all(workspace: &Workspace, no_install: bool) -> Vec<Step> {
     vec![
         tests(workspace, &[]),
         doctests(workspace),
         Step { name: "loom", tests: true, commands: loom(workspace) },
         Step { name: "features", tests: false, commands: features(workspace) },
         docs(workspace),
+        schemathesis(no_install),
     ]
 }
 
@@ -92,6 +93,19 @@ fn docs(workspace: &Workspace) -> Step {
     let mut command = cargo(workspace, "doc --workspace --all-features --no-deps");
     process::add_flags(&mut command, "RUSTDOCFLAGS", "-D warnings");
     Step { name: "docs", tests: false, commands: Ok(vec![command]) }
+}
+
+/// The server against its own description: this program once more, with fewer requests than by hand.
+fn schemathesis(no_install: bool) -> Step {
+    let command = || -> anyhow::Result<Vec<Command>> {
+        let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
+        command.args(["schemathesis", "--examples", "20"]);
+        if no_install {
+            command.arg("--no-install");
+        }
+        Ok(vec![command])
+    };
+    Step { name: "schemathesis", tests: false, commands: command() }
 }
 
 fn cargo(workspace: &Workspace, words: &str) -> Command {
