@@ -29,7 +29,7 @@ use super::room::Room;
 use super::{Body, Problem, cloudevents, wire};
 use crate::app::App;
 use crate::auth::Caller;
-use crate::config::{PullSettings, Right};
+use crate::config::{Order, PullSettings, Right};
 use crate::waiting::Wanted;
 
 mod settle;
@@ -189,9 +189,13 @@ async fn settle(
         replies.push((held(&caller, &queue, which)?, reply));
         says.push(say);
     }
+    // A retry has its time, and of a queue that keeps order the next of a key may be leased. Otherwise there is
+    // nothing new for those that wait.
+    let frees_others = keeps_order(&app, &queue) || says.contains(&Say::Retry);
     let said = app.redrive.settle(replies.clone()).await?;
-    // The next of a key may be leased now, and a retry has its time.
-    app.lines.ring(&queue);
+    if frees_others {
+        app.lines.ring(&queue);
+    }
     let mut results = Vec::with_capacity(said.len());
     for (((held, _), say), said) in replies.iter().zip(says).zip(said) {
         // It is done, and this says that it is not.
@@ -210,6 +214,10 @@ fn pull_settings(app: &App, queue: &str) -> Result<PullSettings, Problem> {
         let detail = format!("events of `{queue}` are sent to a destination, and cannot be fetched");
         Problem::new(StatusCode::CONFLICT, "not-pulled", detail)
     })
+}
+
+fn keeps_order(app: &App, queue: &str) -> bool {
+    app.live().config.queues.get(queue).is_some_and(|queue| queue.order == Order::Key)
 }
 
 fn lease_time(pull: &PullSettings, asked: Option<Duration>) -> Result<Duration, Problem> {

@@ -22,13 +22,18 @@ async fn until_waiting(house: &House, count: usize) {
 #[tokio::test]
 async fn a_worker_that_waits_gets_what_is_published() {
     let house = House::open(QUEUE).await;
-    let waiting = lease(&house, json!({ "wait": "50s" }));
-    let publishing = async {
-        until_waiting(&house, 1).await;
-        publish(&house, json!({ "id": "1" })).await;
-    };
-    let (lease, ()) = tokio::join!(waiting, publishing);
-    assert_eq!(lease["id"], "1");
+    let began = std::time::Instant::now();
+    for id in 0..20 {
+        let waiting = lease(&house, json!({ "wait": "50s", "lease": "1h" }));
+        let publishing = async {
+            until_waiting(&house, 1).await;
+            publish(&house, json!({ "id": id.to_string() })).await;
+        };
+        let (lease, ()) = tokio::join!(waiting, publishing);
+        assert_eq!(lease["id"], id.to_string());
+    }
+    // By looking now and then, it would take a second each.
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
 #[tokio::test]
