@@ -31,7 +31,8 @@ mod sign;
 use address::Network;
 use answer::Bounds;
 use destination::Destination;
-use guard::{Guard, Refused};
+pub(crate) use guard::Guard;
+use guard::Refused;
 
 /// What every attempt says it is.
 const AGENT: &str = concat!("redrive/", env!("CARGO_PKG_VERSION"));
@@ -59,8 +60,7 @@ impl Push {
     /// # Errors
     /// With the setting that is wrong.
     pub fn new(config: &Config, secrets: Arc<Secrets>) -> Result<Arc<Self>, String> {
-        let guard = Guard::new(networks(&config.push)?);
-        let client = client(&config.push, guard.clone())?;
+        let (client, guard) = guarded(&config.push)?;
         let destinations = destinations(config)?;
         let routes = Routes { settings: config.push.clone(), client, guard, destinations };
         Ok(Arc::new(Self { routes: ArcSwap::from_pointee(routes), secrets }))
@@ -73,11 +73,10 @@ impl Push {
     pub fn prepare(&self, config: &Config) -> Result<Routes, String> {
         let destinations = destinations(config)?;
         let old = self.routes.load();
-        let (guard, client) = if old.settings == config.push {
-            (old.guard.clone(), old.client.clone())
+        let (client, guard) = if old.settings == config.push {
+            (old.client.clone(), old.guard.clone())
         } else {
-            let guard = Guard::new(networks(&config.push)?);
-            (guard.clone(), client(&config.push, guard)?)
+            guarded(&config.push)?
         };
         Ok(Routes { settings: config.push.clone(), client, guard, destinations })
     }
@@ -157,6 +156,12 @@ fn destinations(config: &Config) -> Result<HashMap<String, Arc<Destination>>, St
         Ok((name.clone(), Arc::new(destination)))
     };
     pushed.map(ready).collect()
+}
+
+/// A client that reaches nothing private but what is allowed, and the guard to ask about hosts that are addresses.
+pub(crate) fn guarded(settings: &PushSettings) -> Result<(reqwest::Client, Guard), String> {
+    let guard = Guard::new(networks(settings)?);
+    Ok((client(settings, guard.clone())?, guard))
 }
 
 /// A client that goes through the guard, follows nobody, and asks no proxy.

@@ -8,6 +8,7 @@ use redrive::{Delivery, Disposition, Failure};
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
 
 use crate::config::PushSettings;
+use crate::push::{self, Guard};
 
 /// How long the receiver may take.
 pub(super) const TIME: Duration = Duration::from_secs(10);
@@ -15,6 +16,7 @@ pub(super) const TIME: Duration = Duration::from_secs(10);
 /// Posts messages to one address. The address may hold a secret, so no error and no log names it.
 pub(super) struct Sender {
     client: reqwest::Client,
+    guard: Guard,
     url: reqwest::Url,
 }
 
@@ -22,13 +24,15 @@ impl Sender {
     pub(super) fn new(url: &str, push: &PushSettings) -> Result<Self> {
         let url = reqwest::Url::parse(url).context("it is no address")?;
         anyhow::ensure!(matches!(url.scheme(), "http" | "https"), "it begins with http:// or https://");
-        Ok(Self { client: client(push)?, url })
+        let (client, guard) = push::guarded(push).map_err(anyhow::Error::msg)?;
+        Ok(Self { client, guard, url })
     }
 
     /// Posts one. A cause keeps its identity over all attempts, so a receiver can tell a repetition.
     pub(super) async fn send(&self, message: &Delivery) -> Result<(), Failure> {
+        self.guard.check_host(&self.url).map_err(Failure::transient)?;
         let json = HeaderValue::from_static("application/json");
-        let request = self.client.post(self.url.clone()).header(CONTENT_TYPE, json);
+        let request = self.client.post(self.url.clone()).header(CONTENT_TYPE, json).timeout(TIME);
         let request = request.header("idempotency-key", format!("\"{}\"", message.idempotency_key()));
         let sent = request.body(message.payload().to_vec()).send().await;
         let answer = sent.map_err(|error| Failure::transient(error.without_url()))?;
@@ -39,10 +43,4 @@ impl Sender {
             _ => Err(Failure::permanent_text(format!("answered with {status}"))),
         }
     }
-}
-
-/// The client that messages are sent with: the one place where it is chosen.
-fn client(push: &PushSettings) -> Result<reqwest::Client> {
-    let client = reqwest::Client::builder().connect_timeout(push.connect_time).timeout(TIME);
-    client.redirect(reqwest::redirect::Policy::none()).build().context("a client")
 }

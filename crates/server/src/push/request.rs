@@ -12,6 +12,7 @@ use redrive::names::header;
 use super::destination::Destination;
 use super::names;
 use super::sign::signatures;
+use crate::observe::trace;
 
 /// The headers of an attempt: the event's own, over them the destination's, over them those of the attempt.
 pub(super) fn headers(
@@ -26,6 +27,10 @@ pub(super) fn headers(
         headers.insert(name, value.clone());
     }
     attempt(delivery, &mut headers);
+    // The attempt's own span where attempts are traced: what the receiver does appears below it.
+    for (name, value) in trace::for_attempt(delivery) {
+        put(&mut headers, name, Some(&value));
+    }
     if !secrets.is_empty() {
         sign(delivery, secrets, now, &mut headers);
     }

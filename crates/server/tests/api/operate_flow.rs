@@ -92,7 +92,7 @@ async fn tenants_and_keys_are_held_in_quarantine() {
 
 #[tokio::test]
 async fn a_queue_is_rerouted_and_sent_back() {
-    let house = House::open("[queues.a.push]\nurl = \"http://127.0.0.1:9/\"\n[queues.b.push]\nurl = \"http://127.0.0.1:9/\"\n[queues.c.pull]\n").await;
+    let house = House::open("[push]\nallow = [\"127.0.0.0/8\"]\n[queues.a.push]\nurl = \"http://127.0.0.1:9/\"\n[queues.b.push]\nurl = \"http://127.0.0.1:9/\"\n[queues.c.pull]\n").await;
     let (status, rule) = house.post("/v1/queues/a/reroute", json!({ "to": "b", "for": "10m" })).await;
     assert_eq!((status, &rule["to"]), (200, &json!("b")), "{rule}");
     let (status, problem) = house.post("/v1/queues/a/reroute", json!({ "to": "c" })).await;

@@ -197,7 +197,7 @@ async fn a_lease_can_be_made_longer_while_it_is_held() {
 
 #[tokio::test]
 async fn what_makes_no_sense_is_refused_and_changes_nothing() {
-    let pushed = "[queues.mails.push]\nurl = 'http://127.0.0.1:9/'\n";
+    let pushed = "[push]\nallow = ['127.0.0.0/8']\n[queues.mails.push]\nurl = 'http://127.0.0.1:9/'\n";
     let house = House::open(&format!("[server]\nbatch_max = 2\n{QUEUE}\n{pushed}")).await;
     publish(&house, json!({ "id": "1" })).await;
     let lease = lease(&house, json!({})).await;

@@ -117,6 +117,7 @@ async fn a_hangup_has_the_program_read_its_configuration_again() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(file(&folder), queue(receiver.address, "", "")).expect("a file");
     let mut program = tokio::process::Command::new(env!("CARGO_BIN_EXE_redrive"))
+        .env("REDRIVE_OBSERVE_LOG_FORM", "text")
         .args(["serve", "--listen", "127.0.0.1:0", "--store", "memory:", "--config"])
         .arg(file(&folder))
         .envs([("HTTP_PROXY", "http://127.0.0.1:9"), ("http_proxy", "http://127.0.0.1:9")])

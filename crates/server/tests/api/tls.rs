@@ -64,6 +64,7 @@ async fn what_the_system_trusts_is_reached_and_nothing_else_is() {
         );
         std::fs::write(file("redrive.toml"), settings).expect("a file");
         let mut program = tokio::process::Command::new(env!("CARGO_BIN_EXE_redrive"))
+            .env("REDRIVE_OBSERVE_LOG_FORM", "text")
             .args(["serve", "--listen", "127.0.0.1:0", "--store", "memory:", "--config"])
             .arg(file("redrive.toml"))
             .env("SSL_CERT_FILE", file("roots.pem"))
