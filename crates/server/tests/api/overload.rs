@@ -148,7 +148,7 @@ async fn who_does_not_read_its_answer_is_let_go() {
     deaf.read_exact(&mut answer).await.expect("it begins");
     assert_eq!(answer, b"HTTP/1.1 200 OK");
     let free = async {
-        while house.post("/v1/queues/work/leases", json!({})).await.0 != 200 {
+        while publish(&house, "next", 1_000_000).await.0 != 202 {
             tokio::task::yield_now().await;
         }
     };
