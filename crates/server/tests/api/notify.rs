@@ -54,7 +54,9 @@ async fn next(hear: &mut mpsc::UnboundedReceiver<Value>) -> Value {
 #[tokio::test]
 async fn a_new_cause_is_told_once_also_over_a_restart_and_a_receiver_that_fails() {
     let (url, mut hear) = receiver(1).await;
-    let settings = format!("[notify]\nurl = \"{url}\"\nevery = \"100ms\"\n[queues.orders.pull]\n");
+    let settings = format!(
+        "[push]\nallow = [\"127.0.0.0/8\"]\n[notify]\nurl = \"{url}\"\nevery = \"100ms\"\n[queues.orders.pull]\n"
+    );
     let mut house = House::open(&settings).await;
     kill(&house, "a", "card refused").await;
     let told = next(&mut hear).await;

@@ -40,7 +40,7 @@ async fn a_queue_is_paused_for_a_time_and_resumed() {
 
 #[tokio::test]
 async fn a_queue_is_rerouted_and_sent_back() {
-    let push = |name: &str| format!("[queues.{name}.push]\nurl = \"http://127.0.0.1:9/\"\n");
+    let push = |name: &str| format!("[queues.{name}.push]\nurl = \"https://shop.example/{name}\"\n");
     let house = House::open(&format!("{}{}", push("a"), push("b"))).await;
     let sent = ask(&house, &["queue", "reroute", "a", "--to", "b"]).await.fine();
     assert_eq!(sent.out, "1 queue changed: a: its events go to b\n");
