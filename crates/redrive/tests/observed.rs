@@ -111,6 +111,7 @@ fn a_letter_is_counted_once_however_often_its_cause_changes() {
         ("redrive_attempts_total orders ok", 1),
         ("redrive_attempts_total orders permanent", 1),
         ("redrive_dead_total orders attempts_spent", 2),
+        ("redrive_dead_unknown_total orders", 2),
         ("redrive_published_total orders accepted", 2),
     ];
     let expected = expected.map(|(name, count)| (name.to_owned(), count));
