@@ -4,6 +4,7 @@
 //! Arrivals are handled before the store's answers, because the contract of a store is that it tells them in
 //! that order, and the scheduler relies on it.
 
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -67,8 +68,11 @@ async fn conduct(inner: &Inner) -> Result<(), StartError> {
     for shard in 0..inner.store.shards() {
         let taken = inner.store.take(shard, now).await?;
         grants.push(taken.grant);
-        for (_, name, _) in &taken.streams {
-            if !queues.iter().any(|queue| queue.name() == name) {
+        // Those that workers fetch from have no handler, and need none. Tenants have a stream each.
+        let names: BTreeSet<&str> = taken.streams.iter().map(|(_, name, _)| name.as_str()).collect();
+        let pulled = inner.queues.to_pull();
+        for name in names {
+            if !queues.iter().chain(&pulled).any(|queue| queue.name() == name) {
                 super::observe::unhandled(name);
             }
         }

@@ -69,14 +69,12 @@ pub(super) async fn run(args: Args) -> Result<ExitCode> {
 async fn reloaded(server: &Server) {
     match reload::reload(server.app()).await {
         Ok(warnings) => {
-            eprintln!("redrive: the configuration was read again, and holds");
-            warnings.iter().for_each(|warning| eprintln!("redrive: {warning}"));
+            tracing::info!("the configuration was read again, and holds");
+            warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         }
         Err(error) => {
-            eprintln!(
-                "redrive: the configuration was read again, and the old one stays: {:#}",
-                Error::from(error)
-            );
+            let error = Error::from(error);
+            tracing::error!("the configuration was read again, and the old one stays: {error:#}");
         }
     }
 }

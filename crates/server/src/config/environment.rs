@@ -37,7 +37,7 @@ impl Layer {
         for (name, value) in variables.into_iter().filter(|(name, _)| name.starts_with(PREFIX)) {
             match settings.iter().find(|(variable, _)| *variable == name) {
                 Some((_, place)) => values.push((name, *place, value)),
-                None if OTHERS.contains(&name.as_str()) || name.starts_with("REDRIVE_CI") => {}
+                None if OTHERS.contains(&name.as_str()) || is_of_others(&name) => {}
                 None => unknown.push(name),
             }
         }
@@ -68,6 +68,15 @@ impl Layer {
         }
         Ok(())
     }
+}
+
+/// Variables of our builds, and those that Kubernetes gives to everything beside a service called `redrive`.
+fn is_of_others(name: &str) -> bool {
+    let cluster = ["REDRIVE_SERVICE_HOST", "REDRIVE_SERVICE_PORT", "REDRIVE_PORT"];
+    name.starts_with("REDRIVE_CI")
+        || cluster.iter().any(|known| {
+            name.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+        })
 }
 
 /// A value as its setting wants it: a number or a truth where the default is one, or it looks like a list.
@@ -123,6 +132,18 @@ mod tests {
         let error = load(&[("REDRIVE_SERVER_LISTN", "127.0.0.1:9")]).unwrap_err();
         let told = "REDRIVE_SERVER_LISTN: there is no such setting; did you mean REDRIVE_SERVER_LISTEN?";
         assert_eq!(error.to_string(), told);
+    }
+
+    #[test]
+    fn what_a_cluster_sets_is_no_setting() {
+        let cluster = [
+            ("REDRIVE_SERVICE_HOST", "10.0.0.1"),
+            ("REDRIVE_SERVICE_PORT_HTTP", "7070"),
+            ("REDRIVE_PORT", "tcp://10.0.0.1:7070"),
+            ("REDRIVE_PORT_7070_TCP_ADDR", "10.0.0.1"),
+        ];
+        assert_eq!(load(&cluster).expect("none is ours"), super::super::Config::default());
+        assert!(load(&[("REDRIVE_PORTS", "1")]).is_err());
     }
 
     #[test]

@@ -16,6 +16,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use tokio::net::TcpListener;
 
+use super::shop::PREFIX;
+
 /// Every so many effects, the answer is lost.
 const LOSES: usize = 15;
 
@@ -94,6 +96,8 @@ pub(super) struct Counted {
     pub(super) lost: u64,
     /// Repeats of an order that had taken effect before.
     pub(super) recognised: u64,
+    /// Events that took effect and are no orders of the shop's.
+    pub(super) others: u64,
 }
 
 impl Downstream {
@@ -149,8 +153,13 @@ impl Inner {
     fn answer(&self, mood: Mood, headers: &HeaderMap, body: &str) -> Option<Response> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let mut book = self.book();
-        book.counted.requests += 1;
-        book.counted.retries += u64::from(text("redrive-attempt") != "1");
+        // Somebody who tries the commands sends events of their own; the figures are the shop's.
+        let is_ours = text("redrive-id").starts_with(PREFIX);
+        if is_ours {
+            let is_first = (text("redrive-attempt"), text("redrive-mode")) == ("1", "live");
+            book.counted.requests += 1;
+            book.counted.retries += u64::from(!is_first);
+        }
         match mood {
             Mood::Down => return None,
             Mood::Overloaded => {
@@ -165,14 +174,15 @@ impl Inner {
         }
         let key = text("idempotency-key").to_owned();
         if book.effects.contains_key(&key) {
-            book.counted.recognised += 1;
+            book.counted.recognised += u64::from(is_ours);
             return Some((StatusCode::OK, "already done").into_response());
         }
         book.orders.insert(key.clone(), text("redrive-id").to_owned());
         *book.effects.entry(key).or_default() += 1;
-        book.counted.effects += 1;
         let lost = book.effects.len().is_multiple_of(LOSES);
-        book.counted.lost += u64::from(lost);
+        book.counted.effects += u64::from(is_ours);
+        book.counted.others += u64::from(!is_ours);
+        book.counted.lost += u64::from(lost && is_ours);
         (!lost).then(|| (StatusCode::CREATED, "done").into_response())
     }
 }

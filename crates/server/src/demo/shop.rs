@@ -7,6 +7,9 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+/// What the ids of its orders begin with.
+pub(super) const PREFIX: &str = "order-";
+
 /// Every so many orders one is nonsense, and every so many one is sent twice.
 const NONSENSE: u32 = 33;
 const TWICE: u32 = 10;
@@ -44,7 +47,7 @@ impl Shop {
         }
         self.number += 1;
         let cabins = if self.number.is_multiple_of(NONSENSE) { -1 } else { 1 };
-        let id = format!("order-{}", self.number);
+        let id = format!("{PREFIX}{}", self.number);
         let event = json!({ "id": id, "payload": { "order": self.number, "cabins": cabins } });
         let times = if self.number.is_multiple_of(TWICE) { 2 } else { 1 };
         for _ in 0..times {

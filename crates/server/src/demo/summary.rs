@@ -8,7 +8,7 @@ use redrive::event::State;
 
 use super::downstream::{Counted, Downstream};
 use super::say::{counted, say};
-use super::shop::Shop;
+use super::shop::{PREFIX, Shop};
 use crate::serve::Server;
 
 /// What is known at the end.
@@ -62,7 +62,7 @@ impl Summary {
 
     pub(super) fn print(&self) {
         let Self { published, duplicates, turned_away, done, dead, pending, counted, .. } = self;
-        let Counted { requests, retries, effects, lost, recognised } = counted;
+        let Counted { requests, retries, effects, lost, recognised, others } = counted;
         say("\nSummary");
         say(format_args!(
             "  published   {published} = {} done + {} dead + {} pending",
@@ -84,6 +84,9 @@ impl Summary {
             self.effects_of(dead),
             self.effects_of(pending)
         ));
+        if *others > 0 {
+            say(format_args!("  others      {others} of events that somebody else published meanwhile"));
+        }
         say(format_args!("  twice       {}", self.twice()));
         say(format_args!("  lost        {lost} answers, after the order took effect"));
         say(format_args!("  recognised  {recognised} repeats of an order that had taken effect"));
@@ -119,7 +122,7 @@ impl Summary {
         let known =
             self.effects_of(&self.done) + self.effects_of(&self.dead) + self.effects_of(&self.pending);
         // An order of somebody who tried the commands is no order of the shop's.
-        let strangers = self.effects.keys().filter(|id| !id.starts_with("order-")).count();
+        let strangers = self.effects.keys().filter(|id| !id.starts_with(PREFIX)).count();
         (known + strangers != self.effects.len()).then(|| {
             format!(
                 "{} effects are of orders that were never accepted",

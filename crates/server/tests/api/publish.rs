@@ -88,3 +88,13 @@ async fn without_its_token_nothing_is_told() {
         "urn:redrive:problem:other-tenant"
     );
 }
+
+#[tokio::test]
+async fn what_would_mean_nothing_is_refused() {
+    let house = House::open(QUEUE).await;
+    let misspelt = house.client.post(house.url("/v1/queues/orders/events")).header("redrive-id", "a");
+    let (status, problem) = answer(misspelt.header("redrive-dely", "1h").body("now")).await;
+    assert_eq!(status, 400, "{problem}");
+    let never = json!({ "id": "b", "policy": { "attempts": 0 } });
+    assert_eq!(house.post("/v1/queues/orders/events", never).await.0, 422);
+}

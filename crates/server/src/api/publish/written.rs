@@ -15,6 +15,18 @@ use serde_json::value::RawValue;
 use super::super::{Body, Problem};
 use crate::push::names::check_of_event;
 
+/// Those of them that say what an event is whose payload is the body.
+const READ: [&str; 8] = [
+    "redrive-id",
+    "redrive-tenant",
+    "redrive-key",
+    "redrive-delay",
+    "redrive-due",
+    "redrive-deadline",
+    "redrive-correlation",
+    "redrive-causation",
+];
+
 /// One event, or many.
 pub(super) enum Form {
     Many(Vec<Written>),
@@ -86,6 +98,12 @@ impl Written {
             };
             text(name)?.map(parse).transpose()
         };
+        // A misspelt one would be no delay, or no deadline.
+        let ours = body.headers.keys().map(|name| name.as_str()).filter(|name| name.starts_with("redrive-"));
+        if let Some(name) = ours.into_iter().find(|name| !READ.contains(name)) {
+            let detail = format!("the header `{name}` means nothing here; there are {}", READ.join(", "));
+            return Err(Problem::bad_request(detail));
+        }
         let mut headers = BTreeMap::new();
         for name in ["traceparent", "tracestate"] {
             if let Some(value) = text(name)? {
@@ -161,6 +179,11 @@ impl Written {
         }
         for (name, value) in self.headers {
             event = event.header(name, value);
+        }
+        if self.policy.as_ref().is_some_and(|policy| policy.attempts == Some(0)) {
+            return Err(not(
+                "`policy.attempts` is at least 1: an event without attempts is never run".to_owned()
+            ));
         }
         if self.correlation.is_some() || self.causation.is_some() || self.policy.is_some() {
             let meta = event.meta_mut();
