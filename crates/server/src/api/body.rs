@@ -32,33 +32,33 @@ impl Body {
         text.and_then(|text| text.split(';').next()).unwrap_or_default().trim().to_ascii_lowercase()
     }
 
-    /// The body as JSON of this shape.
-    ///
-    /// # Errors
-    /// 400 with what is wrong with it.
-    pub fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
-        serde_json::from_slice(&self.bytes).map_err(|error| {
-            Problem::bad_request(format!("the body is not the JSON that is wanted here: {error}"))
-        })
-    }
-
     /// The body as a JSON object of this shape. A list of its members' values is not taken for one.
     ///
     /// # Errors
     /// 400 with what is wrong with it.
     pub fn object<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+        self.shaped().map_err(|error| match error {
+            None => Problem::bad_request("the body is a list, and an object is wanted here"),
+            Some(error) => {
+                Problem::bad_request(format!("the body is not the JSON that is wanted here: {error}"))
+            }
+        })
+    }
+
+    /// The same, without words for what is wrong: nothing where it is a list.
+    pub(super) fn shaped<T: DeserializeOwned>(&self) -> Result<T, Option<serde_json::Error>> {
         if self.bytes.trim_ascii_start().first() == Some(&b'[') {
-            return Err(Problem::bad_request("the body is a list, and an object is wanted here"));
+            return Err(None);
         }
-        self.json()
+        serde_json::from_slice(&self.bytes).map_err(Some)
     }
 
     /// The same, and the default where there is no body at all.
     ///
     /// # Errors
     /// 400 with what is wrong with it.
-    pub fn json_or_default<T: DeserializeOwned + Default>(&self) -> Result<T, Problem> {
-        if self.bytes.is_empty() { Ok(T::default()) } else { self.json() }
+    pub fn object_or_default<T: DeserializeOwned + Default>(&self) -> Result<T, Problem> {
+        if self.bytes.is_empty() { Ok(T::default()) } else { self.object() }
     }
 }
 

@@ -19,6 +19,15 @@ const PARTS: &[&str] = &[
     include_str!("openapi/health.json"),
     include_str!("openapi/publish.json"),
     include_str!("openapi/pull.json"),
+    include_str!("openapi/operate/look.json"),
+    include_str!("openapi/operate/order.json"),
+    include_str!("openapi/operate/order_one.json"),
+    include_str!("openapi/operate/jobs.json"),
+    include_str!("openapi/operate/flow.json"),
+    include_str!("openapi/operate/keys.json"),
+    include_str!("openapi/operate/exchange.json"),
+    include_str!("openapi/house.json"),
+    include_str!("openapi/secrets.json"),
 ];
 
 static TEXT: LazyLock<String> = LazyLock::new(text);

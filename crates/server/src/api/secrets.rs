@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use http::StatusCode;
@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::reload::of_the_house;
-use super::{Body, Problem, wire};
+use super::{Body, Path, Problem, wire};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::config::Right;
@@ -96,11 +96,12 @@ impl Written {
         if body.bytes.is_empty() {
             return Ok(Self::default());
         }
-        serde_json::from_slice(&body.bytes).map_err(|error| {
-            let (line, column) = (error.line(), error.column());
+        body.shaped().map_err(|error| {
+            let at = error.map_or("it".to_owned(), |error| {
+                format!("line {}, column {}", error.line(), error.column())
+            });
             Problem::bad_request(format!(
-                "the body is {{\"value\": \"whsec_…\", \"keep_old\": \"1day\"}} or less; line {line}, column \
-                 {column} is something else"
+                "the body is {{\"value\": \"whsec_…\", \"keep_old\": \"1day\"}} or less; {at} is something else"
             ))
         })
     }

@@ -24,7 +24,8 @@ fn described() -> BTreeSet<(String, String)> {
     methods.collect()
 }
 
-/// Every method of every path that the source routes: `.route("/path", get(…).post(…))`.
+/// Every method of every path that the source routes: `.route("/path", get(…).post(…))`, or in a loop over words
+/// `.route(&format!("/path/{}", …), post(…))`.
 fn routed(folder: &Path, found: &mut BTreeSet<(String, String)>) {
     for entry in std::fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
@@ -33,30 +34,50 @@ fn routed(folder: &Path, found: &mut BTreeSet<(String, String)>) {
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let source = std::fs::read_to_string(&path).expect("a file");
             for call in source.split(".route(").skip(1) {
-                let (_, rest) = call.split_once('"').expect("a path");
-                let (path, rest) = rest.split_once('"').expect("its end");
-                let mut depth = 1;
-                let end = rest.find(|c| {
-                    depth += i32::from(c == '(') - i32::from(c == ')');
-                    depth == 0
-                });
-                let methods = &rest[..end.expect("its last bracket")];
-                for method in METHODS {
-                    let mut words = methods.split(|c: char| !c.is_alphanumeric() && c != '_' && c != '(');
-                    if words.any(|word| word.starts_with(&format!("{method}("))) {
-                        found.insert((path.to_owned(), method.to_owned()));
-                    }
-                }
+                let (paths, methods) = route(call, &source);
+                assert!(!methods.is_empty(), "no method can be read of {paths:?}");
+                let routes = paths.iter().flat_map(|path| methods.iter().map(move |method| (path, method)));
+                found.extend(routes.map(|(path, method)| (path.clone(), (*method).to_owned())));
             }
         }
     }
+}
+
+/// The paths and the methods of one call, from after its bracket on.
+fn route(call: &str, source: &str) -> (Vec<String>, Vec<&'static str>) {
+    let (before, rest) = call.split_once('"').expect("a path");
+    let (path, rest) = rest.split_once('"').expect("its end");
+    let is_made = before.contains("format!(");
+    let mut depth = if is_made { 2 } else { 1 };
+    let end = rest.find(|c| {
+        depth += i32::from(c == '(') - i32::from(c == ')');
+        depth == 0
+    });
+    let rest = &rest[..end.expect("its last bracket")];
+    let words = rest.split(|c: char| !c.is_alphanumeric() && c != '_' && c != '(');
+    let methods = METHODS.into_iter().filter(|method| {
+        let called = format!("{method}(");
+        words.clone().any(|word| word.starts_with(&called))
+    });
+    let methods = methods.collect();
+    if !is_made {
+        return (vec![path.to_owned()], methods);
+    }
+    // The words of a loop are what its enum is matched to: `Self::Kill => "kill",`.
+    let words = source.split("=> \"").skip(1).filter_map(|rest| rest.split_once("\",").map(|(word, _)| word));
+    let paths = words.map(|word| path.replace("{{", "<").replace("}}", ">").replace("{}", word));
+    let paths: Vec<_> = paths.map(|path| path.replace('<', "{").replace('>', "}")).collect();
+    assert!(path.contains("{}") && !paths.is_empty(), "{path} cannot be read");
+    (paths, methods)
 }
 
 #[test]
 fn what_is_described_is_routed_and_the_reverse() {
     let mut found = BTreeSet::new();
     routed(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/api"), &mut found);
-    assert!(found.contains(&("/v1/queues/{queue}/leases".to_owned(), "post".to_owned())), "{found:?}");
+    for path in ["/v1/queues/{queue}/leases", "/v1/events/retry-now", "/v1/queues/{queue}/events/{id}/kill"] {
+        assert!(found.contains(&(path.to_owned(), "post".to_owned())), "{path} is not in {found:?}");
+    }
     assert_eq!(described(), found, "the document is on the left, the routes on the right");
 }
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use axum::extract::{FromRequestParts, Path, Query as Parameters};
+use axum::extract::{FromRequestParts, Query as Parameters};
 use http::request::Parts;
 use redrive::Moment;
 use redrive::desk::{CauseId, Filter, Seq};
@@ -34,18 +34,6 @@ impl<T: DeserializeOwned> FromRequestParts<Arc<App>> for Asked<T> {
         asked
             .map(|Parameters(asked)| Self(asked))
             .map_err(|rejection| Problem::bad_request(rejection.body_text()))
-    }
-}
-
-/// The parts of a path.
-pub(super) struct At<T>(pub(super) T);
-
-impl<T: DeserializeOwned + Send> FromRequestParts<Arc<App>> for At<T> {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
-        let at = Path::<T>::from_request_parts(parts, app).await;
-        at.map(|Path(at)| Self(at)).map_err(|rejection| Problem::bad_request(rejection.body_text()))
     }
 }
 

@@ -14,11 +14,15 @@ use redrive::desk::{Control, Rule};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::super::{Body, Problem};
-use super::asked::{Asked, At, Part, needed, slice};
+use super::super::{Body, Path, Problem};
+use super::asked::{Asked, Part, needed, slice};
 use super::{Seat, view};
 use crate::app::App;
 use crate::config::{Config, Order};
+
+/// The rules that there are.
+const WORDS: [&str; 6] =
+    ["pause", "pause-retries", "quarantine-tenant", "quarantine-key", "park-key", "reroute"];
 
 pub(super) fn routes() -> Router<Arc<App>> {
     Router::new()
@@ -38,7 +42,7 @@ async fn queues(seat: Seat, Asked(Part { after, limit }): Asked<Part>) -> Result
     Ok(Json(slice("queues", states.into_values().collect(), after, limit)?))
 }
 
-async fn queue(seat: Seat, At(queue): At<String>) -> Result<Json<Value>, Problem> {
+async fn queue(seat: Seat, Path(queue): Path<String>) -> Result<Json<Value>, Problem> {
     seat.may_read()?;
     seat.for_all_tenants("a queue")?;
     let state = states(&seat).await?.remove(&queue);
@@ -93,15 +97,15 @@ struct Pause {
     why: String,
 }
 
-async fn pause(seat: Seat, At(queue): At<String>, body: Body) -> Result<Json<Value>, Problem> {
+async fn pause(seat: Seat, Path(queue): Path<String>, body: Body) -> Result<Json<Value>, Problem> {
     seat.may_operate()?;
     seat.for_all_tenants("a queue")?;
-    let Pause { time, retries, why } = body.json_or_default()?;
+    let Pause { time, retries, why } = body.object_or_default()?;
     let rule = if retries { Rule::PauseRetries { queue } } else { Rule::Pause { queue } };
     make(&seat, rule, time, &why).await
 }
 
-async fn resume(seat: Seat, At(queue): At<String>, _: Body) -> Result<Json<Value>, Problem> {
+async fn resume(seat: Seat, Path(queue): Path<String>, _: Body) -> Result<Json<Value>, Problem> {
     seat.may_operate()?;
     seat.for_all_tenants("a queue")?;
     seat.desk.resume(&queue).await?;
@@ -119,10 +123,10 @@ struct Reroute {
 }
 
 /// Sends a queue's events to the handler of another one; back to its own where `to` is null.
-async fn reroute(seat: Seat, At(queue): At<String>, body: Body) -> Result<Json<Value>, Problem> {
+async fn reroute(seat: Seat, Path(queue): Path<String>, body: Body) -> Result<Json<Value>, Problem> {
     seat.may_operate()?;
     seat.for_all_tenants("a queue")?;
-    let Reroute { to, time, why } = body.json()?;
+    let Reroute { to, time, why } = body.object()?;
     if let Some(to) = to {
         return make(&seat, Rule::Reroute { queue, to }, time, &why).await;
     }
@@ -146,6 +150,9 @@ struct Rules {
 
 async fn rules(seat: Seat, Asked(asked): Asked<Rules>) -> Result<Json<Value>, Problem> {
     seat.may_read()?;
+    if let Some(word) = asked.rule.as_deref().filter(|word| !WORDS.contains(word)) {
+        return Err(no_rule(word));
+    }
     let mut rules = seat.desk.rules().await?.list;
     rules.retain(|control| {
         let wanted = asked.rule.as_deref().is_none_or(|word| word == control.rule.word());
@@ -153,6 +160,10 @@ async fn rules(seat: Seat, Asked(asked): Asked<Rules>) -> Result<Json<Value>, Pr
     });
     let rules = rules.iter().map(view::control).collect();
     Ok(Json(slice("rules", rules, asked.after, asked.limit)?))
+}
+
+fn no_rule(word: &str) -> Problem {
+    Problem::bad_request(format!("`rule` is one of {}; not `{word}`", WORDS.join(", ")))
 }
 
 fn tenant_of(rule: &Rule) -> Option<&str> {
@@ -213,10 +224,7 @@ impl Wanted {
                 let (queue, to) = (needed("queue", queue)?, needed("to", to)?);
                 (Rule::Reroute { queue, to }, has_key || has_tenant)
             }
-            _ => {
-                let words = "pause, pause-retries, quarantine-tenant, quarantine-key, park-key, reroute";
-                return Err(Problem::bad_request(format!("`rule` is one of {words}; not `{word}`")));
-            }
+            _ => return Err(no_rule(&word)),
         };
         if spare {
             return Err(Problem::bad_request(format!("{word} has no use for all of these members")));
@@ -227,14 +235,14 @@ impl Wanted {
 
 async fn set(seat: Seat, body: Body) -> Result<Json<Value>, Problem> {
     seat.may_operate()?;
-    let mut wanted: Wanted = body.json()?;
+    let mut wanted: Wanted = body.object()?;
     let rule = wanted.rule(&seat)?;
     make(&seat, rule, wanted.time, &wanted.why).await
 }
 
 async fn lift(seat: Seat, body: Body) -> Result<Json<Value>, Problem> {
     seat.may_operate()?;
-    let mut wanted: Wanted = body.json()?;
+    let mut wanted: Wanted = body.object()?;
     let rule = wanted.rule(&seat)?;
     if wanted.time.is_some() || !wanted.why.is_empty() {
         return Err(Problem::bad_request("what is lifted has no `for` and no `why`"));

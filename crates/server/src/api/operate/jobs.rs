@@ -14,8 +14,8 @@ use redrive::desk::{How, Job, JobAct, JobId, JobPlan, Strategy};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::{Body, Problem};
-use super::asked::{Asked, At, Part, Which, slice};
+use super::super::{Body, Path, Problem};
+use super::asked::{Asked, Part, Which, slice};
 use super::{Seat, view};
 use crate::app::App;
 
@@ -67,13 +67,13 @@ impl Wanted {
 
 async fn plan(seat: Seat, body: Body) -> Result<Json<Value>, Problem> {
     seat.may_read()?;
-    let plan = body.json::<Wanted>()?.plan(&seat)?;
+    let plan = body.object::<Wanted>()?.plan(&seat)?;
     Ok(Json(view::plan(&seat.desk.plan(&plan).await?)))
 }
 
 async fn start(seat: Seat, body: Body) -> Result<Response, Problem> {
     seat.may_operate()?;
-    let wanted: Wanted = body.json()?;
+    let wanted: Wanted = body.object()?;
     let is_sure = wanted.yes || !wanted.filter.is_everything();
     let plan = wanted.plan(&seat)?;
     let planned = seat.desk.plan(&plan).await?;
@@ -95,7 +95,7 @@ async fn list(seat: Seat, Asked(Part { after, limit }): Asked<Part>) -> Result<J
     Ok(Json(slice("jobs", jobs, after, limit)?))
 }
 
-async fn show(seat: Seat, At(id): At<String>) -> Result<Json<Value>, Problem> {
+async fn show(seat: Seat, Path(id): Path<String>) -> Result<Json<Value>, Problem> {
     seat.may_read()?;
     let (_, job) = find(&seat, &id).await?;
     Ok(Json(view::job(&job)))
@@ -107,7 +107,7 @@ enum Turn {
     Cancel,
 }
 
-async fn turn(seat: Seat, At(id): At<String>, _: Body, to: Turn) -> Result<Json<Value>, Problem> {
+async fn turn(seat: Seat, Path(id): Path<String>, _: Body, to: Turn) -> Result<Json<Value>, Problem> {
     seat.may_operate()?;
     let (id, _) = find(&seat, &id).await?;
     match to {

@@ -87,7 +87,7 @@ async fn show(seat: Seat, Asked(asked): Asked<Key>) -> Result<Json<Value>, Probl
 
 async fn park(seat: Seat, body: Body) -> Result<Json<Value>, Problem> {
     seat.may_operate()?;
-    let mut asked: Key = body.json()?;
+    let mut asked: Key = body.object()?;
     let (time, why) = (asked.time.take(), std::mem::take(&mut asked.why));
     let [queue, tenant, key] = asked.name(&seat)?;
     flow::make(&seat, Rule::ParkKey { queue, tenant, key }, time, &why).await
@@ -95,14 +95,14 @@ async fn park(seat: Seat, body: Body) -> Result<Json<Value>, Problem> {
 
 async fn unpark(seat: Seat, body: Body) -> Result<Json<Value>, Problem> {
     seat.may_operate()?;
-    let [queue, tenant, key] = body.json::<Key>()?.plain_name(&seat)?;
+    let [queue, tenant, key] = body.object::<Key>()?.plain_name(&seat)?;
     seat.desk.unpark(&queue, &tenant, &key).await?;
     Ok(Json(json!({ "queue": queue, "tenant": tenant, "key": key, "changed": 1 })))
 }
 
 async fn skip_head(seat: Seat, body: Body) -> Result<Json<Value>, Problem> {
     seat.may_operate()?;
-    let [queue, tenant, key] = body.json::<Key>()?.plain_name(&seat)?;
+    let [queue, tenant, key] = body.object::<Key>()?.plain_name(&seat)?;
     seat.desk.skip_head(&queue, &tenant, &key).await?;
     Ok(Json(json!({ "queue": queue, "tenant": tenant, "key": key, "changed": 1 })))
 }

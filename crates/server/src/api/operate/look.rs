@@ -11,8 +11,8 @@ use redrive::{Event, Query};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::super::{Problem, wire};
-use super::asked::{Asked, At, PAGE, Search, needed, page};
+use super::super::{Path, Problem, wire};
+use super::asked::{Asked, PAGE, Search, needed, page};
 use super::{Seat, view};
 use crate::app::App;
 
@@ -86,6 +86,22 @@ struct One {
     contents: Option<String>,
 }
 
+/// The same where its names are in the address.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ByPath {
+    tenant: Option<String>,
+    contents: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Sought {
+    queue: Option<String>,
+    tenant: Option<String>,
+    id: Option<String>,
+}
+
 async fn show(seat: Seat, Asked(asked): Asked<One>) -> Result<Json<Value>, Problem> {
     seat.may_read()?;
     let contents = is_yes("contents", asked.contents.as_deref())?;
@@ -95,8 +111,8 @@ async fn show(seat: Seat, Asked(asked): Asked<One>) -> Result<Json<Value>, Probl
 
 async fn show_by_path(
     seat: Seat,
-    At((queue, id)): At<(String, String)>,
-    Asked(asked): Asked<One>,
+    Path((queue, id)): Path<(String, String)>,
+    Asked(asked): Asked<ByPath>,
 ) -> Result<Json<Value>, Problem> {
     seat.may_read()?;
     let contents = is_yes("contents", asked.contents.as_deref())?;
@@ -143,7 +159,7 @@ pub(super) fn no_event(queue: &str, tenant: &str, id: &str) -> Problem {
 /// Where an id is. It is looked for at the likely places first: every queue and tenant that is configured or has dead
 /// letters. What is in none of them is walked for, as far as that goes in a moment; `complete` says whether all was
 /// looked at.
-async fn lookup(seat: Seat, Asked(asked): Asked<One>) -> Result<Json<Value>, Problem> {
+async fn lookup(seat: Seat, Asked(asked): Asked<Sought>) -> Result<Json<Value>, Problem> {
     seat.may_read()?;
     let id = needed("id", asked.id)?;
     let tenant = seat.caller.tenant(asked.tenant.as_deref())?.map(str::to_owned);

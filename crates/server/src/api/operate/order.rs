@@ -16,8 +16,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::super::{Body, Problem, wire};
-use super::asked::At;
+use super::super::{Body, Path, Problem, wire};
 use super::look::no_event;
 use super::{Seat, asked};
 use crate::app::App;
@@ -52,7 +51,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/v1/queues/{queue}/events/{id}/edit", post(edit_by_path));
     for verb in Verb::ALL {
         let many = async move |seat: Seat, body: Body| many(verb, seat, body).await;
-        let one = async move |seat: Seat, At((queue, id)): At<(String, String)>, body: Body| {
+        let one = async move |seat: Seat, Path((queue, id)): Path<(String, String)>, body: Body| {
             one(verb, seat, queue, id, body).await
         };
         routes = routes
@@ -96,7 +95,7 @@ struct Order {
 
 async fn many(verb: Verb, seat: Seat, body: Body) -> Result<Response, Problem> {
     seat.may_operate()?;
-    let Orders { targets, to, keep_attempts, out_of_order } = body.json()?;
+    let Orders { targets, to, keep_attempts, out_of_order } = body.object()?;
     let most = seat.app.live().config.server.batch_max;
     if targets.is_empty() || targets.len() > most {
         let detail = format!("an order has 1 to {most} `targets`, and this one has {}", targets.len());
@@ -115,7 +114,7 @@ async fn many(verb: Verb, seat: Seat, body: Body) -> Result<Response, Problem> {
 
 async fn one(verb: Verb, seat: Seat, queue: String, id: String, body: Body) -> Result<Json<Value>, Problem> {
     seat.may_operate()?;
-    let Order { tenant, rev, to, keep_attempts, out_of_order } = body.json_or_default()?;
+    let Order { tenant, rev, to, keep_attempts, out_of_order } = body.object_or_default()?;
     let target = Target { rev, ..Target::new(seat.tenant(tenant.as_deref())?, queue, id) };
     let how = how(verb, to, keep_attempts, out_of_order)?;
     let done = perform(&seat, verb, vec![target.clone()], how).await?;
@@ -182,7 +181,7 @@ struct Edited {
 
 async fn edit(seat: Seat, body: Body) -> Result<Json<Value>, Problem> {
     seat.may_operate()?;
-    let mut edited: Edited = body.json()?;
+    let mut edited: Edited = body.object()?;
     let queue = asked::needed("queue", edited.queue.take())?;
     let id = asked::needed("id", edited.id.take())?;
     replace(&seat, queue, id, edited).await
@@ -190,11 +189,11 @@ async fn edit(seat: Seat, body: Body) -> Result<Json<Value>, Problem> {
 
 async fn edit_by_path(
     seat: Seat,
-    At((queue, id)): At<(String, String)>,
+    Path((queue, id)): Path<(String, String)>,
     body: Body,
 ) -> Result<Json<Value>, Problem> {
     seat.may_operate()?;
-    let edited: Edited = body.json()?;
+    let edited: Edited = body.object()?;
     if edited.queue.is_some() || edited.id.is_some() {
         return Err(Problem::bad_request("queue and id are in the address already"));
     }
