@@ -10,7 +10,8 @@ use serde_json::{Map, Value, json};
 
 use super::Problem;
 
-/// A moment, in RFC 3339 with milliseconds.
+/// A moment, in RFC 3339 with milliseconds. The format ends with the year 9999, and moments end in 2554, so there is
+/// none that it cannot write.
 #[must_use]
 pub fn moment(moment: Moment) -> String {
     humantime::format_rfc3339_millis(moment.into()).to_string()
@@ -138,4 +139,18 @@ pub fn refused(refusal: &Refusal) -> Problem {
         _ => (StatusCode::CONFLICT, "conflict"),
     };
     Problem::new(status, kind, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_moment_can_be_written() {
+        let last = "2554-07-21T23:34:33.709Z";
+        let far = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1 << 40);
+        assert_eq!(moment(Moment::default()), "1970-01-01T00:00:00.000Z");
+        assert_eq!(moment(Moment::from_nanos(u64::MAX)), last);
+        assert_eq!(moment(far.into()), last, "a time of day beyond them is the last of them");
+    }
 }

@@ -56,6 +56,11 @@ async fn what_is_asked_wrongly_is_told() {
         "/v1/audit?limit=0",
         "/v1/events?id=a&id=b",
         "/v1/queues/orders/events/%FF",
+        "/v1/queues/orders/events/a?queue=mails",
+        "/v1/queues/orders/events/a?id=b",
+        "/v1/lookup?id=a&contents=1",
+        "/v1/rules?rule=pausse",
+        "/v1/queues/%FF",
     ] {
         let (status, problem) = house.get(path).await;
         assert_eq!((status, &problem["type"]), (400, &json!("urn:redrive:problem:bad-request")), "{path}");
@@ -63,6 +68,16 @@ async fn what_is_asked_wrongly_is_told() {
     let (status, problem) =
         house.post("/v1/jobs", json!({ "act": "redrive", "filter": { "quue": "orders" } })).await;
     assert_eq!(status, 400, "{problem}");
+    // A list of its members' values is no object, although it could be read as one.
+    for (path, list) in [
+        ("/v1/queues/orders/pause", json!(["1h", false, ""])),
+        ("/v1/keys/park", json!(["orders", null, "k", null, ""])),
+        ("/v1/rules", json!(["pause", "orders", null, null, null, null, ""])),
+        ("/v1/events/kill", json!([[{ "queue": "orders", "id": "a" }], null, false, false])),
+    ] {
+        let (status, problem) = house.post(path, list).await;
+        assert_eq!((status, &problem["type"]), (400, &json!("urn:redrive:problem:bad-request")), "{path}");
+    }
     let three = vec![json!({ "queue": "orders", "id": "a" }); 3];
     for targets in [vec![], three] {
         let (status, problem) = house.post("/v1/events/kill", json!({ "targets": targets })).await;

@@ -20,6 +20,37 @@ async fn an_event_is_accepted_once_and_then_a_duplicate() {
 }
 
 #[tokio::test]
+async fn a_time_further_away_than_can_be_written_is_the_last_one_that_can() {
+    let mut house = House::open(QUEUE).await;
+    for (id, when) in [
+        ("at", json!({ "at": "9999-12-31T23:59:59Z" })),
+        ("delay", json!({ "delay": "500000000000years" })),
+        ("expires", json!({ "delay": "1h", "expires_after": "500000000000years" })),
+        ("expires_at", json!({ "delay": "1h", "expires_at": "9999-12-31T23:59:59Z" })),
+    ] {
+        let mut event = when;
+        event["id"] = id.into();
+        let (status, told) = house.post("/v1/queues/orders/events", event.clone()).await;
+        assert_eq!((status, &told["result"]), (202, &json!("accepted")), "{id}: {told}");
+        let (status, told) = house.post("/v1/queues/orders/events", event).await;
+        assert_eq!((status, &told["result"]), (202, &json!("duplicate")), "{id}: {told}");
+    }
+    let (status, rule) = house.post("/v1/queues/orders/pause", json!({ "for": "500000000000years" })).await;
+    assert_eq!(status, 200, "{rule}");
+    let last = |value: &serde_json::Value| value.as_str().is_some_and(|text| text.starts_with("2554-07-21T"));
+    for _ in 0..2 {
+        for id in ["at", "delay"] {
+            let (status, shown) = house.get(&format!("/v1/queues/orders/events/{id}")).await;
+            assert!(status == 200 && last(&shown["due"]), "{id}: {shown}");
+        }
+        let (status, rules) = house.get("/v1/rules").await;
+        assert!(status == 200 && last(&rules["rules"][0]["until"]), "{rules}");
+        house.stop().await;
+        house.start().await;
+    }
+}
+
+#[tokio::test]
 async fn the_same_id_with_another_payload_is_a_problem() {
     let house = House::open(QUEUE).await;
     house.post("/v1/queues/orders/events", json!({ "id": "order-1", "payload": 1 })).await;

@@ -211,6 +211,17 @@ async fn what_makes_no_sense_is_refused_without_being_repeated() {
 }
 
 #[tokio::test]
+async fn an_address_or_a_body_that_cannot_be_read_is_a_problem() {
+    let house = House::open("[queues.orders.pull]\n").await;
+    let name = house.client.delete(house.url("/v1/secrets/%FF"));
+    let list = house.client.put(house.url("/v1/secrets/a")).body("[null, null]");
+    for request in [name, list] {
+        let (status, problem) = crate::house::answer(request).await;
+        assert_eq!((status, &problem["type"]), (400, &json!("urn:redrive:problem:bad-request")), "{problem}");
+    }
+}
+
+#[tokio::test]
 async fn a_list_has_pages_and_what_is_removed_is_gone() {
     let keys = keys(&["key"]);
     let house = House::open(&format!("{}[queues.orders.pull]\n", key_file(&keys, "key"))).await;
