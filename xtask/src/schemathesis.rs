@@ -5,7 +5,8 @@
 //! environment of its own below the target folder, and is always the same version, because another one finds other
 //! things.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::{fs, thread};
@@ -20,11 +21,21 @@ const VERSION: &str = "4.32.5";
 /// What is checked of each answer.
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
                       response_headers_conformance,response_schema_conformance,unsupported_method";
-/// A server that forgets, and waits for nobody for long. Small bounds are reached sooner.
-const SETTINGS: &str = "[server]\nlisten = \"127.0.0.1:0\"\nwait_max = \"20ms\"\nbody_time = \"2s\"\n\
-                        [store]\naddress = \"memory:\"\n[queues.work.pull]\n";
-/// The one queue that there is; a name that was made up would lead nowhere.
-const PARAMETERS: &str = "[parameters]\nqueue = \"work\"\n";
+/// A server that waits for nobody for long, with everything that can be switched on. Small bounds are reached sooner.
+const SETTINGS: &str = "[server]\nlisten = \"127.0.0.1:0\"\nwait_max = \"20ms\"\nbody_time = \"2s\"\nedit = true\n\
+                        [observe]\nlog = \"warn,redrive_server::cli=info\"\n[secrets]\nkey_file = \"key\"\n\
+                        [store]\naddress = \"sqlite:redrive.db\"\n[queues.work.pull]\n[queues.held.pull]\n";
+/// Names that there are; those that were made up would lead nowhere. What holds a queue back is done to another one,
+/// or nothing could be leased any more.
+const PARAMETERS: &str = "[parameters]\nqueue = \"work\"\nid = \"1\"\nname = \"signing\"\n\
+                          [[operations]]\ninclude-path-regex = \"^/v1/queues/[^/]*/(pause|resume|reroute)$\"\n\
+                          parameters = { queue = \"held\" }\n";
+/// A dead letter that all verbs are tried on, and the first version of a secret.
+const FIRST: [(&str, &str, &str); 3] = [
+    ("POST", "/v1/queues/work/events", "{\"id\":\"1\",\"key\":\"k\",\"payload\":{}}"),
+    ("POST", "/v1/queues/work/events/1/kill", ""),
+    ("PUT", "/v1/secrets/signing", ""),
+];
 
 /// What to run.
 pub(crate) struct Options {
@@ -40,6 +51,13 @@ pub(crate) struct Options {
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<ExitCode> {
     let program = ensure(workspace, options.no_install)?;
     let folder = workspace.target.join("schemathesis");
+    // Each run begins with nothing, or a seed would not find the same again.
+    match fs::remove_dir_all(&folder) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("cannot remove {}", folder.display()));
+        }
+        _ => {}
+    }
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let write = |name: &str, text: &str| -> anyhow::Result<PathBuf> {
         let path = folder.join(name);
@@ -49,6 +67,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     let settings = write("redrive.toml", SETTINGS)?;
     let parameters = write("schemathesis.toml", PARAMETERS)?;
     let server = Server::start(workspace, &settings)?;
+    for (method, path, body) in FIRST {
+        server.ask(method, path, body)?;
+    }
     let mut command = Command::new(program);
     command.current_dir(&folder).arg("--config-file").arg(parameters);
     command.args(["run", &format!("{}/openapi.json", server.url), "--checks", CHECKS]);
@@ -98,8 +119,11 @@ impl Server {
         let mut build = process::cargo();
         build.current_dir(&workspace.root).args(["build", "--package", "redrive-server", "--bin", "redrive"]);
         finish(&mut build)?;
-        let mut command = Command::new(workspace.target.join("debug/redrive"));
-        command.args(["serve", "--config"]).arg(settings).stderr(Stdio::piped());
+        let folder = settings.parent().context("the settings are in no folder")?;
+        let program = workspace.target.join("debug/redrive");
+        finish(Command::new(&program).current_dir(folder).args(["secret", "key", "key"]))?;
+        let mut command = Command::new(program);
+        command.current_dir(folder).args(["serve", "--config"]).arg(settings).stderr(Stdio::piped());
         let mut child = command.spawn().context("cannot start the server")?;
         let Some(stderr) = child.stderr.take() else { bail!("the server's stderr is not there") };
         let mut server = Self { child, url: String::new() };
@@ -107,8 +131,11 @@ impl Server {
         for line in lines.by_ref() {
             let line = line.context("cannot read what the server says")?;
             eprintln!("{line}");
+            // As it is in the log, whose form is the server's to choose.
             if let Some((_, rest)) = line.split_once("listening on ") {
-                server.url = rest.split(',').next().unwrap_or_default().to_owned();
+                let end =
+                    rest.find(|c: char| c == '"' || c == ',' || c.is_whitespace()).unwrap_or(rest.len());
+                rest[..end].clone_into(&mut server.url);
                 break;
             }
         }
@@ -116,6 +143,22 @@ impl Server {
         // What it says later would fill its pipe, and it would wait.
         thread::spawn(move || lines.map_while(Result::ok).for_each(|line| eprintln!("{line}")));
         Ok(server)
+    }
+
+    /// Asks for something that has to succeed.
+    fn ask(&self, method: &str, path: &str, body: &str) -> anyhow::Result<()> {
+        let address = self.url.trim_start_matches("http://");
+        let mut stream = TcpStream::connect(address).with_context(|| format!("cannot reach {address}"))?;
+        let length = body.len();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\
+             content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        ensure!(answer.starts_with("HTTP/1.1 2"), "{method} {path}: {answer}");
+        Ok(())
     }
 }
 
