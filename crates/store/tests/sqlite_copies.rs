@@ -4,10 +4,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use redrive_core::Event;
 use redrive_core::entry::{Change, Grant, Settled};
 use redrive_core::event::State;
+use redrive_core::ledger::{Ask, Effects, Print, Retention, Scope};
+use redrive_store::ledger::Ledger as _;
 use redrive_store::sqlite::{self, Settings};
 use redrive_store::{Sqlite, Store, StoreError};
 
@@ -159,10 +162,91 @@ async fn what_is_damaged_is_found_before_it_is_restored() {
     assert!(sqlite::restore(&backup, &place.folder.path().join("r2.db"), true).is_err());
 }
 
+/// What was written last is in the log beside it, and would be left out without a word.
+#[tokio::test]
+async fn the_file_of_a_store_is_not_taken_for_a_copy() {
+    let place = Place::new();
+    let restored = place.folder.path().join("r.db");
+    let refused = |from: &std::path::Path| match sqlite::restore(from, &restored, true) {
+        Err(StoreError::Open { path, why, .. }) => {
+            assert!(path == from && why.contains("`redrive backup`"), "{why}");
+            assert!(!restored.exists());
+        }
+        other => panic!("{other:?}"),
+    };
+    let store = place.open().await;
+    for n in 0..3 {
+        publish(&store, Event::new("orders", n.to_string())).await.unwrap();
+    }
+    refused(&place.path);
+    // Taken away from its log.
+    let taken = place.folder.path().join("taken.db");
+    std::fs::copy(&place.path, &taken).unwrap();
+    refused(&taken);
+    // A copy, and what somebody was about to change in it.
+    let backup = place.folder.path().join("b.db");
+    store.backup(backup.clone()).await.unwrap();
+    for end in ["-wal", "-journal"] {
+        let log = place.folder.path().join(format!("b.db{end}"));
+        std::fs::write(&log, "something").unwrap();
+        refused(&backup);
+        // One that is empty says nothing.
+        std::fs::write(&log, "").unwrap();
+    }
+    assert_eq!(sqlite::restore(&backup, &restored, false).unwrap().events, 3);
+}
+
+#[tokio::test]
+async fn what_is_restored_is_its_makers_alone() {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let place = Place::new();
+    let store = place.open().await;
+    let (backup, restored) = (place.folder.path().join("b.db"), place.folder.path().join("r.db"));
+    store.backup(backup.clone()).await.unwrap();
+    std::fs::set_permissions(&backup, Permissions::from_mode(0o644)).unwrap();
+    sqlite::restore(&backup, &restored, false).unwrap();
+    assert_eq!(restored.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[tokio::test]
+async fn damaged_ends_and_requests_are_found_before_they_are_restored() {
+    let place = Place::new();
+    let store = place.open().await;
+    publish(&store, Event::new("orders", "1")).await.unwrap();
+    let grant = store.take(0, AT).await.unwrap().grant;
+    let entry = due(&store, grant).await.remove(0);
+    let change = Change::DoneWith { result: Some(b"17 euro".to_vec()), attempts: 1, story: None };
+    store.settle(vec![settle(grant, &entry, change)]).await.unwrap();
+    let scope = Scope { tenant: String::new(), operation: "pay".to_owned(), key: "k".to_owned() };
+    let ask = Ask {
+        print: Print { version: 1, hash: [7; 32] },
+        effects: Effects::Keyed,
+        lease: Duration::from_secs(9),
+        retention: Retention { answer: Duration::from_secs(9) },
+        first_sent: None,
+        skew: Duration::ZERO,
+    };
+    store.claim(scope, ask, AT).await.unwrap();
+    for (n, change) in
+        ["UPDATE redrive_end SET result = x'00'", "UPDATE redrive_request SET attempt = attempt + 1"]
+            .into_iter()
+            .enumerate()
+    {
+        let backup = place.folder.path().join(format!("b{n}.db"));
+        let restored = place.folder.path().join(format!("r{n}.db"));
+        store.backup(backup.clone()).await.unwrap();
+        assert_eq!(rusqlite::Connection::open(&backup).unwrap().execute(change, []).unwrap(), 1);
+        let refused = sqlite::restore(&backup, &restored, false);
+        assert!(matches!(refused, Err(StoreError::Damaged { .. })), "{change}: {refused:?}");
+        assert_eq!(sqlite::restore(&backup, &restored, true).unwrap().damaged.1, 1);
+    }
+}
+
 #[tokio::test]
 async fn the_oldest_that_is_due_is_told_and_commits_are_counted() {
     use redrive_core::Moment;
-    use std::time::Duration;
 
     let place = Place::new();
     let store = place.open().await;

@@ -147,7 +147,7 @@ fn sync(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-fn with_ending(path: &Path, end: &str) -> PathBuf {
+pub(super) fn with_ending(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     name.into()

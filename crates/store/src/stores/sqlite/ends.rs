@@ -10,7 +10,7 @@ use redrive_core::event::State;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 
 use super::faults::{Step, damaged};
-use super::numbers::{column, from_moment, to_moment};
+use super::numbers::{bits, column, from_moment, to_moment};
 use super::receipt::End;
 use super::rows::{Damage, Sum};
 use super::stories::{read_story, write_story};
@@ -44,6 +44,20 @@ impl End {
             .query_row([column(seq.0)], |row| Ok(Self::read(row, seq)))
             .optional()?;
         found.transpose().map_err(|Damage| damaged("redrive_end", seq.0).into())
+    }
+
+    /// Looks at all of them, and names those that are damaged.
+    pub(super) fn check_all(conn: &Connection, mut damaged: impl FnMut(i64)) -> rusqlite::Result<()> {
+        let mut select =
+            conn.prepare("SELECT state, ended, attempts, story, result, crc, seq FROM redrive_end")?;
+        let mut rows = select.query([])?;
+        while let Some(row) = rows.next()? {
+            let seq = row.get(6)?;
+            if Self::read(row, Seq(bits(seq))).is_err() {
+                damaged(seq);
+            }
+        }
+        Ok(())
     }
 
     fn read(row: &Row<'_>, seq: Seq) -> Result<Self, Damage> {

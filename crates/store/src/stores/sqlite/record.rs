@@ -192,6 +192,18 @@ fn list(conn: &Connection, records: &Records, at: Moment) -> Step<Vec<(Scope, Re
     Ok(found)
 }
 
+/// Looks at all of them, and names those that are damaged, by their place: what is in a damaged row may be anything.
+pub(super) fn check_all(conn: &Connection, mut damaged: impl FnMut(i64)) -> rusqlite::Result<()> {
+    let mut select = conn.prepare(concat!("SELECT ", record_columns!(), ", rowid FROM redrive_request"))?;
+    let mut rows = select.query([])?;
+    while let Some(row) = rows.next()? {
+        if from_row(row).is_err() {
+            damaged(row.get(19)?);
+        }
+    }
+    Ok(())
+}
+
 fn take_away(conn: &Connection, scope: &Scope) -> rusqlite::Result<()> {
     conn.prepare_cached("DELETE FROM redrive_request WHERE tenant = ?1 AND operation = ?2 AND key = ?3")?
         .execute(params![scope.tenant, scope.operation, scope.key])

@@ -1,25 +1,34 @@
 //! From a copy back to a store.
 //!
-//! What is restored is checked first, all of it: the file itself by SQLite, every event and receipt by its checksum,
-//! and that every event has its receipt. Then it begins a new life; see [`copy`](mod@super::copy).
+//! What is restored is checked first, all of it: the file itself by SQLite, every event, receipt, end and request by
+//! its checksum, and that every event has its receipt. Then it begins a new life; see [`copy`](mod@super::copy).
+//!
+//! Only what [`copy`](fn@super::copy::copy) made is taken. The file of a store in use, or of one that crashed, is not
+//! all of it: what was written last is in the log beside it.
 
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use redrive_core::entry::{Seq, StreamId};
 use rusqlite::Connection;
 
 use super::columns::change_columns;
-use super::copy::{MakeError, fresh, make, new_life};
+use super::copy::{MakeError, fresh, make, new_life, with_ending};
 use super::faults::damaged_row;
 use super::held::{Held, held_columns};
 use super::names::Names;
 use super::numbers::{bits, stream_of};
 use super::open::cannot;
-use super::receipt::Receipt;
+use super::receipt::{End, Receipt};
+use super::record;
 use super::rows::{EventRow, event_columns};
 use super::schema;
 use crate::error::StoreError;
 
+/// Where a database says how it is written, and what it says there while it has a log.
+const VERSIONS: usize = 18;
+const WITH_LOG: u8 = 2;
 /// How many faults are named.
 const NAMED: usize = 20;
 
@@ -38,14 +47,15 @@ pub struct Restored {
 /// damaged: they are then left alone, and told of by whoever runs them. Blocks for as long as it takes.
 ///
 /// # Errors
-/// [`StoreError::Open`] where something is in the way, and [`StoreError::Damaged`] where rows are.
+/// [`StoreError::Open`] where something is in the way or `from` is no copy, and [`StoreError::Damaged`] where rows are
+/// damaged.
 pub fn restore(from: &Path, to: &Path, even_damaged: bool) -> Result<Restored, StoreError> {
     if !from.is_file() {
         return Err(cannot(from, "there is no such file", None));
     }
     let mut restored = Restored::default();
     make(to, |part| {
-        std::fs::copy(from, part).map_err(MakeError::Io)?;
+        take_over(from, part)?;
         let conn = fresh(part)?;
         let found = schema::number(&conn)?;
         if found == 0 {
@@ -65,6 +75,28 @@ pub fn restore(from: &Path, to: &Path, even_damaged: bool) -> Result<Restored, S
         new_life(&conn).map_err(MakeError::Sql)
     })?;
     Ok(restored)
+}
+
+/// Takes the bytes of a copy over, into a file that is there already and stays as private as it is.
+fn take_over(from: &Path, part: &Path) -> Result<(), MakeError> {
+    let is_no_copy = || {
+        let why = "it is not a copy but the file of a store, and what was written last may be beside it; make a copy \
+                   with `redrive backup`, and restore that";
+        MakeError::Store(cannot(from, why, None))
+    };
+    let has_log = ["-wal", "-journal"]
+        .iter()
+        .any(|end| with_ending(from, end).metadata().is_ok_and(|log| log.len() > 0));
+    if has_log {
+        return Err(is_no_copy());
+    }
+    let mut to = OpenOptions::new().write(true).truncate(true).open(part).map_err(MakeError::Io)?;
+    File::open(from).and_then(|mut from| io::copy(&mut from, &mut to)).map_err(MakeError::Io)?;
+    // Of what was taken over, so that nobody changes it in between. What is too short is no database, and found so.
+    let mut head = [0; VERSIONS + 2];
+    let is_read = File::open(part).and_then(|mut part| part.read_exact(&mut head)).is_ok();
+    let says_log = head.starts_with(b"SQLite format 3\0") && head[VERSIONS..].contains(&WITH_LOG);
+    if is_read && says_log { Err(is_no_copy()) } else { Ok(()) }
 }
 
 /// Whether the file is one that SQLite wrote.
@@ -118,6 +150,8 @@ fn check_rows(conn: &Connection) -> Result<Restored, MakeError> {
             damaged(damaged_row("redrive_receipt", format!("{stream} {id}")));
         }
     }
+    End::check_all(conn, |seq| damaged(damaged_row("redrive_end", seq)))?;
+    record::check_all(conn, |row| damaged(damaged_row("redrive_request", row)))?;
     for table in ["redrive_live", "redrive_held"] {
         let mut alone = conn.prepare(&format!(
             "SELECT seq FROM {table} event WHERE NOT EXISTS (SELECT 1 FROM redrive_receipt receipt \
