@@ -85,6 +85,15 @@ pub struct Matching {
     pub keys: Vec<String>,
 }
 
+/// How many bytes of payloads and headers are on a page, roughly: the event that reaches it is the last one.
+pub const PAGE_BYTES: usize = 4 << 20;
+
+/// What an event counts for on a page.
+pub(crate) fn bytes_of(event: &Event) -> usize {
+    let headers = event.meta.as_ref().map_or(&[][..], |meta| &meta.headers);
+    headers.iter().fold(event.payload.len(), |sum, (name, value)| sum + name.len() + value.len())
+}
+
 /// Which events to list, in the order of their seqs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Query {
@@ -94,7 +103,8 @@ pub struct Query {
     pub state: Option<State>,
     /// After which place: the last one of the page before.
     pub after: Option<Seq>,
-    /// How many, at most; 0 for a page of 100.
+    /// How many, at most; 0 for a page of 100. A page has fewer where they are large: it ends with the event that
+    /// reaches [`PAGE_BYTES`].
     pub limit: usize,
 }
 
@@ -104,7 +114,7 @@ pub struct Listed {
     /// The events, with what is known of them.
     pub events: Vec<(Arc<Event>, Found)>,
     /// Where the next page begins, if there may be one. A page may have fewer events than asked for, or none, and
-    /// still have a next: it ends where enough was looked at.
+    /// still have a next: it ends where enough was looked at, or has enough bytes.
     pub next: Option<Seq>,
     /// Rows that could not be read: a checksum did not fit. They are left out, and named here.
     pub damaged: Vec<String>,

@@ -32,7 +32,7 @@ pub mod window;
 
 pub use error::{Cause, PublishError, StoreError};
 pub use figures::{Figures, Room, Spread};
-pub use found::{Count, Found, Listed, Matching, Query};
+pub use found::{Count, Found, Listed, Matching, PAGE_BYTES, Query};
 pub use ledger::Ledger;
 pub use store::{
     Answer, Answers, Arrivals, By, Domain, Keep, Load, Loaded, New, Overdue, Published, QueueSpec, Store,

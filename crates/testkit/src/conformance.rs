@@ -199,6 +199,7 @@ macro_rules! promises {
             work_may_go_on_after_a_refused_publish,
             nothing_is_known_of_what_was_never_published,
             lists_are_paged,
+            a_page_has_a_bound_in_bytes,
             lists_show_what_was_asked_for,
             events_are_counted,
             a_closed_store_says_so,

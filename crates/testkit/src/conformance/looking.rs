@@ -3,7 +3,7 @@
 use redrive_core::entry::{Change, Park};
 use redrive_core::event::State;
 use redrive_core::triage::Filter;
-use redrive_store::{Query, StoreError};
+use redrive_store::{PAGE_BYTES, Query, StoreError};
 
 use super::Subject;
 use super::owner::{MAILS, ORDERS, Owner, at, dead, mail, order, retry, secs};
@@ -39,6 +39,35 @@ pub async fn lists_are_paged<S: Subject>(subject: S) {
     assert_eq!((listed, pages), (published, vec![3, 3, 1]));
     let whole = owner.store.list(Query::default()).await.unwrap();
     assert_eq!((whole.events.len(), whole.next), (7, None));
+}
+
+/// A page ends with the event that makes it large enough, wherever events are kept; the next one goes on from there.
+pub async fn a_page_has_a_bound_in_bytes<S: Subject>(subject: S) {
+    const LARGE: usize = 900_000;
+    let owner = Owner::of(subject).await;
+    let mut published = Vec::new();
+    for n in 0..12 {
+        published.push(owner.publish(mail(&n.to_string()).payload(vec![7; LARGE]), at(0)).await);
+    }
+    // Some of them have run: a store may keep those elsewhere.
+    for n in [1, 2, 5, 6, 7, 8, 9, 10] {
+        let entry = owner.entry(&n.to_string(), at(0)).await;
+        owner.settle_next(&entry, at(1), Change::Again(retry(at(50)))).await;
+    }
+    // Of another stream, after all of them.
+    published.push(owner.publish(mail("other").tenant("t").payload(vec![7; LARGE]), at(0)).await);
+    published.sort();
+    let mut query = Query { limit: 1000, ..Query::default() };
+    let mut listed = Vec::new();
+    loop {
+        let page = owner.store.list(query.clone()).await.unwrap();
+        assert!(page.events.len() * LARGE < PAGE_BYTES + LARGE, "{} are on a page", page.events.len());
+        assert!(!page.events.is_empty() || page.next.is_none());
+        listed.extend(page.events.iter().map(|(_, found)| found.seq));
+        let Some(next) = page.next else { break };
+        query.after = Some(next);
+    }
+    assert_eq!(listed, published);
 }
 
 /// A list shows what was asked for: of a queue, of a tenant, in a state. What has ended is not in it.

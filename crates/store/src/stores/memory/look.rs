@@ -11,7 +11,7 @@ use redrive_core::{Event, Moment};
 use super::group::is_meant;
 use super::row::{Identity, Receipt, Row};
 use super::state::State;
-use crate::found::{Count, Found, Listed, Query};
+use crate::found::{Count, Found, Listed, PAGE_BYTES, Query, bytes_of};
 
 /// How many events are on a page where nobody says.
 const PAGE: usize = 100;
@@ -71,7 +71,7 @@ impl State {
         let limit = if query.limit == 0 { PAGE } else { query.limit };
         let after = query.after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut rows = self.rows.range((after, Bound::Unbounded)).map(|(_, row)| row);
-        let (mut listed, mut last) = (Listed::default(), None);
+        let (mut listed, mut last, mut bytes) = (Listed::default(), None, 0);
         for row in rows.by_ref().take(LOOKED_MAX) {
             last = Some(row.entry.seq);
             let found = self.kept(row);
@@ -80,9 +80,10 @@ impl State {
                 None => !row.discarded,
             };
             if asked && is_meant(&query.filter, row) {
+                bytes += bytes_of(&row.entry.event);
                 listed.events.push((Arc::clone(&row.entry.event), found));
             }
-            if listed.events.len() == limit {
+            if listed.events.len() == limit || bytes >= PAGE_BYTES {
                 break;
             }
         }

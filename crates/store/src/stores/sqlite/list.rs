@@ -2,7 +2,7 @@
 //!
 //! A page begins where the one before ended, in the order of seqs. Dead letters, what was discarded and what is
 //! leased have indexes; everything else is a walk through the tables themselves, because an index for it would cost
-//! every event. So a page ends where enough was looked at, whatever was found by then.
+//! every event. So a page ends where enough was looked at, whatever was found by then, and where it has enough bytes.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use super::numbers::{bits, column, signed, stream_of};
 use super::receipt::Receipt;
 use super::rows::{Damage, EVENT_COLUMNS, EventRow, Stream, event_columns};
 use super::rules::View;
-use crate::found::{Found, Listed, Query};
+use crate::found::{Found, Listed, PAGE_BYTES, Query, bytes_of};
 
 /// How many events are on a page where nobody says.
 const PAGE: usize = 100;
@@ -36,19 +36,32 @@ type Listing = (Arc<Event>, Found);
 struct Part {
     found: Vec<Listing>,
     looked: usize,
+    bytes: usize,
     /// The last place that was looked at, where that was not the end.
     stop: Option<i64>,
 }
 
 impl Part {
+    fn push(&mut self, event: Arc<Event>, known: Found) {
+        self.bytes += bytes_of(&event);
+        self.found.push((event, known));
+    }
+
     /// Another one was looked at. Whether that is enough.
-    fn is_enough(&mut self, seq: i64, room: usize, looks: usize) -> bool {
+    fn is_enough(&mut self, seq: i64, room: &Room) -> bool {
         self.looked += 1;
-        if self.found.len() >= room || self.looked >= looks {
+        if self.found.len() >= room.events || self.looked >= room.looks || self.bytes >= room.bytes {
             self.stop = Some(seq);
         }
         self.stop.is_some()
     }
+}
+
+/// How much may still be looked at, and found.
+struct Room {
+    events: usize,
+    looks: usize,
+    bytes: usize,
 }
 
 /// Who looks, and for what.
@@ -69,25 +82,31 @@ pub(super) fn list(conn: &Connection, names: &mut Names, query: &Query, view: &V
     let limit = if query.limit == 0 { PAGE } else { query.limit.min(PAGE_MAX) };
     let after = query.after.map_or(-1, |seq| column(seq.0));
     let mut looking = Looking { conn, names, query, view, damaged: Vec::new() };
-    let mut looks = LOOKED_MAX;
+    // One more than asked for, to see whether there is a next page.
+    let mut room = Room { events: limit + 1, looks: LOOKED_MAX, bytes: PAGE_BYTES };
     let spans = spans(conn, &query.filter)?;
     for (first, last) in spans.into_iter().filter(|(_, last)| *last > after) {
-        if looks == 0 {
+        if room.looks == 0 {
             listed.next = Some(Seq(bits(first - 1)));
             break;
         }
         let range = (first.max(after + 1), last);
-        // One more than asked for, to see whether there is a next page.
-        let room = limit + 1 - listed.events.len();
-        let live = looking.live(range, room, looks)?;
-        let held = looking.held(range, room, looks)?;
-        looks = looks.saturating_sub(live.looked + held.looked);
+        let live = looking.live(range, &room)?;
+        let held = looking.held(range, &room)?;
+        room.looks = room.looks.saturating_sub(live.looked + held.looked);
         let stop = [live.stop, held.stop].into_iter().flatten().min();
         let is_sure = |(_, found): &Listing| stop.is_none_or(|stop| column(found.seq.0) <= stop);
         let mut part: Vec<Listing> = live.found.into_iter().chain(held.found).filter(is_sure).collect();
         part.sort_by_key(|(_, found)| found.seq);
-        listed.events.extend(part);
-        if listed.events.len() > limit {
+        for (event, found) in part {
+            // Each of the two has as much as a page may have, so together it may be too much.
+            if room.bytes > 0 {
+                room.bytes = room.bytes.saturating_sub(bytes_of(&event));
+                listed.events.push((event, found));
+            }
+        }
+        room.events = (limit + 1).saturating_sub(listed.events.len());
+        if listed.events.len() > limit || room.bytes == 0 {
             listed.events.truncate(limit);
             listed.next = listed.events.last().map(|(_, found)| found.seq);
             break;
@@ -103,7 +122,7 @@ pub(super) fn list(conn: &Connection, names: &mut Names, query: &Query, view: &V
 
 impl Looking<'_> {
     /// Events that may run and never ran.
-    fn live(&mut self, (first, last): (i64, i64), room: usize, looks: usize) -> Step<Part> {
+    fn live(&mut self, (first, last): (i64, i64), room: &Room) -> Step<Part> {
         let mut part = Part::default();
         let is_meant = match self.query.state {
             None | Some(State::Ready) => true,
@@ -137,12 +156,12 @@ impl Looking<'_> {
                     if self.query.state.is_none_or(|state| state == known.state)
                         && self.query.filter.matches(subject)
                     {
-                        part.found.push((read.event, known));
+                        part.push(read.event, known);
                     }
                 }
                 Err(Damage) => self.damaged.push(damaged_row("redrive_live", seq)),
             }
-            if part.is_enough(seq, room, looks) {
+            if part.is_enough(seq, room) {
                 break;
             }
         }
@@ -150,7 +169,7 @@ impl Looking<'_> {
     }
 
     /// All others.
-    fn held(&mut self, (first, last): (i64, i64), room: usize, looks: usize) -> Step<Part> {
+    fn held(&mut self, (first, last): (i64, i64), room: &Room) -> Step<Part> {
         let mut part = Part::default();
         let conn = self.conn;
         let mut select = conn.prepare_cached(select(self.query))?;
@@ -185,13 +204,13 @@ impl Looking<'_> {
                         {
                             known = discarded(known, &receipt);
                         }
-                        part.found.push((held.row.event, known));
+                        part.push(held.row.event, known);
                     }
                 }
                 Ok(None) => {}
                 Err(Damage) => self.damaged.push(damaged_row("redrive_held", seq)),
             }
-            if part.is_enough(seq, room, looks) {
+            if part.is_enough(seq, room) {
                 break;
             }
         }
