@@ -6,7 +6,7 @@
 //! |---|---|
 //! | is the last one that was handed out, also when it is late or the process was started again | applied |
 //! | is the last one, and its end made a dead letter of the event that nobody has touched since | applied |
-//! | is the one that did it | already |
+//! | is the one that did it, with its token | already |
 //! | is not the last one, or somebody else has settled it | conflict, with what is so now; final |
 //! | is of an event that nobody knows | unknown |
 //!
@@ -125,7 +125,7 @@ impl std::fmt::Debug for LeaseSettle {
 pub enum LeaseSettled {
     /// It is written: settled, or good for longer.
     Applied,
-    /// The same attempt has settled it before.
+    /// The same attempt, with the same token, has done it before.
     Already,
     /// Another attempt has it, it was settled otherwise, or the token is not the one: this is so now, and final.
     Conflict(Box<Found>),

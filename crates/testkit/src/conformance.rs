@@ -289,6 +289,7 @@ macro_rules! promises {
             a_job_and_a_late_answer_have_a_letter_once,
             a_late_answer_is_judged_by_attempts_that_a_handler_made_since,
             a_made_up_token_settles_nothing,
+            only_who_did_it_is_told_so,
             a_lease_can_be_made_longer,
             leases_keep_the_order_of_keys,
             parking_ends_at_its_time_where_it_is_pulled,

@@ -131,6 +131,31 @@ pub async fn a_made_up_token_settles_nothing<S: Subject>(subject: S) {
     assert_eq!(owner.lease_ids(&[1], 2).await, ["1"]);
 }
 
+/// Who has done nothing is not told that it has: by a token that it was not given, or by an attempt of the same number
+/// before the event was put back.
+pub async fn only_who_did_it_is_told_so<S: Subject>(subject: S) {
+    let owner = Owner::pulled(subject).await;
+    for id in ["1", "2"] {
+        owner.publish(work(id), at(0)).await;
+    }
+    owner.lease(&[1], 0).await;
+    assert_eq!(owner.settle_lease(held(&work("1"), 1, 1), 1, done()).await, LeaseSettled::Applied);
+    owner.lease(&[2], 2).await;
+    assert_eq!(owner.settle_lease(held(&work("2"), 1, 2), 3, dies(Park::GoOn)).await, LeaseSettled::Applied);
+    owner.act(&work("2"), redrive(), at(4)).await;
+    assert_eq!(owner.lease_ids(&[3], 5).await, ["2"]);
+    assert_eq!(owner.settle_lease(held(&work("2"), 1, 3), 6, done()).await, LeaseSettled::Applied);
+    let owner = owner.crash().await;
+    for (id, did_it, others) in [("1", 1, [0, 2]), ("2", 3, [0, 2])] {
+        for token in others {
+            let said = conflict(owner.settle_lease(held(&work(id), 1, token), 7, done()).await);
+            assert_eq!((said.state, said.attempts), (State::Done, 1), "{id} {token}");
+            conflict(owner.extend(held(&work(id), 1, token), 7, 99).await);
+        }
+        assert_eq!(owner.settle_lease(held(&work(id), 1, did_it), 7, done()).await, LeaseSettled::Already);
+    }
+}
+
 /// A lease is good for longer where that is asked in time.
 pub async fn a_lease_can_be_made_longer<S: Subject>(subject: S) {
     let owner = Owner::pulled(subject).await;

@@ -208,10 +208,14 @@ impl State {
         agrees.then_some(row)
     }
 
-    /// What is said of a lease that is not the last one.
+    /// What is said of a lease that is not the last one. Attempts may begin anew, and are easy to guess: who did it
+    /// is known by the token.
     fn disagree(&self, held: &Held) -> LeaseSettled {
-        let Some(found) = self.find(&identity(held)) else { return LeaseSettled::Unknown };
-        if found.state == Where::Done && found.attempts == held.attempt {
+        let identity = identity(held);
+        let Some(found) = self.find(&identity) else { return LeaseSettled::Unknown };
+        let end = self.receipts.get(&identity).and_then(|receipt| receipt.end.as_ref());
+        let is_by = end.is_some_and(|end| end.token == Some(held.token));
+        if found.state == Where::Done && found.attempts == held.attempt && is_by {
             return LeaseSettled::Already;
         }
         LeaseSettled::Conflict(Box::new(found))

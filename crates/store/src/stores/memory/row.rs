@@ -162,11 +162,13 @@ pub(super) struct End {
     pub(super) result: Option<Vec<u8>>,
     /// The id under which it goes on, where it was edited.
     pub(super) into: Option<String>,
+    /// Whose lease did it, where it was leased and is done.
+    pub(super) token: Option<TokenHash>,
 }
 
 impl End {
     /// An end that left nothing behind but the attempts.
     pub(super) const fn of(state: Where, at: Moment, attempts: u32, story: Option<Arc<Story>>) -> Self {
-        Self { state, at, attempts, story, result: None, into: None }
+        Self { state, at, attempts, story, result: None, into: None, token: None }
     }
 }

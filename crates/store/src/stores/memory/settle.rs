@@ -54,7 +54,9 @@ impl State {
         let next = match change {
             Change::Done => self.end(row, at, None),
             Change::DoneWith { result, attempts, story } => {
-                self.end(row, at, Some(End { result, ..End::of(Where::Done, at, attempts, story) }))
+                let lease = row.lease.as_ref().filter(|lease| lease.attempt == attempts);
+                let token = lease.map(|lease| lease.token);
+                self.end(row, at, Some(End { result, token, ..End::of(Where::Done, at, attempts, story) }))
             }
             Change::Dropped { attempts, story } => {
                 self.end(row, at, Some(End::of(Where::Dropped, at, attempts, story)))

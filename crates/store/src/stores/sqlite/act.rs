@@ -208,7 +208,15 @@ impl Desk {
         attempts: u32,
         at: Moment,
     ) -> Step<()> {
-        let end = End { state: State::Discarded, at, attempts, story: None, result: None, became: None };
+        let end = End {
+            state: State::Discarded,
+            at,
+            attempts,
+            story: None,
+            result: None,
+            became: None,
+            token: None,
+        };
         self.stamp(stream, id, at, Some(end))
     }
 

@@ -53,7 +53,7 @@ impl Desk {
         let Progress { attempts, story, .. } = held.progress.clone();
         let is_unsure = story.as_ref().is_some_and(|story| story.is_unsure());
         let became = Some(event.id.clone());
-        let end = End { state: State::Discarded, at, attempts, story, result: None, became };
+        let end = End { state: State::Discarded, at, attempts, story, result: None, became, token: None };
         self.stamp(&stream, &original.id, at, Some(end))?;
         let spec = self.spec(&stream.queue)?.unwrap_or_default();
         let calm = at + spec.horizon;

@@ -14,13 +14,14 @@ use super::numbers::{bits, column, from_moment, to_moment};
 use super::receipt::End;
 use super::rows::{Damage, Sum};
 use super::stories::{read_story, write_story};
+use crate::lease::TokenHash;
 
 /// The statement that writes ends.
 pub(super) struct Ends<'a>(CachedStatement<'a>);
 
 impl<'a> Ends<'a> {
     pub(super) fn writing(conn: &'a Connection) -> rusqlite::Result<Self> {
-        conn.prepare_cached("INSERT OR REPLACE INTO redrive_end VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")
+        conn.prepare_cached("INSERT OR REPLACE INTO redrive_end VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")
             .map(Self)
     }
 
@@ -29,8 +30,9 @@ impl<'a> Ends<'a> {
         let (seq, state, ended) = (column(seq.0), end.state.as_str(), from_moment(end.at));
         let (attempts, result) = (i64::from(end.attempts), end.result.as_deref());
         let story = write_story(end.story.as_deref());
-        let crc = sum(seq, state, ended, attempts, story.as_deref(), result);
-        self.0.execute(params![seq, state, ended, attempts, story, result, crc]).map(drop)
+        let left = (result, end.token.as_ref().map(<[u8; 16]>::as_slice));
+        let crc = sum(seq, state, ended, attempts, story.as_deref(), left);
+        self.0.execute(params![seq, state, ended, attempts, story, left.0, left.1, crc]).map(drop)
     }
 }
 
@@ -39,7 +41,7 @@ impl End {
     pub(super) fn find(conn: &Connection, seq: Seq) -> Step<Option<Self>> {
         let found = conn
             .prepare_cached(
-                "SELECT state, ended, attempts, story, result, crc FROM redrive_end WHERE seq = ?1",
+                "SELECT state, ended, attempts, story, result, token, crc FROM redrive_end WHERE seq = ?1",
             )?
             .query_row([column(seq.0)], |row| Ok(Self::read(row, seq)))
             .optional()?;
@@ -49,10 +51,10 @@ impl End {
     /// Looks at all of them, and names those that are damaged.
     pub(super) fn check_all(conn: &Connection, mut damaged: impl FnMut(i64)) -> rusqlite::Result<()> {
         let mut select =
-            conn.prepare("SELECT state, ended, attempts, story, result, crc, seq FROM redrive_end")?;
+            conn.prepare("SELECT state, ended, attempts, story, result, token, crc, seq FROM redrive_end")?;
         let mut rows = select.query([])?;
         while let Some(row) = rows.next()? {
-            let seq = row.get(6)?;
+            let seq = row.get(7)?;
             if Self::read(row, Seq(bits(seq))).is_err() {
                 damaged(seq);
             }
@@ -66,8 +68,10 @@ impl End {
         let (ended, attempts) = (number(1)?, number(2)?);
         let story: Option<String> = row.get(3).map_err(|_| Damage)?;
         let result: Option<Vec<u8>> = row.get(4).map_err(|_| Damage)?;
-        let crc = sum(column(seq.0), &state, ended, attempts, story.as_deref(), result.as_deref());
-        if crc != number(5)? {
+        let token: Option<TokenHash> = row.get(5).map_err(|_| Damage)?;
+        let left = (result.as_deref(), token.as_ref().map(<[u8; 16]>::as_slice));
+        let crc = sum(column(seq.0), &state, ended, attempts, story.as_deref(), left);
+        if crc != number(6)? {
             return Err(Damage);
         }
         Ok(Self {
@@ -77,6 +81,7 @@ impl End {
             story: read_story(story.as_deref())?,
             result,
             became: None,
+            token,
         })
     }
 }
@@ -92,7 +97,14 @@ pub(super) fn delete_end(conn: &Connection, stream: u32, id: &str) -> rusqlite::
     .map(drop)
 }
 
-fn sum(seq: i64, state: &str, ended: i64, attempts: i64, story: Option<&str>, result: Option<&[u8]>) -> i64 {
+fn sum(
+    seq: i64,
+    state: &str,
+    ended: i64,
+    attempts: i64,
+    story: Option<&str>,
+    (result, token): (Option<&[u8]>, Option<&[u8]>),
+) -> i64 {
     Sum::new()
         .number(seq)
         .text(state)
@@ -100,5 +112,6 @@ fn sum(seq: i64, state: &str, ended: i64, attempts: i64, story: Option<&str>, re
         .number(attempts)
         .maybe(story.map(str::as_bytes))
         .maybe(result)
+        .maybe(token)
         .end()
 }

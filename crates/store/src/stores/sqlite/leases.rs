@@ -309,22 +309,30 @@ impl Desk {
         Ok(held.filter(|held| held.lease.is_some_and(is_last)).map(|held| (held, stream)))
     }
 
-    /// What is said of a lease that is not the last one.
+    /// What is said of a lease that is not the last one. Attempts may begin anew, and are easy to guess: who did it
+    /// is known by the token.
     fn disagree(&mut self, lease: &lease::Held) -> Step<LeaseSettled> {
         let Some(stream) = find_stream(&self.conn, &lease.queue, &lease.tenant)? else {
             return Ok(LeaseSettled::Unknown);
         };
         let view = self.view()?;
         let known = match Receipt::find(&self.conn, stream, &lease.id) {
-            Ok(Some(receipt)) => found(&self.conn, &mut self.names, receipt, &view),
+            Ok(Some(receipt)) => {
+                let by = receipt.end.as_ref().and_then(|end| end.token);
+                found(&self.conn, &mut self.names, receipt, &view).map(|found| (found, by))
+            }
             Ok(None) => return Ok(LeaseSettled::Unknown),
             Err(fault) => Err(fault),
         };
         match known {
-            Ok(found) if found.state == State::Done && found.attempts == lease.attempt => {
+            Ok((found, by))
+                if found.state == State::Done
+                    && found.attempts == lease.attempt
+                    && by == Some(lease.token) =>
+            {
                 Ok(LeaseSettled::Already)
             }
-            Ok(found) => Ok(LeaseSettled::Conflict(Box::new(found))),
+            Ok((found, _)) => Ok(LeaseSettled::Conflict(Box::new(found))),
             Err(Fault::Refused(_)) => Ok(LeaseSettled::Unknown),
             Err(fault) => Err(fault),
         }

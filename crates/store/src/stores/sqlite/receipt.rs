@@ -16,6 +16,7 @@ use super::faults::{Step, damaged};
 use super::numbers::{bits, column, from_moment, to_moment};
 use super::rows::{Damage, Sum, values};
 use super::stories::{read_story, write_story};
+use crate::lease::TokenHash;
 
 /// How many columns a receipt without an end has.
 const FRESH_COLUMNS: usize = 7;
@@ -42,6 +43,8 @@ pub(super) struct End {
     pub(super) result: Option<Vec<u8>>,
     /// The id under which it goes on, where an edit gave its place to another.
     pub(super) became: Option<String>,
+    /// Whose lease did it, where it was leased and is done. Such an end is beside the receipt.
+    pub(super) token: Option<TokenHash>,
 }
 
 impl Receipt {
@@ -182,6 +185,7 @@ impl Receipt {
                 story: read_story(story.as_deref())?,
                 result,
                 became,
+                token: None,
             }),
         };
         Ok(Self {

@@ -148,9 +148,13 @@ impl Desk {
         at: Moment,
         stream: &Stream,
     ) -> Step<Option<(u32, Option<Entry>)>> {
-        let Some(end) = ending_of(change, at) else {
+        let Some(mut end) = ending_of(change, at) else {
             return self.change(held, was_live, change, at, stream);
         };
+        if let (Some(end), Some(mark)) = (&mut end, held.lease) {
+            let did_it = end.state == State::Done && end.attempts == mark.attempt;
+            end.token = did_it.then_some(mark.token);
+        }
         let next = self.end(held.row.seq, Ending::of(&held, was_live), stream, at, end)?;
         Ok(Some((held.rev + 1, next)))
     }
@@ -391,5 +395,5 @@ pub(super) fn ending_of(change: &Change, at: Moment) -> Option<Option<End>> {
         _ => return None,
     };
     let (story, result) = (story.clone(), result.cloned());
-    Some(Some(End { state, at, attempts, story, result, became: None }))
+    Some(Some(End { state, at, attempts, story, result, became: None, token: None }))
 }

@@ -148,10 +148,13 @@ impl Model {
             return Reply::Unknown;
         }
         let is_last = |lease: &Hand| lease.attempt == attempt && lease.token == Some(token);
-        let last = record.lease.as_ref().filter(|_| record.fate.exists()).filter(|lease| is_last(lease));
+        let given = record.lease.as_ref().filter(|lease| is_last(lease));
+        let last = given.filter(|_| record.fate.exists());
         match last {
             Some(lease) if lease.out || !extends => Reply::Applied(record.seq),
-            _ if record.fate == Fate::Done && record.progress.attempts == attempt => Reply::Already,
+            _ if record.fate == Fate::Done && record.progress.attempts == attempt && given.is_some() => {
+                Reply::Already
+            }
             _ => Reply::Conflict,
         }
     }

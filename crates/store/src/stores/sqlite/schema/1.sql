@@ -118,7 +118,7 @@ CREATE TABLE redrive_receipt (
 ) STRICT, WITHOUT ROWID;
 
 -- How an event ended, where its absence does not say it all. Not on the receipt, which would grow in the middle of its
--- tree.
+-- tree. `token`: the hash of the token of the lease that did it, where it was leased.
 CREATE TABLE redrive_end (
     seq INTEGER PRIMARY KEY,
     state TEXT NOT NULL,
@@ -126,6 +126,7 @@ CREATE TABLE redrive_end (
     attempts INTEGER NOT NULL,
     story TEXT,
     result BLOB,
+    token BLOB,
     crc INTEGER NOT NULL
 ) STRICT;
 
