@@ -10,7 +10,9 @@
 //! | is not the last one, or somebody else has settled it | conflict, with what is so now; final |
 //! | is of an event that nobody knows | unknown |
 //!
-//! A lease that was not settled in time is an attempt of unknown outcome.
+//! A lease that was not settled in time is an attempt of unknown outcome. From when that is written, it cannot be made
+//! good for longer: that would take an attempt back which was counted. Whoever asks for it is told "lapsed", and that is
+//! not final: a settle of that attempt counts as above.
 
 use redrive_core::Moment;
 use redrive_core::entry::{Change, Entry, Park};
@@ -129,6 +131,9 @@ pub enum LeaseSettled {
     Already,
     /// Another attempt has it, it was settled otherwise, or the token is not the one: this is so now, and final.
     Conflict(Box<Found>),
+    /// Only of one that was to be good for longer: it is over, and an attempt was counted for it. Nobody was given the
+    /// event since, and a settle of this attempt still counts; this is so now.
+    Lapsed(Box<Found>),
     /// There is no such event.
     Unknown,
 }

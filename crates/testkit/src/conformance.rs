@@ -291,6 +291,7 @@ macro_rules! promises {
             a_made_up_token_settles_nothing,
             only_who_did_it_is_told_so,
             a_lease_can_be_made_longer,
+            a_lease_that_is_over_is_not_made_longer,
             leases_keep_the_order_of_keys,
             parking_ends_at_its_time_where_it_is_pulled,
             rules_hold_back_leases,

@@ -261,6 +261,7 @@ fn result(held: &Held, said: LeaseSettled) -> (StatusCode, Value) {
         LeaseSettled::Applied => (StatusCode::OK, "applied", None),
         LeaseSettled::Already => (StatusCode::OK, "already", None),
         LeaseSettled::Conflict(found) => (StatusCode::CONFLICT, "conflict", Some(wire::found(&found))),
+        LeaseSettled::Lapsed(found) => (StatusCode::CONFLICT, "lapsed", Some(wire::found(&found))),
         LeaseSettled::Unknown => (StatusCode::NOT_FOUND, "unknown", None),
     };
     let Held { tenant, id, attempt, .. } = held;
@@ -269,6 +270,10 @@ fn result(held: &Held, said: LeaseSettled) -> (StatusCode, Value) {
     });
     if let Some(now) = now {
         view["now"] = now;
+    }
+    // Whoever stops at a conflict would throw away what it did.
+    if word == "lapsed" {
+        view["settle_counts"] = true.into();
     }
     (status, view)
 }

@@ -8,7 +8,7 @@ use redrive_store::operate::Act;
 use super::Subject;
 use super::desk::{redrive, state};
 use super::owner::{Owner, at};
-use super::worker::{again, conflict, dies, dispositions, done, held, work};
+use super::worker::{again, conflict, dies, dispositions, done, held, lapsed, work};
 
 /// A lease is settled after a crash of whoever handed it out, and remembered with its attempt.
 pub async fn a_lease_is_settled_by_its_attempt<S: Subject>(subject: S) {
@@ -166,9 +166,31 @@ pub async fn a_lease_can_be_made_longer<S: Subject>(subject: S) {
     assert_eq!(owner.found(&work("1")).await.until, Some(at(50)));
     assert_eq!(owner.lease(&[2], 49).await.lapsed, 0);
     assert_eq!(owner.lease(&[2], 50).await.lapsed, 1);
-    let late = conflict(owner.extend(held(&work("1"), 1, 1), 50, 99).await);
-    assert_eq!(late.state, State::Waiting);
     assert_eq!(owner.extend(held(&work("9"), 1, 1), 50, 99).await, LeaseSettled::Unknown);
+}
+
+/// A lease that is over is not made longer once that was counted as an attempt, and its holder hears that its answer
+/// still counts. That is final only when somebody else was given the event, or it ended.
+pub async fn a_lease_that_is_over_is_not_made_longer<S: Subject>(subject: S) {
+    let owner = Owner::pulled(subject).await;
+    for id in ["1", "2"] {
+        owner.publish(work(id), at(0)).await;
+    }
+    owner.lease(&[1, 2], 0).await;
+    // Nobody has counted it yet.
+    assert_eq!(owner.extend(held(&work("1"), 1, 1), 11, 15).await, LeaseSettled::Applied);
+    assert_eq!(owner.lease_or(&[], 20, again("lapsed", 30)).await.lapsed, 2);
+    let owner = owner.crash().await;
+    let before = owner.found(&work("1")).await;
+    assert_eq!(lapsed(owner.extend(held(&work("1"), 1, 1), 21, 99).await), before);
+    assert_eq!((before.state, before.attempts), (State::Waiting, 1));
+    conflict(owner.extend(held(&work("1"), 1, 2), 21, 99).await);
+    assert_eq!(owner.found(&work("1")).await, before, "it is as it was");
+    assert_eq!(owner.settle_lease(held(&work("1"), 1, 1), 22, done()).await, LeaseSettled::Applied);
+    assert_eq!(owner.extend(held(&work("1"), 1, 1), 23, 99).await, LeaseSettled::Already);
+    lapsed(owner.extend(held(&work("2"), 1, 2), 29, 99).await);
+    assert_eq!(owner.lease_ids(&[3], 30).await, ["2"]);
+    conflict(owner.extend(held(&work("2"), 1, 2), 31, 99).await);
 }
 
 /// Orders see what is leased as running.

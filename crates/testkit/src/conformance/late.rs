@@ -10,7 +10,7 @@ use redrive_store::operate::{Act, Advance, GroupQuery, What};
 use super::Subject;
 use super::desk::{edited, redrive, target};
 use super::owner::{Owner, at};
-use super::worker::{PULLED, after, again, conflict, dies, dispositions, done, held, work};
+use super::worker::{PULLED, after, again, conflict, dies, dispositions, done, held, lapsed, work};
 
 /// Not to be tried again, for a reason of its own.
 fn permanent(park: Park) -> Decide {
@@ -66,7 +66,7 @@ pub async fn a_late_answer_ends_the_letter_of_its_lapse<S: Subject>(subject: S) 
     for wrong in [held(&work("1"), 1, 1), held(&work("1"), 2, 1), held(&work("1"), 1, 2)] {
         assert_eq!(conflict(owner.settle_lease(wrong.clone(), 50, done()).await), before, "{wrong:?}");
     }
-    assert_eq!(conflict(owner.extend(held(&work("1"), 2, 2), 50, 99).await), before);
+    assert_eq!(lapsed(owner.extend(held(&work("1"), 2, 2), 50, 99).await), before);
     assert_eq!(owner.lease_ids(&[3], 50).await, [""; 0], "it holds up its key");
     assert_eq!(owner.late(51, done()).await, LeaseSettled::Applied);
     let owner = owner.crash().await;

@@ -113,6 +113,13 @@ impl<S: Subject> Owner<S> {
     }
 }
 
+pub(super) fn lapsed(settled: LeaseSettled) -> Found {
+    match settled {
+        LeaseSettled::Lapsed(found) => *found,
+        other => panic!("it is not that it is over: {other:?}"),
+    }
+}
+
 pub(super) fn conflict(settled: LeaseSettled) -> Found {
     match settled {
         LeaseSettled::Conflict(found) => *found,

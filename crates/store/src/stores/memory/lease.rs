@@ -160,7 +160,10 @@ impl State {
     pub(super) fn extend(&mut self, held: &Held, until: Moment) -> LeaseSettled {
         let Some(row) = self.leased(held) else { return self.disagree(held) };
         if !row.is_out() {
-            return self.disagree(held);
+            return match self.disagree(held) {
+                LeaseSettled::Conflict(found) => LeaseSettled::Lapsed(found),
+                other => other,
+            };
         }
         let mut row = row.clone();
         if let Some(lease) = &mut row.lease {

@@ -250,10 +250,13 @@ impl Desk {
         self.see(at);
         let mut said = Vec::with_capacity(leases.len());
         for lease in leases {
-            let (held, _) = match self.leased(lease)? {
-                Some(leased) if leased.0.stand == Stand::Leased => leased,
-                _ => {
-                    said.push(self.disagree(lease)?);
+            let held = match self.leased(lease)? {
+                Some((held, _)) if held.stand == Stand::Leased => held,
+                there => {
+                    said.push(match (self.disagree(lease)?, there) {
+                        (LeaseSettled::Conflict(found), Some(_)) => LeaseSettled::Lapsed(found),
+                        (other, _) => other,
+                    });
                     continue;
                 }
             };

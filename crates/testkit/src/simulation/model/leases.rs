@@ -24,6 +24,7 @@ pub(in super::super) struct Hand {
 pub(in super::super) enum Reply {
     Applied(Seq),
     Already,
+    Lapsed,
     Conflict,
     Unknown,
 }
@@ -152,10 +153,11 @@ impl Model {
         let last = given.filter(|_| record.fate.exists());
         match last {
             Some(lease) if lease.out || !extends => Reply::Applied(record.seq),
-            _ if record.fate == Fate::Done && record.progress.attempts == attempt && given.is_some() => {
+            Some(_) => Reply::Lapsed,
+            None if record.fate == Fate::Done && record.progress.attempts == attempt && given.is_some() => {
                 Reply::Already
             }
-            _ => Reply::Conflict,
+            None => Reply::Conflict,
         }
     }
 
@@ -171,7 +173,8 @@ impl Model {
             (LeaseSettled::Applied, Reply::Applied(_))
             | (LeaseSettled::Already, Reply::Already)
             | (LeaseSettled::Unknown, Reply::Unknown) => Ok(()),
-            (LeaseSettled::Conflict(found), Reply::Conflict) => self.check_known(intent, Some(found), now),
+            (LeaseSettled::Conflict(found), Reply::Conflict)
+            | (LeaseSettled::Lapsed(found), Reply::Lapsed) => self.check_known(intent, Some(found), now),
             _ => Err(format!("a lease of e{intent} is answered with {is:?}, and should be {should:?}")),
         }
     }

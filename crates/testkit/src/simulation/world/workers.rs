@@ -322,6 +322,7 @@ fn word(is: &LeaseSettled) -> &'static str {
         LeaseSettled::Applied => "lease: applied",
         LeaseSettled::Already => "lease: already",
         LeaseSettled::Conflict(_) => "lease: conflict",
+        LeaseSettled::Lapsed(_) => "lease: lapsed",
         LeaseSettled::Unknown => "lease: unknown",
     }
 }
