@@ -19,6 +19,10 @@ use crate::waiting::Lines;
 /// with a full bucket, so a tenant is never held up for it.
 const TENANTS_MAX: usize = 10_000;
 
+/// One token's bodies take a quarter of the room for all of them at most, or what one body may take: whoever fills
+/// that stops nobody else.
+const SHARE: usize = 4;
+
 /// What all requests share.
 #[derive(Debug)]
 pub struct App {
@@ -51,6 +55,8 @@ pub struct Live {
     pub config: Config,
     /// Who may call.
     pub callers: Callers,
+    /// How many bytes of bodies each token may have in memory, by its name.
+    pub(crate) shares: HashMap<String, Arc<Semaphore>>,
 }
 
 /// What an app has to do with the outside of its engine.
@@ -79,7 +85,10 @@ impl Outside {
 impl Live {
     fn new(config: Config) -> Self {
         let callers = Callers::new(&config.tokens);
-        Self { config, callers }
+        let share = (config.server.bodies_max / SHARE).max(config.server.body_max);
+        let share = || Arc::new(Semaphore::new(share.min(Semaphore::MAX_PERMITS)));
+        let shares = config.tokens.keys().map(|name| (name.clone(), share())).collect();
+        Self { config, callers, shares }
     }
 }
 

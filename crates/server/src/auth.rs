@@ -127,7 +127,11 @@ where
         let bearer = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         let token = bearer.and_then(|value| value.split_once(' '));
         let token = token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-        token.and_then(|(_, token)| callers.find(token.trim())).ok_or_else(Problem::unauthorized)
+        let caller = token.and_then(|(_, token)| callers.find(token.trim()));
+        let caller = caller.ok_or_else(Problem::unauthorized)?;
+        // Whoever asks next, before the body is read, need not hash again.
+        parts.extensions.insert(caller.clone());
+        Ok(caller)
     }
 }
 

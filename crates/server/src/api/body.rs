@@ -1,18 +1,31 @@
-//! The body of a request, bounded: in bytes, in time, and together with all others.
+//! The body of a request, bounded: in bytes, in time, together with those of its caller, and with all others.
+//!
+//! Nothing of it is read before it is known who calls and that they may. Room is taken as bytes arrive, not for what
+//! a head promises, and one token gets a share of it: who holds it up holds nobody else up.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{FromRef, FromRequest, Request};
-use bytes::Bytes;
+use axum::extract::{FromRef, FromRequest, FromRequestParts, Request};
+use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, StatusCode};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Problem;
 use crate::app::App;
+use crate::auth::Caller;
+use crate::config::Right;
+
+/// Room is taken in steps of so many bytes.
+const STEP: usize = 64 << 10;
+
+/// What a caller has to be allowed before a body is read: an extension of a route. Where there is none it is
+/// [`Right::Operate`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Needs(pub(super) Right);
 
 /// A body that was read whole, and the room that it takes until it is dropped.
 #[derive(Debug)]
@@ -21,7 +34,7 @@ pub struct Body {
     pub headers: HeaderMap,
     /// The bytes.
     pub bytes: Bytes,
-    _room: OwnedSemaphorePermit,
+    _room: Taken,
 }
 
 impl Body {
@@ -75,29 +88,77 @@ where
             let live = app.live();
             (live.config.server.body_max, live.config.server.body_time)
         };
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        let caller = Caller::from_request_parts(&mut parts, state).await?;
+        let Needs(right) = parts.extensions.get().copied().unwrap_or(Needs(Right::Operate));
+        caller.may(right)?;
         let length = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
         let length: usize = length.unwrap_or(body_max);
         if length > body_max {
             return Err(too_large(body_max));
         }
-        // Room for what may come, before any of it is read.
-        let room = u32::try_from(length).unwrap_or(u32::MAX);
-        let room = app.bodies.clone().try_acquire_many_owned(room).map_err(|_| {
-            Problem::busy("too much is being published at once; try again later", Duration::from_secs(1))
-        })?;
-        let reading = Limited::new(body, body_max).collect();
-        let bytes = match tokio::time::timeout(body_time, reading).await {
-            Ok(Ok(collected)) => collected.to_bytes(),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(too_large(body_max)),
-            Ok(Err(_)) => return Err(Problem::bad_request("the body was cut off")),
-            Err(_) => {
-                let detail =
-                    format!("the body did not arrive within {}", humantime::format_duration(body_time));
-                return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "too-slow", detail));
-            }
+        let share = app.live().shares.get(&*caller.name).cloned();
+        let reading = read(body, length, body_max, Taken::new(app.bodies.clone(), share));
+        let Ok(read) = tokio::time::timeout(body_time, reading).await else {
+            let detail = format!("the body did not arrive within {}", humantime::format_duration(body_time));
+            return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "too-slow", detail));
         };
+        let (bytes, room) = read?;
         Ok(Self { headers: parts.headers, bytes, _room: room })
+    }
+}
+
+/// Reads all of it, with room for what came and at most a step more.
+async fn read(
+    mut body: axum::body::Body,
+    length: usize,
+    body_max: usize,
+    mut room: Taken,
+) -> Result<(Bytes, Taken), Problem> {
+    let mut bytes = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Problem::bad_request("the body was cut off"))?;
+        let Ok(data) = frame.into_data() else { continue };
+        let come = bytes.len() + data.len();
+        if come > body_max {
+            return Err(too_large(body_max));
+        }
+        room.grow(come.next_multiple_of(STEP).min(length).max(come))?;
+        bytes.extend_from_slice(&data);
+    }
+    Ok((bytes.freeze(), room))
+}
+
+/// Room that was taken: of that of all callers, and of its caller's share.
+#[derive(Debug)]
+struct Taken {
+    of: Vec<Arc<Semaphore>>,
+    permits: Vec<OwnedSemaphorePermit>,
+    bytes: usize,
+}
+
+impl Taken {
+    fn new(all: Arc<Semaphore>, share: Option<Arc<Semaphore>>) -> Self {
+        Self { of: share.into_iter().chain([all]).collect(), permits: Vec::new(), bytes: 0 }
+    }
+
+    /// Takes more, until there are so many bytes.
+    fn grow(&mut self, bytes: usize) -> Result<(), Problem> {
+        let more = u32::try_from(bytes.saturating_sub(self.bytes)).unwrap_or(u32::MAX);
+        if more == 0 {
+            return Ok(());
+        }
+        for room in &self.of {
+            let permit = room.clone().try_acquire_many_owned(more).map_err(|_| {
+                Problem::busy("too much is being published at once; try again later", Duration::from_secs(1))
+            })?;
+            match self.permits.iter_mut().find(|has| Arc::ptr_eq(has.semaphore(), room)) {
+                Some(has) => has.merge(permit),
+                None => self.permits.push(permit),
+            }
+        }
+        self.bytes = bytes;
+        Ok(())
     }
 }
 

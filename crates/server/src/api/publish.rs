@@ -11,14 +11,15 @@
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use axum::{Extension, Router};
 use http::{HeaderMap, StatusCode};
 use redrive::{Event, Published};
 use serde_json::{Value, json};
 
+use super::body::Needs;
 use super::path::Path;
 use super::{Body, Problem, cloudevents, wire};
 use crate::app::App;
@@ -31,7 +32,8 @@ mod written;
 pub(crate) use written::Written;
 
 pub(super) fn routes() -> Router<Arc<App>> {
-    Router::new().route("/v1/queues/{queue}/events", post(publish))
+    let needs = Extension(Needs(Right::Publish));
+    Router::new().route("/v1/queues/{queue}/events", post(publish).layer(needs))
 }
 
 async fn publish(

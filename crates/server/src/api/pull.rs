@@ -12,10 +12,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use axum::{Extension, Router};
 use http::StatusCode;
 use redrive::engine::lease::{Held, LEASES_MAX, Lease, Limits};
 use redrive::event::bounds::PAYLOAD_BYTES_MAX;
@@ -24,6 +24,7 @@ use redrive::{Found, Reply};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::body::Needs;
 use super::path::Path;
 use super::room::Room;
 use super::{Body, Problem, cloudevents, wire};
@@ -44,6 +45,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/v1/queues/{queue}/leases", post(lease))
         .route("/v1/queues/{queue}/leases/extend", post(extend))
         .route("/v1/queues/{queue}/leases/settle", post(settle))
+        .layer(Extension(Needs(Right::Consume)))
 }
 
 /// What a worker asks for.

@@ -8,26 +8,54 @@ use crate::house::House;
 
 const QUEUE: &str = "[queues.work.pull]\n";
 
-/// A publish whose body never comes to its end, and the room that it takes until it is dropped.
-async fn half_a_publish(house: &House, length: usize) -> TcpStream {
+/// The hashes of `secret` and of `other`.
+const HASHES: [&str; 2] = [
+    "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b",
+    "sha256:d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa",
+];
+
+/// Sends the head of a publish; what the server says first is its answer, or that it reads on.
+async fn head(house: &House, length: usize, token: &str) -> (TcpStream, String) {
     let address = house.server.as_ref().expect("it runs").address();
     let mut stream = TcpStream::connect(address).await.expect("a connection");
     let head = format!(
         "POST /v1/queues/work/events HTTP/1.1\r\nhost: localhost\r\nredrive-id: half\r\n\
-         expect: 100-continue\r\ncontent-length: {length}\r\n\r\n"
+         authorization: Bearer {token}\r\nexpect: 100-continue\r\ncontent-length: {length}\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await.expect("it is sent");
-    // The server says so when it begins to read, and by then it has taken the room.
     let mut said = [0; 25];
-    stream.read_exact(&mut said).await.expect("it goes on");
-    assert_eq!(&said, b"HTTP/1.1 100 Continue\r\n\r\n");
+    stream.read_exact(&mut said).await.expect("it answers");
+    (stream, String::from_utf8_lossy(&said).into_owned())
+}
+
+/// A publish whose body lacks its last byte, and the room that it takes until it is dropped.
+async fn half_a_publish(house: &House, length: usize, token: &str) -> TcpStream {
+    let (mut stream, said) = head(house, length, token).await;
+    assert_eq!(said, "HTTP/1.1 100 Continue\r\n\r\n");
+    // One that is refused is closed, perhaps before all of it is sent.
+    let _ = stream.write_all(&vec![b'x'; length - 1]).await;
     stream
 }
 
+/// Waits until a publish of so many bytes is answered so.
+async fn until(house: &House, token: &str, bytes: usize, wanted: u16) {
+    let until = async {
+        while publish_as(house, token, "probe", bytes).await.0 != wanted {
+            tokio::task::yield_now().await;
+        }
+    };
+    let until = tokio::time::timeout(std::time::Duration::from_secs(30), until);
+    until.await.unwrap_or_else(|_| panic!("{bytes} bytes were never answered with {wanted}"));
+}
+
 async fn publish(house: &House, id: &str, bytes: usize) -> (u16, Option<u64>, Value) {
+    publish_as(house, "", id, bytes).await
+}
+
+async fn publish_as(house: &House, token: &str, id: &str, bytes: usize) -> (u16, Option<u64>, Value) {
     let event = json!({ "id": id, "payload": "x".repeat(bytes) });
     let request = house.client.post(house.url("/v1/queues/work/events")).json(&event);
-    let response = request.send().await.expect("an answer");
+    let response = request.bearer_auth(token).send().await.expect("an answer");
     let wait = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
     (response.status().as_u16(), wait, response.json().await.expect("JSON"))
 }
@@ -35,36 +63,75 @@ async fn publish(house: &House, id: &str, bytes: usize) -> (u16, Option<u64>, Va
 #[tokio::test]
 async fn bodies_share_a_room_and_who_finds_it_full_is_told_to_come_again() {
     let house = House::open(&format!("[server]\nbody_max = 60000\nbodies_max = 100000\n{QUEUE}")).await;
-    let half = half_a_publish(&house, 60_000).await;
+    let half = half_a_publish(&house, 60_000, "").await;
+    until(&house, "", 50_000, 503).await;
     assert_eq!(publish(&house, "small", 10).await.0, 202, "there is room for this one");
     let (status, wait, problem) = publish(&house, "large", 50_000).await;
     assert_eq!((status, wait, &problem["type"]), (503, Some(1), &json!("urn:redrive:problem:busy")));
     drop(half);
-    let again = async {
-        while publish(&house, "large", 50_000).await.0 != 202 {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(std::time::Duration::from_secs(30), again).await.expect("its room is free again");
+    until(&house, "", 50_000, 200).await;
 }
 
 #[tokio::test]
-async fn a_body_without_a_length_takes_room_for_the_largest() {
+async fn a_promise_of_bytes_takes_no_room() {
     let house = House::open(&format!("[server]\nbody_max = 60000\nbodies_max = 100000\n{QUEUE}")).await;
-    let _half = half_a_publish(&house, 50_000).await;
+    let mut heads = Vec::new();
+    for _ in 0..8 {
+        heads.push(head(&house, 60_000, "").await);
+    }
+    assert_eq!(publish(&house, "large", 50_000).await.0, 202);
+    // Nor does a body that says no length.
     let body =
         reqwest::Body::wrap_stream(futures_util::stream::iter([Ok::<_, std::io::Error>("{\"id\":\"1\"}")]));
     let request = house.client.post(house.url("/v1/queues/work/events"));
     let response =
         request.header("content-type", "application/json").body(body).send().await.expect("an answer");
-    assert_eq!(response.status(), 503);
+    assert_eq!(response.status(), 202);
+}
+
+/// Two callers: one that publishes, and one with these rights.
+async fn two_callers(rights: &str) -> House {
+    let [one, other] = HASHES;
+    let settings = format!(
+        "[server]\nbody_max = 60000\nbodies_max = 240000\n{QUEUE}\
+         [tokens.one]\nhash = \"{one}\"\nrights = [\"publish\"]\n\
+         [tokens.other]\nhash = \"{other}\"\nrights = [\"{rights}\"]\n"
+    );
+    House::open(&settings).await
+}
+
+#[tokio::test]
+async fn nothing_is_read_of_who_may_not() {
+    let house = two_callers("read").await;
+    for (token, wanted) in [("secret", "100"), ("other", "403"), ("nobody", "401")] {
+        let (_stream, said) = head(&house, 60_000, token).await;
+        assert_eq!(said.get(9..12), Some(wanted), "{token}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn who_fills_its_share_of_the_room_stops_nobody_else() {
+    let house = two_callers("publish").await;
+    // One is all of its share, a quarter; with three more there would be no room at all.
+    let mut halves = vec![half_a_publish(&house, 60_000, "secret").await];
+    until(&house, "secret", 50_000, 503).await;
+    for _ in 0..3 {
+        halves.push(half_a_publish(&house, 60_000, "secret").await);
+    }
+    for id in ["1", "2", "3"] {
+        assert_eq!(publish_as(&house, "other", id, 50_000).await.0, 202);
+    }
+    assert_eq!(publish_as(&house, "secret", "4", 50_000).await.0, 503);
+    drop(halves);
+    until(&house, "secret", 50_000, 200).await;
 }
 
 #[tokio::test]
 async fn nothing_is_leased_that_there_is_no_room_to_tell_of() {
     let house = House::open(&format!("[server]\nbody_max = 99000\nbodies_max = 100000\n{QUEUE}")).await;
     assert_eq!(publish(&house, "1", 10).await.0, 202);
-    let half = half_a_publish(&house, 99_000).await;
+    let half = half_a_publish(&house, 99_000, "").await;
+    until(&house, "", 2_000, 503).await;
     let (status, problem) = house.post("/v1/queues/work/leases", json!({ "lease": "1h" })).await;
     assert_eq!((status, &problem["type"]), (503, &json!("urn:redrive:problem:busy")), "{problem}");
     drop(half);

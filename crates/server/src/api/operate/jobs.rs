@@ -8,21 +8,23 @@ use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use http::StatusCode;
 use redrive::desk::{How, Job, JobAct, JobId, JobPlan, Strategy};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::super::body::Needs;
 use super::super::{Body, Path, Problem};
 use super::asked::{Asked, Part, Which, slice};
 use super::{Seat, view};
 use crate::app::App;
+use crate::config::Right;
 
 pub(super) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/v1/jobs", get(list).post(start))
-        .route("/v1/jobs/plan", post(plan))
+        .route("/v1/jobs/plan", post(plan).layer(Extension(Needs(Right::Read))))
         .route("/v1/jobs/{id}", get(show))
         .route("/v1/jobs/{id}/pause", post(async |seat, id, body| turn(seat, id, body, Turn::Pause).await))
         .route("/v1/jobs/{id}/resume", post(async |seat, id, body| turn(seat, id, body, Turn::Resume).await))
