@@ -4,20 +4,17 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
-use redrive::{Moment, Rate, Redrive};
+use redrive::{Moment, Redrive};
 use tokio::sync::{Semaphore, watch};
 
 use crate::auth::Callers;
-use crate::config::{Config, Quota};
+use crate::config::Config;
 use crate::observe::Samples;
 use crate::push::Push;
+use crate::rates::Rates;
 use crate::reload::Reloading;
 use crate::secrets::Secrets;
 use crate::waiting::Lines;
-
-/// Tenants whose rate is kept at once. When there are more, those that have not published for longest begin anew:
-/// with a full bucket, so a tenant is never held up for it.
-const TENANTS_MAX: usize = 10_000;
 
 /// One token's bodies take a quarter of the room for all of them at most, or what one body may take: whoever fills
 /// that stops nobody else.
@@ -31,7 +28,7 @@ pub struct App {
     live: ArcSwap<Live>,
     /// Bytes of bodies that may be in memory.
     pub(crate) bodies: Arc<Semaphore>,
-    rates: Mutex<HashMap<String, Rate>>,
+    rates: Mutex<Rates>,
     /// What sends.
     pub(crate) push: Arc<Push>,
     /// What signs.
@@ -131,36 +128,13 @@ impl App {
         self.rates.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Takes the right to publish so many events as a tenant, or says when to come again. A batch is taken as a
-    /// whole once there is room for one: it may be larger than any burst, and the next one waits for it.
+    /// Takes the right to publish so many events as each of these tenants, or nothing of it.
     ///
     /// # Errors
-    /// With the moment at which there is room again.
-    pub fn take_quota(&self, tenant: &str, events: u32, now: Moment) -> Result<(), Moment> {
+    /// With the tenant that is over its quota, and the moment at which it has room again.
+    pub fn take_quotas<'a>(&self, tenants: &[(&'a str, u32)], now: Moment) -> Result<(), (&'a str, Moment)> {
         let live = self.live();
-        let Quota { rate: Some(settings) } = live.config.tenants.get(tenant).unwrap_or(&live.config.quota)
-        else {
-            return Ok(());
-        };
-        let rate = {
-            let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
-            if rates.len() >= TENANTS_MAX && !rates.contains_key(tenant) {
-                rates.clear();
-            }
-            let fresh = || Rate::new(settings.per_second, settings.burst);
-            match rates.get(tenant) {
-                Some(rate) => rate.clone(),
-                None => match fresh() {
-                    Ok(rate) => rates.entry(tenant.to_owned()).or_insert(rate).clone(),
-                    // Settings are checked before they get here.
-                    Err(_) => return Ok(()),
-                },
-            }
-        };
-        rate.take(now)?;
-        for _ in 1..events {
-            let _ = rate.reserve(now, |_| true);
-        }
-        Ok(())
+        let limit = |tenant: &str| live.config.tenants.get(tenant).unwrap_or(&live.config.quota).rate.clone();
+        self.rates.lock().unwrap_or_else(PoisonError::into_inner).take(tenants, limit, now)
     }
 }

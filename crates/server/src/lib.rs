@@ -40,6 +40,8 @@ pub mod notify;
 
 pub mod serve;
 
+mod rates;
+
 mod waiting;
 
 pub mod cli;

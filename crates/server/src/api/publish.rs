@@ -141,7 +141,7 @@ fn text(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {
     text.transpose().map_err(|_| Problem::bad_request(format!("the header {name} is not plain text")))
 }
 
-/// Takes the right to publish, for each tenant.
+/// Takes the right to publish, for all tenants or for none.
 fn take_quotas(app: &App, events: &[Result<Event, Problem>]) -> Result<(), Problem> {
     let mut tenants: Vec<(&str, u32)> = Vec::new();
     for event in events.iter().flatten() {
@@ -151,13 +151,10 @@ fn take_quotas(app: &App, events: &[Result<Event, Problem>]) -> Result<(), Probl
         }
     }
     let now = redrive::Moment::from(std::time::SystemTime::now());
-    for (tenant, count) in tenants {
-        app.take_quota(tenant, count, now).map_err(|free| {
-            let detail = format!("the tenant `{tenant}` publishes more than its quota allows");
-            Problem::new(StatusCode::TOO_MANY_REQUESTS, "quota", detail).retry_after(free.since(now))
-        })?;
-    }
-    Ok(())
+    app.take_quotas(&tenants, now).map_err(|(tenant, free)| {
+        let detail = format!("the tenant `{tenant}` publishes more than its quota allows");
+        Problem::new(StatusCode::TOO_MANY_REQUESTS, "quota", detail).retry_after(free.since(now))
+    })
 }
 
 async fn answer(app: &App, one: bool, events: Vec<Result<Event, Problem>>) -> Result<Response, Problem> {

@@ -1,5 +1,6 @@
 //! Whether settings can be meant together.
 
+use redrive::Rate;
 use redrive::event::bounds::RESULT_BYTES_MAX;
 
 use super::{Config, ConfigError, QueueSettings, TokenSettings};
@@ -26,6 +27,7 @@ impl Config {
         for (name, queue) in &self.queues {
             check_queue(name, queue)?;
         }
+        check_rates(self)?;
         check_push(self)?;
         Ok(())
     }
@@ -61,6 +63,20 @@ fn check_queue(name: &str, queue: &QueueSettings) -> Result<(), ConfigError> {
     }
 }
 
+/// A rate that makes no sense would be none, and everybody let through.
+fn check_rates(config: &Config) -> Result<(), ConfigError> {
+    let quotas = config.tenants.iter().map(|(name, quota)| (format!("tenants.{name}"), &quota.rate));
+    let queues = config.queues.iter().map(|(name, queue)| (format!("queues.{name}"), &queue.rate));
+    let all = std::iter::once(("quota".to_owned(), &config.quota.rate)).chain(quotas).chain(queues);
+    for (place, rate) in all {
+        if let Some(rate) = rate {
+            Rate::from_settings(rate.clone())
+                .map_err(|error| ConfigError::value(format!("{place}.rate: {error}")))?;
+        }
+    }
+    Ok(())
+}
+
 /// Destinations that could never be called are told before anything is published to them. What a name resolves to
 /// shows when it is called.
 fn check_push(config: &Config) -> Result<(), ConfigError> {
@@ -79,4 +95,25 @@ fn check_push(config: &Config) -> Result<(), ConfigError> {
         guard.check_host(destination.url()).map_err(|error| wrong(&error))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said of settings that cannot be meant.
+    fn refused(text: &str) -> String {
+        let config: Config = toml::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        config.check().map_or_else(|error| error.to_string(), |()| panic!("{text} passes"))
+    }
+
+    #[test]
+    fn a_rate_that_is_none_is_refused() {
+        for rate in ["per_second = 0, burst = 0", "per_second = -1, burst = 1", "per_second = 1, burst = 0"] {
+            for place in ["quota", "tenants.acme", "queues.a"] {
+                let told = refused(&format!("{place}.rate = {{ {rate} }}\nqueues.a.pull = {{}}\n"));
+                assert!(told.starts_with(&format!("{place}.rate: ")), "{told}");
+            }
+        }
+    }
 }

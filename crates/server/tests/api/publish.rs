@@ -104,6 +104,18 @@ async fn a_tenant_over_its_quota_is_told_when_to_come_again() {
 }
 
 #[tokio::test]
+async fn a_batch_that_is_over_one_tenants_quota_costs_the_others_nothing() {
+    let rate = "rate = { per_second = 0.01, burst = 1 }";
+    let house = House::open(&format!("[tenants.a]\n{rate}\n[tenants.b]\n{rate}\n{QUEUE}")).await;
+    let event = |id: &str, tenant: &str| json!({ "id": id, "tenant": tenant });
+    let publish = async |body| house.post("/v1/queues/orders/events", body).await.0;
+    assert_eq!(publish(event("1", "b")).await, 202);
+    assert_eq!(publish(json!({ "events": [event("2", "a"), event("2", "b")] })).await, 429);
+    assert_eq!(publish(event("3", "a")).await, 202);
+    assert_eq!(publish(event("4", "a")).await, 429);
+}
+
+#[tokio::test]
 async fn without_its_token_nothing_is_told() {
     let hash = "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
     let tokens =
