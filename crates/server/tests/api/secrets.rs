@@ -297,3 +297,10 @@ async fn an_old_version_signs_until_its_time_is_over_and_there_are_few() {
     again.load(&redrive, &settings).await.expect("keys");
     assert_eq!(*again.signing("orders", now).expect("it is known")[0], values[0]);
 }
+
+#[tokio::test]
+async fn a_name_that_is_no_text_is_a_problem_like_every_other() {
+    let house = House::open("[queues.orders.pull]\n").await;
+    let (status, problem) = answer(house.client.put(house.url("/v1/secrets/%ff"))).await;
+    assert_eq!((status, &problem["type"]), (400, &json!("urn:redrive:problem:bad-request")));
+}
