@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use redrive::engine::QueueBuilder;
+use redrive::policy::PolicySettings;
 use redrive::{AfterDead, Rate, Redrive};
 
 use crate::config::{AfterDeadSettings, Config, KeepSettings, Order, QueueSettings};
@@ -41,7 +42,8 @@ async fn send(builder: QueueBuilder, name: &str, push: &Arc<Push>) -> Result<()>
 
 fn builder(redrive: &Redrive, name: &str, settings: &QueueSettings) -> Result<QueueBuilder> {
     let mut policy = settings.policy.clone();
-    if policy.name.is_empty() {
+    // A name that nobody gave: all queues would be one target.
+    if policy.name.is_empty() || policy.name == PolicySettings::default().name {
         name.clone_into(&mut policy.name);
     }
     if settings.push.is_some() {

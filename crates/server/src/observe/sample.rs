@@ -64,15 +64,15 @@ fn write_counted(counted: &Counted, text: &mut String) {
 }
 
 fn write_pressures(redrive: &Redrive, text: &mut String) {
-    let mut pressures = redrive.pressures();
-    // Queues may share a policy, and then it is one target.
-    pressures.sort_by(|a, b| a.target.cmp(&b.target));
-    pressures.dedup_by(|a, b| a.target == b.target);
+    let pressures = redrive.pressures();
+    // Queues whose policies have one name have a budget and a breaker each all the same: then the queue says which.
+    let is_shared = |target: &str| pressures.iter().filter(|other| other.target == target).count() > 1;
     let mut family = |name, kind, help, value: &dyn Fn(&redrive::engine::Pressure) -> Option<u64>| {
         let mut family = Family::new(text, name, kind, help);
         for pressure in &pressures {
             if let Some(value) = value(pressure) {
-                family.line(&[(label::TARGET, &pressure.target)], value);
+                let labels = [(label::TARGET, pressure.target.as_str()), (label::QUEUE, &pressure.queue)];
+                family.line(if is_shared(&pressure.target) { &labels } else { &labels[..1] }, value);
             }
         }
     };

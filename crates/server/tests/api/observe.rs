@@ -131,3 +131,25 @@ async fn the_trace_of_a_request_is_kept_with_its_events() {
         .collect();
     assert_eq!(traces, [parent, "own"]);
 }
+
+#[tokio::test]
+async fn every_queue_has_a_budget_and_a_breaker_of_its_own() {
+    let queue = |name: &str, policy: &str| {
+        format!(
+            "[queues.{name}.push]\nurl = \"https://{name}.example\"\n\
+             [queues.{name}.policy]\n{policy}budget = {{}}\nbreaker = {{}}\n"
+        )
+    };
+    let shared = "name = \"shop\"\n";
+    let house =
+        House::open(&[queue("a", ""), queue("b", ""), queue("c", shared), queue("d", shared)].concat()).await;
+    let text = scrape(&house).await;
+    for name in ["redrive_budget_tokens", "redrive_budget_spent_total", "redrive_breaker_state"] {
+        for labels in
+            ["target=\"a\"", "target=\"b\"", "target=\"shop\",queue=\"c\"", "target=\"shop\",queue=\"d\""]
+        {
+            let line = format!("{name}{{{labels}}} ");
+            assert_eq!(text.lines().filter(|shown| shown.starts_with(&line)).count(), 1, "{line}\n{text}");
+        }
+    }
+}
