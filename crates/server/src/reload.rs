@@ -101,6 +101,7 @@ fn fixed(old: &Config, new: &Config) -> Vec<String> {
     unless(*bodies_max == new.server.bodies_max, "server.bodies_max");
     unless(*head_time == new.server.head_time, "server.head_time");
     unless(*grace == new.server.grace, "server.grace");
+    unless(old.observe.log == new.observe.log, "observe.log");
     unless(old.observe.log_form == new.observe.log_form, "observe.log_form");
     unless(old.observe.otlp == new.observe.otlp, "observe.otlp");
     unless(old.notify == new.notify, "notify");
@@ -181,7 +182,7 @@ mod tests {
             "server.edit = true",
             "push.allow = [\"10.0.0.0/8\"]",
             "push.idle_max = 1",
-            "observe.log = \"debug\"",
+            "observe.open_metrics = true",
             "quota.rate = { per_second = 1, burst = 1 }",
             "tenants.acme = {}",
             "secrets.key_file = \"k\"",
@@ -196,6 +197,7 @@ mod tests {
             "server.bodies_max = 1",
             "server.head_time = \"1s\"",
             "server.grace = \"1s\"",
+            "observe.log = \"debug\"",
             "observe.log_form = \"json\"",
             "notify.every = \"1s\"",
         ] {

@@ -104,6 +104,8 @@ async fn what_needs_a_restart_is_refused_as_a_whole() {
         house.reload("server.body_max = 1\nserver.grace = \"1s\"\n[queues.new.pull]\n[queues.orders]\nconcurrency = 3\npull = {}\n").await;
     assert_eq!((status, &problem["type"]), (409, &json!("urn:redrive:problem:needs-restart")));
     assert_eq!(problem["restart"], json!(["server.grace", "queues.orders.concurrency", "queues.new (new)"]));
+    let (status, problem) = house.reload("observe.log = \"debug\"\n[queues.orders.pull]\n").await;
+    assert_eq!((status, &problem["restart"]), (409, &json!(["observe.log"])));
     assert_eq!(house.reload("server.body_maxi = 1\n[queues.orders.pull]\n").await.0, 422);
     // The old one holds, down to what could have been changed.
     let (status, _) = house.post("/v1/queues/orders/events", json!({ "id": "a" })).await;
