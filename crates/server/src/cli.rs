@@ -135,6 +135,8 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
 async fn check(configured: Configured) -> Result<ExitCode> {
     let source = configured.source([]);
     let config = source.load()?;
+    // Commands of operators read the same settings, and need not be able to read the key.
+    crate::secrets::check_keys(&config.secrets)?;
     // What only the engine knows: whether policies can be, and windows are long enough for them.
     let outside = Outside::new(&config, Reloading::never()).map_err(anyhow::Error::msg)?;
     queues::set_up(&Redrive::open("memory:").await?, &config, &outside.push).await?;

@@ -144,6 +144,19 @@ pub fn make_key(path: &Path) -> Result<(), SecretError> {
     Key::make(path)
 }
 
+/// Whether the keys can be read.
+///
+/// # Errors
+/// With the file that cannot, and why.
+pub fn check_keys(settings: &SecretSettings) -> Result<(), SecretError> {
+    read_keys(settings).map(drop)
+}
+
+fn read_keys(settings: &SecretSettings) -> Result<Keys, SecretError> {
+    let read = |path: &Option<PathBuf>| path.as_deref().map(Key::read).transpose();
+    Ok(Keys { new: read(&settings.key_file)?, old: read(&settings.old_key_file)? })
+}
+
 impl Secrets {
     /// Reads the keys, and opens what is in the store. What the old key had locked is locked with the new one, so
     /// that the old one can go.
@@ -152,8 +165,7 @@ impl Secrets {
     /// Where a key or the store cannot be read. A secret that no key opens is none: what needs it says so.
     pub async fn load(&self, redrive: &Redrive, settings: &SecretSettings) -> Result<(), SecretError> {
         let _changing = self.changing.lock().await;
-        let read = |path: &Option<PathBuf>| path.as_deref().map(Key::read).transpose();
-        let keys = Keys { new: read(&settings.key_file)?, old: read(&settings.old_key_file)? };
+        let keys = read_keys(settings)?;
         let relocking = keys.clone();
         redrive.transact(move |tx| relock(tx, &relocking)).await?;
         self.open(redrive, keys).await

@@ -3,10 +3,10 @@
 use redrive::Rate;
 use redrive::event::bounds::RESULT_BYTES_MAX;
 
-use super::{Config, ConfigError, QueueSettings, TokenSettings};
-use crate::push;
+use super::{Config, ConfigError, PullSettings, QueueSettings, ServerSettings, TokenSettings};
 use crate::push::destination::Destination;
 use crate::push::guard::Guard;
+use crate::{notify, push};
 
 impl Config {
     /// Checks what no single setting shows.
@@ -21,6 +21,8 @@ impl Config {
                  with `redrive token new`, or listen on 127.0.0.1"
             )));
         }
+        check_server(&self.server)?;
+        check_places(self)?;
         for (name, token) in &self.tokens {
             check_token(name, token)?;
         }
@@ -31,6 +33,50 @@ impl Config {
         check_push(self)?;
         Ok(())
     }
+}
+
+/// Bounds with which nobody would be served.
+fn check_server(server: &ServerSettings) -> Result<(), ConfigError> {
+    let ServerSettings { connections_max, body_max, bodies_max, batch_max, .. } = server;
+    for (name, value) in
+        [("connections_max", connections_max), ("body_max", body_max), ("batch_max", batch_max)]
+    {
+        if *value == 0 {
+            return Err(ConfigError::value(format!("server.{name} of 0 serves nobody")));
+        }
+    }
+    if bodies_max < body_max {
+        return Err(ConfigError::value(format!(
+            "server.bodies_max of {bodies_max} has no room for one body of server.body_max, {body_max}"
+        )));
+    }
+    Ok(())
+}
+
+/// Where events are kept, what is logged, and who is told.
+fn check_places(config: &Config) -> Result<(), ConfigError> {
+    let address = &config.store.address;
+    let file = address.strip_prefix("sqlite:");
+    if address != "memory:" && file.is_none_or(|file| file.trim_start_matches("//").is_empty()) {
+        return Err(ConfigError::value(format!(
+            "store.address is sqlite:FILE or memory:, and not `{address}`"
+        )));
+    }
+    let log = &config.observe.log;
+    tracing_subscriber::EnvFilter::builder()
+        .parse(log)
+        .map_err(|error| ConfigError::value(format!("observe.log = `{log}`: {error}")))?;
+    // The address may hold a secret, so it is not repeated.
+    if let Some(url) = &config.notify.url {
+        let wrong = |what: String| ConfigError::value(format!("notify.url: {what}"));
+        let url = url::Url::parse(url).map_err(|error| wrong(format!("it is no address ({error})")))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(wrong("it begins with http:// or https://".to_owned()));
+        }
+        let guard = Guard::new(push::networks(&config.push).map_err(ConfigError::value)?);
+        guard.check_host(&url).map_err(|error| wrong(error.to_string()))?;
+    }
+    Ok(())
 }
 
 fn check_token(name: &str, token: &TokenSettings) -> Result<(), ConfigError> {
@@ -51,6 +97,18 @@ fn check_token(name: &str, token: &TokenSettings) -> Result<(), ConfigError> {
 fn check_queue(name: &str, queue: &QueueSettings) -> Result<(), ConfigError> {
     redrive::event::check_queue_name(name)
         .map_err(|error| ConfigError::value(format!("queues.{name}: {error}")))?;
+    if name == notify::QUEUE {
+        return Err(ConfigError::value(format!("queues.{name} is the server's own; choose another name")));
+    }
+    if let Some(PullSettings { lease, lease_max }) = &queue.pull
+        && (lease.is_zero() || lease > lease_max)
+    {
+        return Err(ConfigError::value(format!(
+            "queues.{name}.pull: a lease of {} is not above zero and at most lease_max, {}",
+            humantime::format_duration(*lease),
+            humantime::format_duration(*lease_max)
+        )));
+    }
     match (&queue.push, &queue.pull) {
         (None, None) => Err(ConfigError::value(format!(
             "queues.{name} goes nowhere; give it [queues.{name}.push] with a url, or [queues.{name}.pull] for \
@@ -105,6 +163,32 @@ mod tests {
     fn refused(text: &str) -> String {
         let config: Config = toml::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         config.check().map_or_else(|error| error.to_string(), |()| panic!("{text} passes"))
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_by_name() {
+        for (settings, place) in [
+            ("server.connections_max = 0", "server.connections_max"),
+            ("server.body_max = 0", "server.body_max"),
+            ("server.batch_max = 0", "server.batch_max"),
+            ("server.bodies_max = 8388607", "server.bodies_max"),
+            ("store.address = \"postgres://db\"", "store.address"),
+            ("store.address = \"redrive.db\"", "store.address"),
+            ("store.address = \"sqlite:\"", "store.address"),
+            ("observe.log = \"redrive=loud\"", "observe.log"),
+            ("notify.url = \"hooks.example\"", "notify.url"),
+            ("notify.url = \"ftp://hooks.example\"", "notify.url"),
+            ("notify.url = \"http://127.0.0.1/hook\"", "notify.url"),
+            ("queues.redrive-notify.pull = {}", "queues.redrive-notify"),
+            ("queues.a.pull = { lease = \"2h\" }", "queues.a.pull"),
+            ("queues.a.pull = { lease = \"0s\" }", "queues.a.pull"),
+        ] {
+            let told = refused(settings);
+            assert!(told.starts_with(place), "{settings}: {told}");
+        }
+        let allowed = "push.allow = [\"127.0.0.1\"]\nnotify.url = \"http://127.0.0.1/hook\"\n";
+        let config: Config = toml::from_str(allowed).expect("settings");
+        config.check().expect("it is allowed");
     }
 
     #[test]

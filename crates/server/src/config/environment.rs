@@ -3,8 +3,8 @@
 //! `REDRIVE_SERVER_LISTEN` is `listen` of `[server]`. What can be set so is every plain value of a section that
 //! there is one of; queues, tokens and tenants have names and are set in the file.
 
-use super::DEFAULT;
-use super::error::{ConfigError, nearest};
+use super::error::{ConfigError, nearest, with_hint};
+use super::{Config, DEFAULT};
 
 /// What every variable begins with.
 const PREFIX: &str = "REDRIVE_";
@@ -65,6 +65,9 @@ impl Layer {
             let section = table.entry(*section).or_insert_with(|| toml::Table::new().into());
             let section = section.as_table_mut().ok_or_else(|| wrong("its section is no table"))?;
             section.insert((*key).to_owned(), like(value, key));
+            // What was there before it was fine, so what is wrong now is this one.
+            let all = toml::Value::Table(table.clone());
+            all.try_into::<Config>().map_err(|error| wrong(&with_hint(error.message())))?;
         }
         Ok(())
     }
@@ -144,6 +147,15 @@ mod tests {
         ];
         assert_eq!(load(&cluster).expect("none is ours"), super::super::Config::default());
         assert!(load(&[("REDRIVE_PORTS", "1")]).is_err());
+    }
+
+    #[test]
+    fn a_value_that_is_none_is_told_with_its_variable() {
+        let error = load(&[("REDRIVE_SERVER_BODY_MAX", "abc")]).unwrap_err().to_string();
+        assert!(error.starts_with("REDRIVE_SERVER_BODY_MAX: ") && error.contains("\"abc\""), "{error}");
+        let flag = Layer::flag("--listen", ["server", "listen"], "here");
+        let error = Source { file: None, layers: vec![flag] }.load().unwrap_err().to_string();
+        assert!(error.starts_with("--listen: "), "{error}");
     }
 
     #[test]

@@ -43,3 +43,24 @@ async fn every_command_has_help_completions_and_a_page() {
     let misspelt = run(&["dead", "redriv"]).await;
     assert!(misspelt.code == Some(2) && misspelt.err.contains("redrive"), "{misspelt:?}");
 }
+
+/// What can be checked is wrong before a server is started with it.
+#[tokio::test]
+async fn a_check_tells_what_cannot_work() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let check = async |settings: &str, variables: &[(&str, &str)]| {
+        std::fs::write(folder.path().join("redrive.toml"), settings).expect("a file");
+        run(folder.path(), &["check"], variables, "").await
+    };
+    check("[queues.a.pull]\n", &[]).await.fine();
+    for (settings, told) in [
+        ("quota.rate = { per_second = 0, burst = 0 }\n", "redrive: quota.rate: "),
+        ("store.address = \"postgres:\"\n", "redrive: store.address "),
+        ("secrets.key_file = \"nowhere.key\"\n", "nowhere.key"),
+    ] {
+        let said = check(settings, &[]).await;
+        assert!(said.code == Some(1) && said.err.contains(told), "{said:?}");
+    }
+    let said = check("", &[("REDRIVE_SERVER_BODY_MAX", "abc")]).await;
+    assert!(said.code == Some(1) && said.err.starts_with("redrive: REDRIVE_SERVER_BODY_MAX: "), "{said:?}");
+}
