@@ -140,6 +140,7 @@ async fn check(configured: Configured) -> Result<ExitCode> {
     // What only the engine knows: whether policies can be, and windows are long enough for them.
     let outside = Outside::new(&config, Reloading::never()).map_err(anyhow::Error::msg)?;
     queues::set_up(&Redrive::open("memory:").await?, &config, &outside.push).await?;
+    config.idle_settings().iter().for_each(|warning| eprintln!("redrive: {warning}"));
     let file = source.path().map_or("the defaults".to_owned(), |path| path.display().to_string());
     let (queues, tokens) = (config.queues.len(), config.tokens.len());
     println!("{file}: fine; queues: {queues}, tokens: {tokens}");

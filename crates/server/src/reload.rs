@@ -83,7 +83,7 @@ pub fn warnings(app: &App) -> Vec<String> {
             "queues.{queue}.push: the secret `{secret}` is not known; its events are not sent until it is set"
         )
     };
-    unsigned.map(told).collect()
+    unsigned.map(told).chain(app.live().config.idle_settings()).collect()
 }
 
 /// What differs and cannot be changed while the server runs.

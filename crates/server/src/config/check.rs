@@ -35,6 +35,33 @@ impl Config {
     }
 }
 
+impl Config {
+    /// What is set and does nothing: what workers fetch is attempted by them, at their pace.
+    #[must_use]
+    pub fn idle_settings(&self) -> Vec<String> {
+        let usual = QueueSettings::default();
+        let mut told = Vec::new();
+        for (name, queue) in self.queues.iter().filter(|(_, queue)| queue.pull.is_some()) {
+            let QueueSettings { concurrency, rate, retry_share, policy, .. } = queue;
+            let idle = [
+                ("concurrency", *concurrency != usual.concurrency),
+                ("rate", rate.is_some()),
+                ("retry_share", retry_share.total_cmp(&usual.retry_share).is_ne()),
+                ("policy.attempt_time", policy.attempt_time.is_some()),
+                ("policy.breaker", policy.breaker.is_some()),
+                ("policy.limit", policy.limit.is_some()),
+                ("policy.rate", policy.rate.is_some()),
+            ];
+            let idle: Vec<&str> = idle.into_iter().filter(|(_, set)| *set).map(|(what, _)| what).collect();
+            if !idle.is_empty() {
+                let idle = idle.join(", ");
+                told.push(format!("queues.{name}: {idle}: without effect, because workers fetch its events"));
+            }
+        }
+        told
+    }
+}
+
 /// Bounds with which nobody would be served.
 fn check_server(server: &ServerSettings) -> Result<(), ConfigError> {
     let ServerSettings { connections_max, body_max, bodies_max, batch_max, .. } = server;
@@ -163,6 +190,21 @@ mod tests {
     fn refused(text: &str) -> String {
         let config: Config = toml::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         config.check().map_or_else(|error| error.to_string(), |()| panic!("{text} passes"))
+    }
+
+    #[test]
+    fn what_does_nothing_for_workers_is_told() {
+        let idle = "concurrency = 3\nrate = { per_second = 1 }\nretry_share = 0.5\npolicy.attempt_time = \"1s\"\n\
+                    policy.breaker = {}\npolicy.limit = { least = 1, most = 2 }\npolicy.rate = { per_second = 1 }\n";
+        let told = |end: &str| {
+            let text = format!("[queues.a]\n{idle}{end}[queues.b]\npull = {{}}\npolicy.attempts = 5\n");
+            let config: Config = toml::from_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+            config.idle_settings()
+        };
+        let all = "queues.a: concurrency, rate, retry_share, policy.attempt_time, policy.breaker, policy.limit, \
+                   policy.rate: without effect, because workers fetch its events";
+        assert_eq!(told("pull = {}\n"), [all]);
+        assert_eq!(told("push = { url = \"https://a.example\" }\n"), Vec::<String>::new());
     }
 
     #[test]

@@ -53,6 +53,8 @@ async fn a_check_tells_what_cannot_work() {
         run(folder.path(), &["check"], variables, "").await
     };
     check("[queues.a.pull]\n", &[]).await.fine();
+    let said = check("[queues.a]\nconcurrency = 3\npull = {}\n", &[]).await.fine();
+    assert!(said.err.starts_with("redrive: queues.a: concurrency: without effect"), "{said:?}");
     for (settings, told) in [
         ("quota.rate = { per_second = 0, burst = 0 }\n", "redrive: quota.rate: "),
         ("store.address = \"postgres:\"\n", "redrive: store.address "),
