@@ -83,8 +83,12 @@ fn check_server(server: &ServerSettings) -> Result<(), ConfigError> {
 /// Where events are kept, what is logged, and who is told.
 fn check_places(config: &Config) -> Result<(), ConfigError> {
     let address = &config.store.address;
-    let file = address.strip_prefix("sqlite:");
-    if address != "memory:" && file.is_none_or(|file| file.trim_start_matches("//").is_empty()) {
+    let can_be = match address.split_once(':').unwrap_or((address, "")) {
+        ("memory", _) => true,
+        ("sqlite", file) => !matches!(file, "" | "//" | ":memory:") && !file.contains('?'),
+        _ => false,
+    };
+    if !can_be {
         return Err(ConfigError::value(format!(
             "store.address is sqlite:FILE or memory:, and not `{address}`"
         )));
