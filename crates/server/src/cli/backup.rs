@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail, ensure};
 use redrive::store::sqlite;
 
-use super::Configured;
+use super::{Configured, line, reach};
 use crate::config::Layer;
 
 /// What is copied, and where to.
@@ -26,9 +26,9 @@ pub(super) struct Args {
     /// Have a server send it, instead of copying the file.
     #[arg(long, env = "REDRIVE_URL", value_name = "URL", conflicts_with = "store")]
     url: Option<String>,
-    /// The token for that server.
-    #[arg(long, env = "REDRIVE_TOKEN", value_name = "TOKEN", hide_env_values = true)]
-    token: Option<String>,
+    /// A file with the token for that server [variable: REDRIVE_TOKEN, with the token itself]
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
 }
 
 /// What is restored, and where to.
@@ -48,7 +48,7 @@ pub(super) struct RestoreArgs {
 /// Makes a copy.
 pub(super) async fn run(args: Args) -> Result<ExitCode> {
     match &args.url {
-        Some(url) => fetch(url, args.token.as_deref(), &args.to).await?,
+        Some(url) => fetch(url, reach::token(args.token_file.as_deref())?, &args.to).await?,
         None => {
             let store = args.store.map(|value| Layer::flag("--store", ["store", "address"], value));
             let address = args.config.source(store).load()?.store.address;
@@ -64,9 +64,11 @@ pub(super) async fn run(args: Args) -> Result<ExitCode> {
 }
 
 /// Has a server send its copy. Half of one never has the name of a whole one.
-async fn fetch(url: &str, token: Option<&str>, to: &Path) -> Result<()> {
+async fn fetch(url: &str, token: Option<String>, to: &Path) -> Result<()> {
     ensure!(to.symlink_metadata().is_err(), "{} is there already, and nothing is written over", to.display());
-    let mut request = reqwest::Client::new().post(format!("{}/v1/backup", url.trim_end_matches('/')));
+    // However long the copy takes.
+    let client = line::client(url)?.build().context("cannot make a client")?;
+    let mut request = client.post(format!("{}/v1/backup", url.trim_end_matches('/')));
     if let Some(token) = token {
         request = request.bearer_auth(token);
     }

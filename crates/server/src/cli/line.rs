@@ -56,24 +56,24 @@ pub(super) struct Refused {
 /// Parameters of an address.
 pub(super) type Pairs = Vec<(&'static str, String)>;
 
+/// What calls a server.
+pub(super) fn client(url: &str) -> Result<reqwest::ClientBuilder> {
+    let parsed = reqwest::Url::parse(url).with_context(|| format!("`{url}` is no address of a server"))?;
+    if !matches!(parsed.scheme(), "http" | "https") {
+        bail!("`{url}` is no address of a server: it begins with http:// or https://");
+    }
+    // A token goes to the server that was named and to no other.
+    let client =
+        reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).connect_timeout(CONNECT_TIME);
+    let host = parsed.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let is_here = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    Ok(if is_here { client.no_proxy() } else { client })
+}
+
 impl Line {
     /// A line to a server.
     pub(super) fn to_server(url: &str, token: Option<String>) -> Result<Self> {
-        let parsed =
-            reqwest::Url::parse(url).with_context(|| format!("`{url}` is no address of a server"))?;
-        if !matches!(parsed.scheme(), "http" | "https") {
-            bail!("`{url}` is no address of a server: it begins with http:// or https://");
-        }
-        // A token goes to the server that was named and to no other.
-        let mut client = reqwest::Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(CONNECT_TIME)
-            .timeout(ANSWER_TIME);
-        let host = parsed.host_str().unwrap_or_default().trim_matches(['[', ']']);
-        if host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback()) {
-            client = client.no_proxy();
-        }
-        let client = client.build().context("cannot make a client")?;
+        let client = client(url)?.timeout(ANSWER_TIME).build().context("cannot make a client")?;
         Ok(Self::Server { client, url: url.trim_end_matches('/').to_owned(), token })
     }
 

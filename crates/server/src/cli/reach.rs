@@ -104,17 +104,22 @@ impl Reach {
     }
 
     fn token(&self) -> Result<Option<String>> {
-        let text = match &self.token_file {
-            Some(path) => std::fs::read_to_string(path)
-                .with_context(|| format!("cannot read the token from {}", path.display()))?,
-            None => std::env::var("REDRIVE_TOKEN").unwrap_or_default(),
-        };
-        let token = text.trim();
-        if token.chars().any(|c| c.is_control() || c.is_whitespace()) {
-            bail!("what is to be the token is more than one word");
-        }
-        Ok(Some(token.to_owned()).filter(|token| !token.is_empty()))
+        token(self.token_file.as_deref())
     }
+}
+
+/// The token in a file, or that of the environment. Never one of the command line, which others see.
+pub(super) fn token(file: Option<&Path>) -> Result<Option<String>> {
+    let text = match file {
+        Some(path) => std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read the token from {}", path.display()))?,
+        None => std::env::var("REDRIVE_TOKEN").unwrap_or_default(),
+    };
+    let token = text.trim();
+    if token.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        bail!("what is to be the token is more than one word");
+    }
+    Ok(Some(token.to_owned()).filter(|token| !token.is_empty()))
 }
 
 /// The file of an address.

@@ -9,6 +9,7 @@ use clap::Subcommand;
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use super::reach;
 use crate::secrets;
 
 /// What can be done with secrets.
@@ -60,9 +61,9 @@ pub(super) struct At {
     /// Where the server is.
     #[arg(long, env = "REDRIVE_URL", default_value = "http://127.0.0.1:7070")]
     url: String,
-    /// A token with the right to operate.
-    #[arg(long, env = "REDRIVE_TOKEN", hide_env_values = true)]
-    token: Option<String>,
+    /// A file with a token that may operate [variable: REDRIVE_TOKEN, with the token itself]
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -162,7 +163,7 @@ impl At {
         let client = client.build().context("cannot make a client")?;
         let url = format!("{}{path}", self.url.trim_end_matches('/'));
         let mut request = client.request(method, url);
-        if let Some(token) = &self.token {
+        if let Some(token) = reach::token(self.token_file.as_deref())? {
             request = request.bearer_auth(token);
         }
         if let Some(body) = body {

@@ -85,3 +85,41 @@ async fn secrets_are_made_listed_rotated_and_removed() {
     let gone = secret(&["rm", "orders"], "").await;
     assert!(String::from_utf8_lossy(&gone.stderr).contains("there is no secret `orders`"), "{gone:?}");
 }
+
+#[tokio::test]
+async fn a_token_is_in_a_file_and_never_on_the_command_line() {
+    let hash = "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+    let token = format!("[tokens.ops]\nhash = \"{hash}\"\nrights = [\"operate\"]\n");
+    let house = House::open(&format!("{token}[queues.orders.pull]\n")).await;
+    let path = |name: &str| house.folder.path().join(name).to_str().expect("text").to_owned();
+    let (file, copy, url) = (path("token"), path("copy"), house.url(""));
+    std::fs::write(&file, "secret\n").expect("written");
+    for command in [&["secret", "ls"][..], &["backup", &copy]] {
+        let with = |flag: &'static str, value: &str| {
+            let all: Vec<String> =
+                command.iter().chain(&["--url", &url, flag, value]).map(|text| (*text).to_owned()).collect();
+            async move { redrive(&all.iter().map(String::as_str).collect::<Vec<_>>(), "").await }
+        };
+        assert_eq!(with("--token", "secret").await.status.code(), Some(2), "{command:?}");
+        out(&with("--token-file", &file).await);
+    }
+}
+
+/// What carries a token goes to the server that was named, and to no other.
+#[tokio::test]
+async fn a_backup_follows_nobody_elsewhere() {
+    use axum::http::header::LOCATION;
+    use axum::routing::post;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    let away = || async { (axum::http::StatusCode::TEMPORARY_REDIRECT, [(LOCATION, "/elsewhere")]) };
+    let router = axum::Router::new()
+        .route("/v1/backup", post(away))
+        .route("/elsewhere", post(|| async { "somebody else's" }));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let folder = tempfile::tempdir().expect("a folder");
+    let copy = folder.path().join("copy");
+    let said = redrive(&["backup", copy.to_str().expect("text"), "--url", &url], "").await;
+    assert!(String::from_utf8_lossy(&said.stderr).contains("307"), "{said:?}");
+    assert!(!said.status.success() && !copy.exists());
+}
