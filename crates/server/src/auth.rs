@@ -5,8 +5,9 @@
 //! constant time, and without leaving off at the first that fits.
 //!
 //! Where there are no tokens the server listens on loopback only, and whoever reaches it may do everything. A page
-//! in somebody's browser reaches it too; so a request then has to name a loopback host, and none that another
-//! page sent is served.
+//! in somebody's browser reaches it too; so a request then has to name a loopback host, and none with another
+//! page's `Origin` is served. A browser leaves it out of some `GET`s: those change nothing, and their answers are not
+//! for that page to read.
 
 use std::sync::Arc;
 

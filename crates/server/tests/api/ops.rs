@@ -17,6 +17,7 @@ use serde_json::Value;
 use tower::ServiceExt as _;
 
 const DASHBOARD: &str = include_str!("../../../../docs/ops/dashboard.json");
+const NAMES: &str = include_str!("../../../../docs/names.md");
 const RULES: &str = include_str!("../../../../docs/ops/alerts.yml");
 
 /// The names that are shown, each with its labels.
@@ -153,6 +154,16 @@ fn expressions() -> Vec<(String, Vec<String>)> {
         all.push((expression.to_owned(), words));
     }
     all
+}
+
+/// What the names' page says to alert on has a rule.
+#[test]
+fn there_is_a_rule_for_all_that_is_worth_one() {
+    let advice = NAMES.split("Alert on:").nth(1).and_then(|text| text.split("\n\n").next()).expect("advice");
+    let words: Vec<&str> = advice.split('`').skip(1).step_by(2).collect();
+    assert!(words.len() > 5, "{words:?}");
+    let missing: Vec<_> = words.iter().filter(|word| !RULES.contains(**word)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
