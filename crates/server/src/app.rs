@@ -122,6 +122,12 @@ impl App {
         self.lines.waiting(queue)
     }
 
+    /// For how many bytes of bodies there is room now.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.bodies.available_permits()
+    }
+
     /// Swaps the settings. Rates begin anew.
     pub fn swap(&self, config: Config) {
         self.live.store(Arc::new(Live::new(config)));

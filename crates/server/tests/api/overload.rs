@@ -30,22 +30,26 @@ async fn head(house: &House, length: usize, token: &str) -> (TcpStream, String) 
 
 /// A publish whose body lacks its last byte, and the room that it takes until it is dropped.
 async fn half_a_publish(house: &House, length: usize, token: &str) -> TcpStream {
+    let before = room(house);
     let (mut stream, said) = head(house, length, token).await;
     assert_eq!(said, "HTTP/1.1 100 Continue\r\n\r\n");
-    // One that is refused is closed, perhaps before all of it is sent.
-    let _ = stream.write_all(&vec![b'x'; length - 1]).await;
+    stream.write_all(&vec![b'x'; length - 1]).await.expect("it is sent");
+    room_is(house, before - length).await;
     stream
 }
 
-/// Waits until a publish of so many bytes is answered so.
-async fn until(house: &House, token: &str, bytes: usize, wanted: u16) {
-    let until = async {
-        while publish_as(house, token, "probe", bytes).await.0 != wanted {
+fn room(house: &House) -> usize {
+    house.server.as_ref().expect("it runs").app().room()
+}
+
+async fn room_is(house: &House, bytes: usize) {
+    let waiting = async {
+        while room(house) != bytes {
             tokio::task::yield_now().await;
         }
     };
-    let until = tokio::time::timeout(std::time::Duration::from_secs(30), until);
-    until.await.unwrap_or_else(|_| panic!("{bytes} bytes were never answered with {wanted}"));
+    let waiting = tokio::time::timeout(std::time::Duration::from_secs(30), waiting);
+    waiting.await.unwrap_or_else(|_| panic!("there is room for {} bytes, and not {bytes}", room(house)));
 }
 
 async fn publish(house: &House, id: &str, bytes: usize) -> (u16, Option<u64>, Value) {
@@ -64,12 +68,12 @@ async fn publish_as(house: &House, token: &str, id: &str, bytes: usize) -> (u16,
 async fn bodies_share_a_room_and_who_finds_it_full_is_told_to_come_again() {
     let house = House::open(&format!("[server]\nbody_max = 60000\nbodies_max = 100000\n{QUEUE}")).await;
     let half = half_a_publish(&house, 60_000, "").await;
-    until(&house, "", 50_000, 503).await;
     assert_eq!(publish(&house, "small", 10).await.0, 202, "there is room for this one");
     let (status, wait, problem) = publish(&house, "large", 50_000).await;
     assert_eq!((status, wait, &problem["type"]), (503, Some(1), &json!("urn:redrive:problem:busy")));
     drop(half);
-    until(&house, "", 50_000, 200).await;
+    room_is(&house, 100_000).await;
+    assert_eq!(publish(&house, "large", 50_000).await.0, 202);
 }
 
 #[tokio::test]
@@ -112,18 +116,14 @@ async fn nothing_is_read_of_who_may_not() {
 #[tokio::test]
 async fn who_fills_its_share_of_the_room_stops_nobody_else() {
     let house = two_callers("publish").await;
-    // One is all of its share, a quarter; with three more there would be no room at all.
-    let mut halves = vec![half_a_publish(&house, 60_000, "secret").await];
-    until(&house, "secret", 50_000, 503).await;
-    for _ in 0..3 {
-        halves.push(half_a_publish(&house, 60_000, "secret").await);
-    }
-    for id in ["1", "2", "3"] {
-        assert_eq!(publish_as(&house, "other", id, 50_000).await.0, 202);
-    }
-    assert_eq!(publish_as(&house, "secret", "4", 50_000).await.0, 503);
-    drop(halves);
-    until(&house, "secret", 50_000, 200).await;
+    // That is a quarter of the room, and all of its share.
+    let half = half_a_publish(&house, 60_000, "secret").await;
+    assert_eq!(room(&house), 180_000);
+    assert_eq!(publish_as(&house, "secret", "1", 50_000).await.0, 503);
+    assert_eq!(publish_as(&house, "other", "2", 50_000).await.0, 202);
+    drop(half);
+    room_is(&house, 240_000).await;
+    assert_eq!(publish_as(&house, "secret", "1", 50_000).await.0, 202);
 }
 
 #[tokio::test]
@@ -131,7 +131,6 @@ async fn nothing_is_leased_that_there_is_no_room_to_tell_of() {
     let house = House::open(&format!("[server]\nbody_max = 99000\nbodies_max = 100000\n{QUEUE}")).await;
     assert_eq!(publish(&house, "1", 10).await.0, 202);
     let half = half_a_publish(&house, 99_000, "").await;
-    until(&house, "", 2_000, 503).await;
     let (status, problem) = house.post("/v1/queues/work/leases", json!({ "lease": "1h" })).await;
     assert_eq!((status, &problem["type"]), (503, &json!("urn:redrive:problem:busy")), "{problem}");
     drop(half);
