@@ -97,6 +97,16 @@ fn check_places(config: &Config) -> Result<(), ConfigError> {
     tracing_subscriber::EnvFilter::builder()
         .parse(log)
         .map_err(|error| ConfigError::value(format!("observe.log = `{log}`: {error}")))?;
+    // A word that is no level is taken for a module, and a log of that module alone is silent.
+    let words = log.split(',').map(str::trim).filter(|word| !word.contains(['=', '[', ':']));
+    if let Some(word) =
+        words.into_iter().find(|word| word.parse::<tracing_subscriber::filter::LevelFilter>().is_err())
+    {
+        return Err(ConfigError::value(format!(
+            "observe.log = `{log}`: `{word}` is no level; there are off, error, warn, info, debug, trace, and \
+             `module=level`"
+        )));
+    }
     // The address may hold a secret, so it is not repeated.
     if let Some(url) = &config.notify.url {
         let wrong = |what: String| ConfigError::value(format!("notify.url: {what}"));
@@ -222,6 +232,8 @@ mod tests {
             ("store.address = \"redrive.db\"", "store.address"),
             ("store.address = \"sqlite:\"", "store.address"),
             ("observe.log = \"redrive=loud\"", "observe.log"),
+            ("observe.log = \"inof\"", "observe.log"),
+            ("observe.log = \"redrive=debug,wran\"", "observe.log"),
             ("notify.url = \"hooks.example\"", "notify.url"),
             ("notify.url = \"ftp://hooks.example\"", "notify.url"),
             ("notify.url = \"http://127.0.0.1/hook\"", "notify.url"),
