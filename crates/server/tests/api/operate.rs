@@ -285,3 +285,18 @@ async fn a_stream_of_letters_goes_on_to_its_end() {
     };
     assert_eq!(lines.lines().filter_map(id).collect::<Vec<_>>(), ids);
 }
+
+/// However many are asked for: a page of large ones is short, and says where the next begins.
+#[tokio::test]
+async fn a_page_of_large_events_is_short() {
+    let house = House::open("[queues.orders.pull]\n").await;
+    for id in 0..7 {
+        let event = json!({ "id": id.to_string(), "payload": "x".repeat(900_000) });
+        assert_eq!(house.post("/v1/queues/orders/events", event).await.0, 202);
+    }
+    let (_, page) = house.get("/v1/events?limit=1000").await;
+    assert_eq!(page["events"].as_array().map(Vec::len), Some(5), "4 MiB, and the one that goes over");
+    let next = page["next"].as_str().expect("there are more");
+    let (_, page) = house.get(&format!("/v1/events?limit=1000&after={next}")).await;
+    assert_eq!((page["events"].as_array().map(Vec::len), &page["next"]), (Some(2), &serde_json::Value::Null));
+}

@@ -294,3 +294,43 @@ pub(crate) fn sha256(text: &str) -> String {
     use sha2::{Digest, Sha256};
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
+
+#[tokio::test]
+async fn whose_lease_is_over_hears_that_its_answer_still_counts() {
+    let house = House::open(&QUEUE.replace("attempts = 3", "attempts = 1")).await;
+    publish(&house, json!({ "id": "1" })).await;
+    let late = lease(&house, json!({ "lease": "1ms" })).await;
+    // It is looked at when somebody asks for events; it had one attempt.
+    loop {
+        assert_eq!(lease(&house, json!({})).await, Value::Null);
+        let (_, told) = house.post("/v1/queues/work/events", json!({ "id": "1" })).await;
+        if told["first"]["state"] == "dead" {
+            break;
+        }
+    }
+    let extend = async || {
+        let (status, mut told) =
+            house.post("/v1/queues/work/leases/extend", json!({ "leases": [held(&late)] })).await;
+        (status, told["results"][0].take())
+    };
+    let (status, told) = extend().await;
+    assert_eq!((status, &told["status"], &told["result"]), (207, &json!(409), &json!("lapsed")), "{told}");
+    assert_eq!((&told["settle_counts"], &told["now"]["state"]), (&json!(true), &json!("dead")), "{told}");
+    let (status, told) = settle(&house, &late, json!({ "say": "ok" })).await;
+    assert_eq!((status, &told["result"]), (200, &json!("applied")), "{told}");
+    let (_, told) = extend().await;
+    assert_eq!((&told["result"], &told["settle_counts"]), (&json!("conflict"), &Value::Null), "{told}");
+}
+
+#[tokio::test]
+async fn who_has_not_done_it_is_not_told_so() {
+    let house = House::open(QUEUE).await;
+    publish(&house, json!({ "id": "1" })).await;
+    let first = lease(&house, json!({})).await;
+    assert_eq!(settle(&house, &first, json!({ "say": "ok" })).await.0, 200);
+    let mut forged = first.clone();
+    forged["token"] = json!("a guess");
+    let (status, told) = settle(&house, &forged, json!({ "say": "ok" })).await;
+    assert_eq!((status, &told["status"], &told["result"]), (207, &json!(409), &json!("conflict")), "{told}");
+    assert_eq!(settle(&house, &first, json!({ "say": "ok" })).await.1["result"], "already");
+}
