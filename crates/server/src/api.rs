@@ -25,7 +25,7 @@ mod room;
 mod secrets;
 pub mod wire;
 
-pub use body::Body;
+pub use body::{Body, Object};
 pub use path::Path;
 pub use problem::Problem;
 

@@ -3,6 +3,8 @@
 //! Nothing of it is read before it is known who calls and that they may. Room is taken as bytes arrive, not for what
 //! a head promises, and one token gets a share of it: who holds it up holds nobody else up.
 
+use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +13,9 @@ use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
-use serde::de::DeserializeOwned;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Problem;
@@ -63,7 +67,7 @@ impl Body {
         if self.bytes.trim_ascii_start().first() == Some(&b'[') {
             return Err(None);
         }
-        serde_json::from_slice(&self.bytes).map_err(Some)
+        serde_json::from_slice(&self.bytes).map(|Object(read)| read).map_err(Some)
     }
 
     /// The same, and the default where there is no body at all.
@@ -72,6 +76,29 @@ impl Body {
     /// 400 with what is wrong with it.
     pub fn object_or_default<T: DeserializeOwned + Default>(&self) -> Result<T, Problem> {
         if self.bytes.is_empty() { Ok(T::default()) } else { self.object() }
+    }
+}
+
+/// What is a JSON object. A struct by itself is read from the list of its members' values as well: a way that nobody
+/// describes, and that those who look at single members first do not see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Object<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Members<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+                to.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Object<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(members)).map(Object)
+            }
+        }
+        deserializer.deserialize_map(Members(PhantomData))
     }
 }
 

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::body::Needs;
 use super::path::Path;
-use super::{Body, Problem, cloudevents, wire};
+use super::{Body, Object, Problem, cloudevents, wire};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::config::Right;
@@ -114,7 +114,7 @@ impl Asked {
                 let lines = lines.filter(|(_, line)| !line.trim_ascii().is_empty());
                 bounded(lines.clone().count(), max)?;
                 let event = |(number, line): (usize, &[u8])| {
-                    serde_json::from_slice(line).map_err(|error| {
+                    serde_json::from_slice(line).map(|Object(event)| event).map_err(|error| {
                         Problem::bad_request(format!("line {} is not an event: {error}", number + 1))
                     })
                 };

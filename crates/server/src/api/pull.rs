@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use super::body::Needs;
 use super::path::Path;
 use super::room::Room;
-use super::{Body, Problem, cloudevents, wire};
+use super::{Body, Object, Problem, cloudevents, wire};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::config::{Order, PullSettings, Right};
@@ -170,7 +170,7 @@ async fn extend(
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Settles {
-    leases: Vec<Item>,
+    leases: Vec<Object<Item>>,
 }
 
 async fn settle(
@@ -185,7 +185,7 @@ async fn settle(
     bounded(&app, leases.len())?;
     let mut replies: Vec<(Held, Reply)> = Vec::with_capacity(leases.len());
     let mut says = Vec::with_capacity(leases.len());
-    for (at, item) in leases.into_iter().enumerate() {
+    for (at, Object(item)) in leases.into_iter().enumerate() {
         let say = item.say;
         let (which, reply) = item.read().map_err(|what| senseless(format!("leases[{at}]: {what}")))?;
         replies.push((held(&caller, &queue, which)?, reply));

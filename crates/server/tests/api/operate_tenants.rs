@@ -97,6 +97,16 @@ async fn a_tenant_changes_its_own_alone() {
     });
     let import = house.client.post(house.url("/v1/dead/import")).bearer_auth("acme");
     assert_eq!(answer(import.body(line.to_string())).await.0, 403);
+    // The members' values in their order are no letter, and one of another tenant spoils those before it as well.
+    let values = json!(["other", "orders", "new", null, "evil", null, null, 1, 1, null, 1, "killed", null]);
+    let mut own = line.clone();
+    (own["tenant"], own["id"]) = ("acme".into(), "before".into());
+    for (lines, status) in [(format!("{values}\n"), 422), (format!("{own}\n{line}\n"), 403)] {
+        let import = house.client.post(house.url("/v1/dead/import")).bearer_auth("acme");
+        assert_eq!(answer(import.body(lines.clone())).await.0, status, "{lines}");
+    }
+    let (_, dead) = get_as(&house, "root", "/v1/events?state=dead&tenant=acme").await;
+    assert_eq!(each(&dead, "events", "id"), ["mine"], "a refused import keeps nothing");
     let (_, dead) = get_as(&house, "root", "/v1/events?state=dead&tenant=other").await;
     assert_eq!(each(&dead, "events", "id"), ["theirs"], "nothing of theirs was changed");
 
@@ -111,6 +121,41 @@ async fn a_tenant_changes_its_own_alone() {
     }
     assert_eq!(post("/v1/keys/park", json!({ "queue": "orders", "key": "k" })).await.1["tenant"], "acme");
     assert_eq!(each(&get_as(&house, "acme", "/v1/rules").await.1, "rules", "tenant"), ["acme"]);
+}
+
+#[tokio::test]
+async fn a_list_of_values_is_taken_for_no_object() {
+    let house = house().await;
+    let named = json!(["orders", "acme", "mine", null]);
+    for (path, body) in [
+        ("/v1/events/kill", json!([[{ "queue": "orders", "id": "mine" }], null, false, false])),
+        ("/v1/events/kill", json!({ "targets": [named] })),
+        ("/v1/queues/orders/events/mine/redrive", json!(["acme", null, null, false, false])),
+        ("/v1/events/edit", json!(["orders", "acme", "mine"])),
+        ("/v1/jobs", json!(["discard"])),
+        ("/v1/jobs/plan", json!(["discard"])),
+        ("/v1/keys/park", json!(["orders", "acme", "k"])),
+        ("/v1/keys/unpark", json!(["orders", "acme", "k"])),
+        ("/v1/keys/skip-head", json!(["orders", "acme", "k"])),
+        ("/v1/rules", json!(["pause", "orders"])),
+        ("/v1/rules/lift", json!(["pause", "orders"])),
+        ("/v1/queues/orders/pause", json!([null, false, null])),
+        ("/v1/queues/orders/reroute", json!(["orders", null, null])),
+    ] {
+        let (status, problem) = post_as(&house, "root", path, body).await;
+        assert_eq!(status, 400, "{path}: {problem}");
+        assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains("an object")), "{problem}");
+    }
+    let event = json!(["pos1", null, null, { "a": 1 }]);
+    let url = house.url("/v1/queues/orders/events");
+    for (kind, body) in [
+        ("application/x-ndjson", event.clone()),
+        ("application/json", event.clone()),
+        ("application/json", json!({ "events": [event] })),
+    ] {
+        let publish = house.client.post(&url).bearer_auth("shop").header("content-type", kind);
+        assert_eq!(answer(publish.body(body.to_string())).await.0, 400, "{kind}: {body}");
+    }
 }
 
 #[tokio::test]

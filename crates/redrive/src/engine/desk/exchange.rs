@@ -39,6 +39,14 @@ pub enum ExchangeError {
         /// What is wrong with it.
         what: String,
     },
+    /// A letter of another tenant than the one whose letters are imported.
+    #[error("line {line} is of the tenant `{tenant}`")]
+    Tenant {
+        /// Which, from 1.
+        line: usize,
+        /// Whose it is.
+        tenant: String,
+    },
     /// The store could not.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -244,18 +252,50 @@ impl Desk {
         let mut number = 0;
         loop {
             let (letters, end) = read_some(from, &mut number);
-            if !letters.is_empty() {
-                let (lines, letters): (Vec<_>, Vec<_>) = letters.into_iter().unzip();
-                let done = self.order(What::Import(letters)).await?;
-                imported.kept += done.changed;
-                imported.refused.extend(done.refused.into_iter().map(|(at, why)| (lines[at], why)));
-            }
+            self.keep(letters, &mut imported).await?;
             match end {
                 None => {}
                 Some(Ok(())) => return Ok(imported),
                 Some(Err(error)) => return Err(error),
             }
         }
+    }
+
+    /// The same for letters of one tenant. All lines are read before any letter is kept, so it takes the room of all
+    /// of them.
+    ///
+    /// # Errors
+    /// Where one is of another tenant, and then none is kept; and as [`import`](Self::import).
+    pub async fn import_of(&self, tenant: &str, from: &mut impl BufRead) -> Result<Imported, ExchangeError> {
+        let (mut all, mut number) = (Vec::new(), 0);
+        let end = loop {
+            let (letters, end) = read_some(from, &mut number);
+            all.extend(letters);
+            if let Some(end) = end {
+                break end;
+            }
+        };
+        if let Some((line, letter)) = all.iter().find(|(_, letter)| letter.event.tenant != tenant) {
+            return Err(ExchangeError::Tenant { line: *line, tenant: letter.event.tenant.clone() });
+        }
+        let mut imported = Imported::default();
+        while !all.is_empty() {
+            let later = all.split_off(all.len().min(AT_ONCE));
+            self.keep(std::mem::replace(&mut all, later), &mut imported).await?;
+        }
+        end.map(|()| imported)
+    }
+
+    /// Keeps letters, each with the number of its line.
+    async fn keep(&self, letters: Vec<(usize, Letter)>, imported: &mut Imported) -> Result<(), StoreError> {
+        if letters.is_empty() {
+            return Ok(());
+        }
+        let (lines, letters): (Vec<_>, Vec<_>) = letters.into_iter().unzip();
+        let done = self.order(What::Import(letters)).await?;
+        imported.kept += done.changed;
+        imported.refused.extend(done.refused.into_iter().map(|(at, why)| (lines[at], why)));
+        Ok(())
     }
 }
 
@@ -291,6 +331,10 @@ fn read_line(from: &mut impl BufRead, number: &mut usize) -> Result<Option<Optio
     }
     if text.trim().is_empty() {
         return Ok(Some(None));
+    }
+    // The list of its members' values would be read as well.
+    if !text.trim_start().starts_with('{') {
+        return Err(wrong("it is no JSON object".to_owned()));
     }
     let line: Line = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
     line.letter().map(|letter| Some(Some(letter))).map_err(wrong)

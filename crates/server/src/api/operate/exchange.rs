@@ -14,7 +14,6 @@ use futures_util::stream;
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, StatusCode};
 use redrive::desk::{Desk, ExchangeError, Exported, Filter, Seq};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::{Body, Problem, wire};
@@ -91,13 +90,20 @@ async fn some(place: Place) -> Result<(Vec<u8>, Option<Place>), ExchangeError> {
 
 async fn import(seat: Seat, body: Body) -> Result<Json<Value>, Problem> {
     seat.may_operate()?;
-    check_tenants(&seat, &body)?;
-    let imported = match seat.desk.import(&mut &body.bytes[..]).await {
+    let mut lines = &body.bytes[..];
+    let imported = match &seat.caller.tenant {
+        Some(own) => seat.desk.import_of(own, &mut lines).await,
+        None => seat.desk.import(&mut lines).await,
+    };
+    let imported = match imported {
         Ok(imported) => imported,
         Err(ExchangeError::Line { line, what }) => {
             let detail = format!("line {line} is no letter: {what}; those before it are kept");
             let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "not-a-letter", detail);
             return Err(problem.with("line", line).with("what", what));
+        }
+        Err(ExchangeError::Tenant { line, tenant }) => {
+            return Err(Problem::other_tenant(&tenant).with("line", line));
         }
         Err(error) => return Err(error.into()),
     };
@@ -106,26 +112,6 @@ async fn import(seat: Seat, body: Body) -> Result<Json<Value>, Problem> {
         json!({ "line": line, "reason": problem.kind, "detail": problem.detail })
     });
     Ok(Json(json!({ "changed": imported.kept, "refused": refused.collect::<Vec<_>>() })))
-}
-
-/// Refuses lines of other tenants as a whole, before any is kept.
-fn check_tenants(seat: &Seat, body: &Body) -> Result<(), Problem> {
-    #[derive(Deserialize)]
-    struct Whose {
-        #[serde(default)]
-        tenant: String,
-    }
-    if seat.caller.tenant.is_none() {
-        return Ok(());
-    }
-    let lines = body.bytes.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
-    for line in lines {
-        // What is no letter is kept by nobody, and told by whoever reads it as one.
-        if let Ok(Whose { tenant }) = serde_json::from_slice(line) {
-            seat.caller.tenant(Some(&tenant))?;
-        }
-    }
-    Ok(())
 }
 
 impl From<ExchangeError> for Problem {

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::super::{Body, Path, Problem, wire};
+use super::super::{Body, Object, Path, Problem, wire};
 use super::look::no_event;
 use super::{Seat, asked};
 use crate::app::App;
@@ -65,7 +65,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Orders {
-    targets: Vec<Named>,
+    targets: Vec<Object<Named>>,
     to: Option<String>,
     keep_attempts: bool,
     out_of_order: bool,
@@ -101,7 +101,7 @@ async fn many(verb: Verb, seat: Seat, body: Body) -> Result<Response, Problem> {
         let detail = format!("an order has 1 to {most} `targets`, and this one has {}", targets.len());
         return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "targets", detail));
     }
-    let target = |named: Named| {
+    let target = |Object(named): Object<Named>| {
         let tenant = seat.tenant(named.tenant.as_deref())?;
         Ok(Target { rev: named.rev, ..Target::new(tenant, named.queue, named.id) })
     };

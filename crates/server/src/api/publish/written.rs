@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use super::super::{Body, Problem};
+use super::super::{Body, Object, Problem};
 use crate::push::names::check_of_event;
 
 /// Those of them that say what an event is whose payload is the body.
@@ -46,13 +46,13 @@ impl Form {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
         struct Many {
-            events: Vec<Written>,
+            events: Vec<Object<Written>>,
         }
         match serde_json::from_slice::<Peek>(&body.bytes) {
             Ok(Peek { events: Some(events) }) => {
                 super::bounded(events.len(), max)?;
                 let Many { events } = body.object()?;
-                Ok(Self::Many(events))
+                Ok(Self::Many(events.into_iter().map(|Object(event)| event).collect()))
             }
             _ => Ok(Self::One(Box::new(body.object()?))),
         }
