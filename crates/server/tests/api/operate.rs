@@ -187,8 +187,12 @@ async fn an_edit_has_to_be_switched_on_and_makes_one_new_event() {
     house.settings_are(&format!("[server]\nedit = true\n{QUEUE}"));
     house.start().await;
     let (_, shown) = house.get("/v1/queues/orders/events/a").await;
-    let ours = json!({ "headers": { "Redrive-Id": "x" } });
-    assert_eq!(house.post("/v1/queues/orders/events/a/edit", ours).await.0, 400);
+    for (name, value) in
+        [("Redrive-Id", "x"), ("authorization", "Bearer x"), ("webhook-id", "x"), ("x-a", "b\r\nhost: evil")]
+    {
+        let not_its_own = json!({ "headers": { name: value } });
+        assert_eq!(house.post("/v1/queues/orders/events/a/edit", not_its_own).await.0, 400, "{name}");
+    }
     let (status, done) = house.post("/v1/queues/orders/events/a/edit", edit.clone()).await;
     let id = format!("a.edit{}", shown["rev"]);
     assert_eq!((status, &done["id"], &done["unsure"]), (200, &json!(id), &json!(false)), "{done}");

@@ -20,6 +20,7 @@ use super::super::{Body, Object, Path, Problem, wire};
 use super::look::no_event;
 use super::{Seat, asked};
 use crate::app::App;
+use crate::push::names::check_of_event;
 
 /// What is done to events that are named.
 #[derive(Debug, Clone, Copy)]
@@ -222,9 +223,8 @@ async fn replace(seat: &Seat, queue: String, id: String, edited: Edited) -> Resu
         }
         (None, None) => None,
     };
-    let ours = |name: &&String| name.to_ascii_lowercase().starts_with("redrive-");
-    if let Some(name) = edited.headers.iter().flat_map(|headers| headers.keys()).find(ours) {
-        return Err(Problem::bad_request(format!("the header `{name}` is the server's to set")));
+    for (name, value) in edited.headers.iter().flatten() {
+        check_of_event(name, value).map_err(Problem::bad_request)?;
     }
     let edit = Edit {
         id: new_id.clone(),
