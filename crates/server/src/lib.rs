@@ -18,6 +18,7 @@
 
 pub mod config;
 
+pub mod audit;
 pub mod auth;
 
 pub mod app;

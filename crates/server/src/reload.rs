@@ -6,9 +6,12 @@
 
 use std::sync::Arc;
 
+use redrive::StoreError;
+use redrive::desk::Desk;
 use tokio::sync::Mutex;
 
 use crate::app::App;
+use crate::audit::noted;
 use crate::config::{Config, ConfigError, QueueSettings, ServerSettings, Source};
 use crate::secrets::SecretError;
 
@@ -53,13 +56,21 @@ pub enum ReloadError {
     /// Something in it needs a restart.
     #[error("nothing was changed, because these need a restart: {}", .0.join(", "))]
     Restart(Vec<String>),
+    /// There would be no line of it in the audit.
+    #[error("cannot write the audit")]
+    Audit(#[from] StoreError),
 }
 
-/// Reads the configuration again and has it hold from now on. Tells what is to be warned of.
+/// Reads the configuration again and has it hold from now on, by order of who sits at this desk. Tells what is to be
+/// warned of.
 ///
 /// # Errors
 /// With why the old one stays.
-pub async fn reload(app: &Arc<App>) -> Result<Vec<String>, ReloadError> {
+pub async fn reload(app: &Arc<App>, desk: &Desk) -> Result<Vec<String>, ReloadError> {
+    noted(desk, "reload", "configuration", read_again(app)).await
+}
+
+async fn read_again(app: &Arc<App>) -> Result<Vec<String>, ReloadError> {
     let source = app.reloading.source.as_ref().ok_or(ReloadError::NoSource)?;
     let _turn = app.reloading.turn.lock().await;
     let config = source.load()?;

@@ -70,6 +70,17 @@ pub enum What {
     Turn(JobId, JobState, String),
     /// Dead letters from elsewhere are kept, with their stories.
     Import(Vec<Letter>),
+    /// The program around the store changes something of its own. Nothing is changed here; there is the line.
+    Note {
+        /// The word in the audit.
+        verb: &'static str,
+        /// Of what.
+        target: String,
+        /// Of how many.
+        count: u64,
+        /// What else there is to say.
+        note: String,
+    },
 }
 
 impl What {
@@ -89,6 +100,7 @@ impl What {
             Self::Turn(_, JobState::Cancelled, _) => "cancel-job",
             Self::Turn(_, JobState::Done | JobState::Stopped, _) => "end-job",
             Self::Import(_) => "import",
+            Self::Note { verb, .. } => verb,
         }
     }
 }

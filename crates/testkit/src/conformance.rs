@@ -271,6 +271,7 @@ macro_rules! promises {
             what_can_be_restored_is_listed,
             every_order_leaves_a_line,
             the_audit_is_paged,
+            a_note_is_a_line_and_nothing_else,
             only_a_pulled_queue_is_leased,
             what_is_pulled_is_not_for_an_owner,
             a_lease_is_one_attempt,

@@ -315,6 +315,22 @@ impl Desk {
         self.redrive.store().audit(before, limit).await
     }
 
+    /// Writes a line of the audit about something that is not the engine's: what the program around it changes of its
+    /// own. Nothing else is done. The target is kept short, as names are.
+    ///
+    /// # Errors
+    /// Where the store cannot be written.
+    pub async fn note(
+        &self,
+        verb: &'static str,
+        target: &str,
+        count: u64,
+        note: &str,
+    ) -> Result<(), StoreError> {
+        let (target, note) = (plain(target.to_owned()), plain(note.to_owned()));
+        self.order(What::Note { verb, target, count, note }).await.map(drop)
+    }
+
     /// An order that takes events away, but for those that run here: what they say would not be written.
     async fn take_from(&self, events: Vec<Target>, act: Act) -> Result<Operated, StoreError> {
         let running = self.redrive.running().await;

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use bytes::Bytes;
@@ -24,8 +23,9 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::Problem;
 use super::metrics::everybodys;
+use super::operate::Seat;
 use crate::app::App;
-use crate::auth::Caller;
+use crate::audit::noted;
 use crate::config::Right;
 
 /// Bytes that are read at once.
@@ -35,7 +35,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
     Router::new().route("/v1/backup", post(backup))
 }
 
-async fn backup(State(app): State<Arc<App>>, caller: Caller) -> Result<Response, Problem> {
+async fn backup(Seat { app, caller, desk }: Seat) -> Result<Response, Problem> {
     caller.may(Right::Operate)?;
     everybodys(&caller, "backups")?;
     let turn = app
@@ -47,7 +47,7 @@ async fn backup(State(app): State<Arc<App>>, caller: Caller) -> Result<Response,
     check_room(&app, &store)?;
     tracing::info!(who = &*caller.name, "a backup is made");
     // In a task of its own: a caller that goes away must not leave half a copy to the next one.
-    let making = tokio::spawn(async move { make(&app, &store, turn).await });
+    let making = tokio::spawn(async move { noted(&desk, "backup", "store", make(&app, &store, turn)).await });
     making.await.map_err(|_| Problem::from(StoreError::Closed))?
 }
 

@@ -56,10 +56,10 @@ pub(super) fn routes() -> Router<Arc<App>> {
 }
 
 /// Somebody at the desk.
-struct Seat {
-    app: Arc<App>,
-    caller: Caller,
-    desk: Desk,
+pub(super) struct Seat {
+    pub(super) app: Arc<App>,
+    pub(super) caller: Caller,
+    pub(super) desk: Desk,
 }
 
 impl Seat {

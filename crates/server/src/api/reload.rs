@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
 use axum::routing::post;
 use axum::{Json, Router};
 use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::Problem;
+use super::operate::Seat;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::config::Right;
@@ -18,10 +18,10 @@ pub(super) fn routes() -> Router<Arc<App>> {
     Router::new().route("/v1/reload", post(reload))
 }
 
-async fn reload(State(app): State<Arc<App>>, caller: Caller) -> Result<Json<Value>, Problem> {
+async fn reload(Seat { app, caller, desk }: Seat) -> Result<Json<Value>, Problem> {
     caller.may(Right::Operate)?;
     of_the_house(&caller)?;
-    let warnings = reload::reload(&app).await?;
+    let warnings = reload::reload(&app, &desk).await?;
     tracing::info!(who = &*caller.name, "configuration reloaded");
     Ok(Json(json!({ "reloaded": true, "warnings": warnings })))
 }
@@ -46,6 +46,7 @@ impl From<ReloadError> for Problem {
                 Self::new(StatusCode::CONFLICT, "needs-restart", detail).with("restart", names)
             }
             ReloadError::Secrets(error) => error.into(),
+            ReloadError::Audit(error) => error.into(),
             ReloadError::Config(_) | ReloadError::Push(_) => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "not-a-configuration", detail)
             }

@@ -15,12 +15,15 @@ use axum::extract::{Query, State};
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use http::StatusCode;
+use redrive::desk::Desk;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::operate::Seat;
 use super::reload::of_the_house;
 use super::{Body, Path, Problem, wire};
 use crate::app::App;
+use crate::audit::noted;
 use crate::auth::Caller;
 use crate::config::Right;
 use crate::secrets::{SecretError, Value, Version};
@@ -125,8 +128,7 @@ fn told(name: &str, version: u32, value: &Value, made: bool) -> Json<serde_json:
 }
 
 async fn set(
-    State(app): State<Arc<App>>,
-    caller: Caller,
+    Seat { app, caller, desk }: Seat,
     Path(name): Path<String>,
     body: Body,
 ) -> Result<Json<serde_json::Value>, Problem> {
@@ -138,14 +140,13 @@ async fn set(
         ));
     }
     let (value, made) = written.value()?;
-    let version = app.secrets.set(&app.redrive, &name, &value).await?;
+    let version = in_audit(&desk, "set-secret", &name, app.secrets.set(&app.redrive, &name, &value)).await?;
     tracing::info!(who = &*caller.name, secret = name, version, "secret set");
     Ok(told(&name, version, &value, made))
 }
 
 async fn rotate(
-    State(app): State<Arc<App>>,
-    caller: Caller,
+    Seat { app, caller, desk }: Seat,
     Path(name): Path<String>,
     body: Body,
 ) -> Result<Json<serde_json::Value>, Problem> {
@@ -157,31 +158,41 @@ async fn rotate(
         return Err(Problem::bad_request(format!("`keep_old` is at most {most}")));
     }
     let (value, made) = written.value()?;
-    let version = app.secrets.rotate(&app.redrive, &name, &value, keep_old).await?;
+    let version =
+        in_audit(&desk, "rotate-secret", &name, app.secrets.rotate(&app.redrive, &name, &value, keep_old))
+            .await?;
     tracing::info!(who = &*caller.name, secret = name, version, "secret rotated");
     Ok(told(&name, version, &value, made))
 }
 
 async fn drop_old(
-    State(app): State<Arc<App>>,
-    caller: Caller,
+    Seat { app, caller, desk }: Seat,
     Path(name): Path<String>,
 ) -> Result<Json<serde_json::Value>, Problem> {
     check(&caller)?;
-    app.secrets.drop_old(&app.redrive, &name).await?;
+    in_audit(&desk, "drop-old-secret", &name, app.secrets.drop_old(&app.redrive, &name)).await?;
     tracing::info!(who = &*caller.name, secret = name, "old versions of a secret dropped");
     Ok(Json(json!({ "name": name })))
 }
 
 async fn remove(
-    State(app): State<Arc<App>>,
-    caller: Caller,
+    Seat { app, caller, desk }: Seat,
     Path(name): Path<String>,
 ) -> Result<Json<serde_json::Value>, Problem> {
     check(&caller)?;
-    app.secrets.remove(&app.redrive, &name).await?;
+    in_audit(&desk, "remove-secret", &name, app.secrets.remove(&app.redrive, &name)).await?;
     tracing::info!(who = &*caller.name, secret = name, "secret removed");
     Ok(Json(json!({ "name": name, "removed": true })))
+}
+
+/// Changes a secret, with a line in the audit that has its name.
+async fn in_audit<T>(
+    desk: &Desk,
+    verb: &'static str,
+    name: &str,
+    change: impl Future<Output = Result<T, SecretError>>,
+) -> Result<T, Problem> {
+    noted(desk, verb, &format!("secret {name}"), async { Ok(change.await?) }).await
 }
 
 impl From<SecretError> for Problem {

@@ -67,7 +67,8 @@ pub(super) async fn run(args: Args) -> Result<ExitCode> {
 
 /// Reads the configuration again, and says what came of it.
 async fn reloaded(server: &Server) {
-    match reload::reload(server.app()).await {
+    let app = server.app();
+    match reload::reload(app, &app.redrive.desk("server", "SIGHUP")).await {
         Ok(warnings) => {
             tracing::info!("the configuration was read again, and holds");
             warnings.iter().for_each(|warning| tracing::warn!("{warning}"));

@@ -44,10 +44,30 @@ impl Reloaded {
         self.post("/v1/reload", json!({})).await
     }
 
+    /// What the audit has, the latest first: verb, target and count.
+    async fn audit(&self) -> Vec<(Value, Value, Value)> {
+        let url = format!("http://{}/v1/audit", self.server.address());
+        let (_, mut audit) = answer(self.client.get(url)).await;
+        let lines = audit["lines"].as_array_mut().expect("lines");
+        lines
+            .iter_mut()
+            .map(|line| (line["verb"].take(), line["target"].take(), line["count"].take()))
+            .collect()
+    }
+
     async fn post(&self, path: &str, body: Value) -> (u16, Value) {
         let url = format!("http://{}{path}", self.server.address());
         answer(self.client.post(url).bearer_auth("secret").json(&body)).await
     }
+}
+
+#[tokio::test]
+async fn who_reloads_is_in_the_audit() {
+    let house = Reloaded::open("[queues.orders.pull]\n").await;
+    assert_eq!(house.reload("server.edit = true\n[queues.orders.pull]\n").await.0, 200);
+    assert_eq!(house.reload("server.nonsense = true\n").await.0, 422);
+    let line = |count: u64| (json!("reload"), json!("configuration"), json!(count));
+    assert_eq!(house.audit().await, [line(0), line(1), line(1)]);
 }
 
 #[tokio::test]

@@ -102,6 +102,40 @@ async fn a_signature_is_good_and_a_rotation_signs_with_both() {
 }
 
 #[tokio::test]
+async fn who_changes_a_secret_is_in_the_audit_and_its_value_is_not() {
+    let keys = keys(&["key"]);
+    let house = House::open(&format!("{}[queues.orders.pull]\n", key_file(&keys, "key"))).await;
+    let given = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    assert_eq!(house.put("/v1/secrets/shop", json!({ "value": given })).await.0, 200);
+    assert_eq!(house.post("/v1/secrets/shop/rotate", json!({ "value": given })).await.0, 200);
+    assert_eq!(house.post("/v1/secrets/shop/drop-old", json!({})).await.0, 200);
+    assert_eq!(answer(house.client.delete(house.url("/v1/secrets/shop"))).await.0, 200);
+    assert_eq!(house.post("/v1/secrets/shop/rotate", json!({ "value": given })).await.0, 404);
+    assert_eq!(house.client.post(house.url("/v1/backup")).send().await.expect("an answer").status(), 200);
+    let (_, audit) = house.get("/v1/audit").await;
+    let lines: Vec<_> = audit["lines"].as_array().expect("lines").iter().rev().collect();
+    let brief: Vec<_> = lines
+        .iter()
+        .map(|line| (line["verb"].as_str(), line["target"].as_str(), line["count"].as_u64()))
+        .collect();
+    let line = |verb, target, count| (Some(verb), Some(target), Some(count));
+    assert_eq!(
+        brief,
+        [
+            line("set-secret", "secret shop", 1),
+            line("rotate-secret", "secret shop", 1),
+            line("drop-old-secret", "secret shop", 1),
+            line("remove-secret", "secret shop", 1),
+            line("rotate-secret", "secret shop", 1),
+            line("rotate-secret", "secret shop", 0),
+            line("backup", "store", 1),
+        ]
+    );
+    assert!(lines.iter().all(|line| line["who"] == "local" && line["from"] == "127.0.0.1"), "{audit}");
+    assert!(!audit.to_string().contains("MfKQ9r8G"), "{audit}");
+}
+
+#[tokio::test]
 async fn what_should_be_signed_is_not_sent_without_its_secret() {
     let mut receiver = Receiver::friendly().await;
     let keys = keys(&["key"]);

@@ -56,6 +56,7 @@ fn target(what: &What, done: &Operated) -> String {
             None => format!("a job, {}", plan.act.word()),
         },
         What::Turn(id, ..) => format!("job {}", id.0),
+        What::Note { target, .. } => target.clone(),
         What::Import(letters) => {
             let named =
                 letters.iter().map(|letter| (&letter.event.tenant, &letter.event.queue, &letter.event.id));
@@ -83,7 +84,7 @@ fn name(Target { tenant, queue, id, .. }: &Target) -> String {
 /// Why, as the operator says it, and the first few refusals.
 fn note(what: &What, done: &Operated) -> String {
     let mut note = match what {
-        What::Set { why, .. } | What::Turn(_, _, why) => why.clone(),
+        What::Set { why, .. } | What::Turn(_, _, why) | What::Note { note: why, .. } => why.clone(),
         What::Lift(rule) => rule.word().to_owned(),
         _ => String::new(),
     };

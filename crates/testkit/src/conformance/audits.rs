@@ -33,6 +33,33 @@ pub async fn every_order_leaves_a_line<S: Subject>(subject: S) {
     assert!(lines[1].note.contains("it is tried out"), "{lines:?}");
 }
 
+/// What the program around the store did is told as it was said, and changes nothing else.
+pub async fn a_note_is_a_line_and_nothing_else<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    owner.die(&mail("1"), at(0), Park::GoOn).await;
+    let (before, version) = (owner.found(&mail("1")).await, owner.version().await);
+    let note = |count, note: &str| What::Note {
+        verb: "set-secret",
+        target: "secret shop".to_owned(),
+        count,
+        note: note.to_owned(),
+    };
+    assert_eq!(owner.done(note(1, ""), at(1)).await, 1);
+    assert_eq!(owner.done(note(0, "it was not done"), at(2)).await, 0);
+    let owner = owner.crash().await;
+    let lines = owner.store.audit(None, 0).await.unwrap();
+    let brief: Vec<_> = lines.iter().map(|line| (line.at, line.count, line.note.as_str())).collect();
+    assert_eq!(brief, [(at(2), 0, "it was not done"), (at(1), 1, "")]);
+    for line in &lines {
+        assert_eq!(
+            (&line.by, line.verb.as_str(), line.target.as_str()),
+            (&ann(), "set-secret", "secret shop")
+        );
+    }
+    assert_eq!(owner.found(&mail("1")).await, before);
+    assert_eq!(owner.version().await, version);
+}
+
 /// The audit is given in pages, the latest first.
 pub async fn the_audit_is_paged<S: Subject>(subject: S) {
     let owner = Owner::of(subject).await;

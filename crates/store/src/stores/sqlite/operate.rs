@@ -42,6 +42,7 @@ impl Desk {
             },
             What::Turn(id, to, why) => one(self.turn(*id, *to, why, *at)?.map(|()| 1)),
             What::Import(letters) => self.import(letters, *at)?,
+            What::Note { count, .. } => one(Ok(*count)),
         };
         let letters = match what.job().or(done.job) {
             Some(id) => self.job(id)?.map(|job| job.letters()),
