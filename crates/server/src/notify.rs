@@ -107,12 +107,18 @@ async fn look(redrive: &Redrive, told: &mut HashSet<(CauseId, String)>) -> Resul
     Ok(())
 }
 
+/// What a title says before the text of an error. That may have in it what was sent to whoever failed, and messages go
+/// to other places than letters do.
+fn kind_and_code(title: &str) -> &str {
+    title.split_once(": ").map_or(title, |(kind_and_code, _)| kind_and_code)
+}
+
 fn message(cause: CauseId, queue: &str, group: &Group) -> Event {
     let payload = json!({
         "kind": "new-failure-group",
         "queue": queue,
         "cause": cause.to_string(),
-        "title": group.title,
+        "title": kind_and_code(&group.title),
         "letters": group.letters,
         "first": wire::moment(group.first),
         "last": wire::moment(group.last),

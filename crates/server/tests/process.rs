@@ -31,8 +31,12 @@ fn redrive(folder: &Path) -> Command {
 
 impl Program {
     async fn start(log: &str) -> Self {
+        Self::start_with(log, "[queues.orders.pull]\n").await
+    }
+
+    async fn start_with(log: &str, settings: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        std::fs::write(folder.path().join("redrive.toml"), "[queues.orders.pull]\n").expect("settings");
+        std::fs::write(folder.path().join("redrive.toml"), settings).expect("settings");
         let mut command = redrive(folder.path());
         command.args(["serve", "--listen", "127.0.0.1:0"]).env("REDRIVE_LOG", log);
         command.env("REDRIVE_OBSERVE_LOG_FORM", "json");
@@ -189,6 +193,37 @@ async fn every_line_of_the_log_is_json_and_tells_no_secret() {
     for secret in ["a-payload-that", "a-secret-in", "a-token-that"] {
         assert!(!lines.iter().any(|line| line.contains(secret)), "{secret}");
     }
+}
+
+#[tokio::test]
+async fn a_destination_that_repeats_what_it_was_sent_gets_nothing_of_it_into_the_log() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let echo = async |body: String| (http::StatusCode::UNPROCESSABLE_ENTITY, body);
+    tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(echo)).await });
+    let settings =
+        format!("push.allow = [\"127.0.0.0/8\"]\n[queues.orders.push]\nurl = \"http://{address}/\"\n");
+    let mut program = Program::start_with("debug", &settings).await;
+    let event = json!({ "id": "order-17", "payload": "a-payload-that-nobody-logs" });
+    let request = client().post(program.url("/v1/queues/orders/events")).json(&event);
+    assert_eq!(request.send().await.expect("an answer").status(), 202);
+    let mut lines = Vec::new();
+    while !lines.last().is_some_and(|line: &String| line.contains("dead letter")) {
+        lines.push(program.lines.recv().await.expect("it runs"));
+    }
+    let dead: Value = serde_json::from_str(&lines[lines.len() - 1]).expect("JSON");
+    assert_eq!((&dead["kind"], &dead["code"]), (&json!("http"), &json!("422")), "{dead}");
+    let story =
+        client().get(program.url("/v1/queues/orders/events/order-17")).send().await.expect("an answer");
+    let story = story.text().await.expect("a story");
+    assert!(story.contains("Unprocessable Entity: \\\"a-payload-that"), "the text is in the story: {story}");
+    program.signal();
+    assert_eq!(program.end().await.code(), Some(0));
+    while let Some(line) = program.lines.recv().await {
+        lines.push(line);
+    }
+    let told: Vec<_> = lines.iter().filter(|line| line.contains("a-payload-that")).collect();
+    assert!(told.is_empty(), "{told:?}");
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ pub(super) fn told(told: &Told) {
     let (mode, trace_id) = (told.entry.progress.mode.as_str(), trace_id(&told.entry.event));
     match &told.change {
         Change::Again(progress) => {
-            let Last { disposition, executed, error } = last(progress);
+            let Last { disposition, executed, kind, code } = last(progress);
             let (attempt, next_delay_ms) = (progress.attempts, millis(progress.previous));
             info!(
                 queue,
@@ -27,7 +27,8 @@ pub(super) fn told(told: &Told) {
                 mode,
                 disposition,
                 executed,
-                error,
+                kind,
+                code,
                 next_delay_ms,
                 correlation,
                 trace_id,
@@ -35,7 +36,7 @@ pub(super) fn told(told: &Told) {
             );
         }
         Change::Dead { reason, progress, .. } => {
-            let Last { disposition, executed, error } = last(progress);
+            let Last { disposition, executed, kind, code } = last(progress);
             let (attempt, reason) = (progress.attempts, reason.as_str());
             warn!(
                 queue,
@@ -47,7 +48,8 @@ pub(super) fn told(told: &Told) {
                 disposition,
                 executed,
                 reason,
-                error,
+                kind,
+                code,
                 correlation,
                 trace_id,
                 "dead letter"
@@ -73,12 +75,14 @@ fn trace_id(event: &Event) -> Option<&str> {
     value.split('-').nth(1).filter(|id| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// What the last attempt said, what is known of its effect, and what went wrong.
+/// What the last attempt said, what is known of its effect, and what went wrong: by kind and code. The message stays
+/// in the story, because a destination may repeat in it what it was sent.
 #[derive(Default)]
 struct Last<'a> {
     disposition: &'a str,
     executed: &'static str,
-    error: Option<&'a str>,
+    kind: Option<&'a str>,
+    code: Option<&'a str>,
 }
 
 fn last(progress: &Progress) -> Last<'_> {
@@ -86,7 +90,8 @@ fn last(progress: &Progress) -> Last<'_> {
     record.map_or_else(Last::default, |record| Last {
         disposition: record.disposition.as_str(),
         executed: record.executed.map_or("", Executed::as_str),
-        error: record.cause.as_ref().map(|cause| cause.message.as_str()),
+        kind: record.cause.as_ref().map(|cause| cause.kind.as_str()),
+        code: record.cause.as_ref().and_then(|cause| cause.code.as_deref()),
     })
 }
 
