@@ -106,7 +106,7 @@ async fn what_need_not_be_remembered_any_more_is_published_again() {
     for (at, answer) in answers.iter().enumerate() {
         match at {
             4 => {
-                assert!(matches!(answer, Err(PublishError::Store(StoreError::Damaged { .. }))), "{answer:?}")
+                assert!(matches!(answer, Err(PublishError::Store(StoreError::Damaged { .. }))), "{answer:?}");
             }
             0..40 => assert!(accepted(answer).is_some(), "{at}: {answer:?}"),
             _ => assert!(matches!(answer, Ok(Published::Duplicate(_))), "{at}: {answer:?}"),
