@@ -1,7 +1,7 @@
 //! Metrics, as `/metrics` shows them.
 //!
 //! What is counted as it happens goes through one recorder of the process; what can be asked for at any time (events
-//! by state, budgets, the store's figures) is [sampled](super::sample) when somebody asks.
+//! by state, budgets, the store's figures) is sampled when somebody asks.
 
 use std::sync::OnceLock;
 
