@@ -126,6 +126,14 @@ impl Served {
     }
 }
 
+impl Drop for Served {
+    /// A test that fails leaves no server behind.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// What the publishers share.
 struct Load {
     /// Where the server is; empty while it is not.
