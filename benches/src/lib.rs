@@ -18,4 +18,6 @@ pub mod conditions;
 
 pub mod turn;
 
+pub mod program;
+
 pub mod syncs;

@@ -22,26 +22,11 @@ mod run;
 
 use std::process::ExitCode;
 
-use redrive_benches::turn::{Turn, value};
+use redrive_benches::program;
+use redrive_benches::turn::Turn;
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().collect();
-    let outcome = match value(&args, contender::FLAG) {
-        Ok(name) => contend(name, &args),
-        // `cargo bench` says `--bench`. `cargo test --all-targets` calls the binary too and says nothing: nothing
-        // is to be measured.
-        Err(_) if !args.iter().any(|arg| arg == "--bench") || args.iter().any(|arg| arg == "--list") => {
-            Ok(())
-        }
-        Err(_) => run::all(&args),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    program::run(contender::FLAG, contend, run::all)
 }
 
 /// One turn of a contender that lives in this program.

@@ -30,27 +30,12 @@ mod run;
 
 use std::process::ExitCode;
 
-use redrive_benches::turn::value;
+use redrive_benches::program;
 
 /// Everything here fails for one reason: something that should work does not.
 pub(crate) type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().collect();
-    let outcome = match value(&args, part::FLAG) {
-        Ok(name) => part::be(name, &args).map_err(|error| format!("{name}: {error}")),
-        // `cargo bench` says `--bench`. `cargo test --all-targets` calls the binary too and says nothing: nothing
-        // is to be measured.
-        Err(_) if !args.iter().any(|arg| arg == "--bench") || args.iter().any(|arg| arg == "--list") => {
-            Ok(())
-        }
-        Err(_) => run::all(&args),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    let part = |name: &str, args: &[String]| part::be(name, args).map_err(|error| format!("{name}: {error}"));
+    program::run(part::FLAG, part, run::all)
 }

@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use redrive_benches::conditions::{self, Conditions};
+use redrive_benches::program;
 use redrive_benches::turn::value;
 
 use print::{Row, Run};
@@ -27,23 +28,7 @@ const CONNECTIONS: usize = 64;
 const BATCH: usize = 100;
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().collect();
-    let outcome = match value(&args, sides::FLAG) {
-        Ok(side) => sides::be(side, &args),
-        // `cargo bench` says `--bench`. `cargo test --all-targets` calls the binary too and says nothing: nothing
-        // is to be measured.
-        Err(_) if !args.iter().any(|arg| arg == "--bench") || args.iter().any(|arg| arg == "--list") => {
-            Ok(())
-        }
-        Err(_) => run(&args),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    program::run(sides::FLAG, sides::be, run)
 }
 
 fn run(args: &[String]) -> Result<(), String> {

@@ -20,26 +20,11 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use redrive_benches::conditions::{self, Conditions};
+use redrive_benches::program;
 use redrive_benches::turn::value;
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().collect();
-    let outcome = match value(&args, child::FLAG) {
-        Ok(side) => sides::serve(side),
-        // `cargo bench` says `--bench`. `cargo test --all-targets` calls the binary too and says nothing: nothing
-        // is to be measured.
-        Err(_) if !args.iter().any(|arg| arg == "--bench") || args.iter().any(|arg| arg == "--list") => {
-            Ok(())
-        }
-        Err(_) => run(&args),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    program::run(child::FLAG, |side, _| sides::serve(side), run)
 }
 
 fn run(args: &[String]) -> Result<(), String> {

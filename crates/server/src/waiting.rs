@@ -230,16 +230,16 @@ mod tests {
     impl Hall {
         async fn open() -> Arc<Self> {
             let redrive = redrive::testing::memory();
-            redrive.queue("work").pull().await.unwrap();
+            redrive.queue("jobs").pull().await.unwrap();
             Arc::new(Self { redrive, lines: Lines::default(), looks: AtomicU32::new(0) })
         }
 
         async fn fetch(self: Arc<Self>, wait: Duration) -> Vec<String> {
-            let wanted = Wanted { queue: "work".to_owned(), tenant: None };
+            let wanted = Wanted { queue: "jobs".to_owned(), tenant: None };
             let look = async || {
                 self.looks.fetch_add(1, Ordering::Relaxed);
                 let limits = redrive::engine::lease::Limits { events: 1, ..Default::default() };
-                self.redrive.lease_for("work", None, limits, MINUTE).await.map(|fetched| (fetched, ()))
+                self.redrive.lease_for("jobs", None, limits, MINUTE).await.map(|fetched| (fetched, ()))
             };
             let found = self.lines.fetch(wanted, wait, look).await.unwrap();
             found.map_or(Vec::new(), |(leases, ())| {
@@ -248,8 +248,8 @@ mod tests {
         }
 
         async fn publish(&self, ids: &[&str]) {
-            self.redrive.publish_all(ids.iter().map(|id| Event::new("work", *id))).await.unwrap();
-            self.lines.ring("work");
+            self.redrive.publish_all(ids.iter().map(|id| Event::new("jobs", *id))).await.unwrap();
+            self.lines.ring("jobs");
         }
 
         fn looks(&self) -> u32 {
@@ -257,7 +257,7 @@ mod tests {
         }
 
         async fn until_waiting(&self, count: usize) {
-            while self.lines.waiting("work") != count {
+            while self.lines.waiting("jobs") != count {
                 tokio::task::yield_now().await;
             }
         }
@@ -284,7 +284,7 @@ mod tests {
         let waiting: Vec<_> = (0..10).map(|_| tokio::spawn(hall.clone().fetch(MINUTE))).collect();
         hall.until_waiting(10).await;
         for _ in 0..1000 {
-            hall.lines.ring("work");
+            hall.lines.ring("jobs");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let looks = hall.looks();
@@ -332,7 +332,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_leaves_during_a_look_does_not_hold_up_the_next() {
         let hall = Hall::open().await;
-        let wanted = || Wanted { queue: "work".to_owned(), tenant: None };
+        let wanted = || Wanted { queue: "jobs".to_owned(), tenant: None };
         let stuck = hall.lines.fetch(wanted(), MINUTE, std::future::pending::<Result<(Fetched, ()), ()>>);
         assert!(tokio::time::timeout(Duration::ZERO, stuck).await.is_err());
         let hall = hall.clone();

@@ -13,24 +13,10 @@ use redrive_store::operate::{Edited, Order, Target, What};
 use redrive_store::{New, PublishError, Published, Sqlite, Store, StoreError};
 
 mod sqlite_common;
-use sqlite_common::{AT, Place, due, publish, settle};
-
-fn story() -> Option<Arc<Story>> {
-    let record = Record {
-        attempt: 1,
-        mode: Mode::Live.as_str().to_owned(),
-        at_ms: 7,
-        took_ms: 1,
-        disposition: "retry".to_owned(),
-        executed: None,
-        cause: None,
-        delay_ms: None,
-    };
-    Some(Arc::new(Story::default().with(record)))
-}
+use sqlite_common::{AT, Place, due, publish, settle, story};
 
 fn done() -> Change {
-    Change::DoneWith { result: Some(b"paid".to_vec()), attempts: 2, story: story() }
+    Change::DoneWith { result: Some(b"paid".to_vec()), attempts: 2, story: story(1) }
 }
 
 /// An event that is done, with something to say.
@@ -63,7 +49,7 @@ async fn a_damaged_end_is_no_answer() {
         let place = Place::new();
         let (store, _) = ended(&place, AT).await;
         let found = store.find("", "orders", "1").await.unwrap().unwrap();
-        assert_eq!((found.state, found.attempts, found.story), (State::Done, 2, story()));
+        assert_eq!((found.state, found.attempts, found.story), (State::Done, 2, story(1)));
         let changed = place.raw().execute(&format!("UPDATE redrive_end SET {column}"), []).unwrap();
         assert_eq!(changed, 1, "{column}");
         if column.starts_with("seq") {
@@ -140,5 +126,5 @@ async fn an_end_outlasts_the_receipt_of_the_original_that_had_its_place() {
     store.forget(AT + Duration::from_secs(3)).await.unwrap();
     assert!(store.find("", "orders", "1").await.unwrap().is_none());
     let found = store.find("", "orders", "2").await.unwrap().unwrap();
-    assert_eq!((found.state, found.attempts, found.story), (State::Done, 2, story()));
+    assert_eq!((found.state, found.attempts, found.story), (State::Done, 2, story(1)));
 }

@@ -15,23 +15,9 @@ use redrive_store::operate::{Act, Advance, Order, Target, What};
 use redrive_store::{Sqlite, Store};
 
 mod sqlite_common;
-use sqlite_common::{AT, Place, due, publish, rows, settle};
+use sqlite_common::{AT, Place, due, publish, rows, settle, story};
 
 const EVENTS: usize = 8;
-
-fn story(attempt: u32) -> Option<Arc<Story>> {
-    let record = Record {
-        attempt,
-        mode: Mode::Live.as_str().to_owned(),
-        at_ms: 7,
-        took_ms: 1,
-        disposition: "retry".to_owned(),
-        executed: None,
-        cause: None,
-        delay_ms: None,
-    };
-    Some(Arc::new(Story::default().with(record)))
-}
 
 /// What is unlike the others of one event of the run.
 #[derive(Debug, Clone, Copy, PartialEq)]

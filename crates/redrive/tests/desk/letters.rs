@@ -8,7 +8,8 @@ use redrive::engine::desk::{DeskError, Edit};
 use redrive::event::{Mode, State};
 use redrive::store::operate::{GroupBy, GroupQuery, Refusal, Target};
 use redrive::triage::{Filter, Redrive as How};
-use redrive::{Delivery, Event, Published, Redrive, testing};
+use redrive::{Delivery, Event, Published, Query, Redrive, testing};
+use tokio::sync::Semaphore;
 
 use crate::{SECOND, Service, desk, mail, order, patient, publish, started};
 
@@ -206,19 +207,21 @@ async fn one_of_a_key_runs_at_a_time_whatever_shares_its_commit() {
     let redrive = Redrive::open(&address).await.unwrap();
     let (service, running) = (Service::default(), Arc::new(Mutex::new((0, 0))));
     service.breaks(&["1"]);
-    let (called, counted) = (service.clone(), running.clone());
+    let gate = Arc::new(Semaphore::new(1));
+    let (called, counted, held) = (service.clone(), running.clone(), gate.clone());
     let handler = move |it: Delivery| {
-        let (called, counted) = (called.clone(), counted.clone());
+        let (called, counted, held) = (called.clone(), counted.clone(), held.clone());
         async move {
             {
                 let (now, most) = &mut *counted.lock().unwrap();
                 *now += 1;
                 *most = (*most).max(*now);
             }
-            // The work itself: long enough for another one to begin beside it.
-            tokio::time::sleep(SECOND / 10).await;
+            let said = called.call(&it);
+            // Another one may begin beside it here.
+            let _let_go = held.acquire().await;
             counted.lock().unwrap().0 -= 1;
-            called.call(&it)
+            said
         }
     };
     redrive.queue("orders").policy(patient()).ordered().handle(handler).await.unwrap();
@@ -232,6 +235,8 @@ async fn one_of_a_key_runs_at_a_time_whatever_shares_its_commit() {
     assert_eq!(redrive.event("c", "orders", "1").await.unwrap().unwrap().state, State::Dead);
     service.mend();
 
+    // From now on, who begins does not end before it is let go.
+    let closed = gate.acquire().await.unwrap();
     // Who holds up the writer has the next two share a commit: each is in its queue once it was polled.
     let (enter, mut entered) = tokio::sync::mpsc::unbounded_channel();
     let (release, released) = std::sync::mpsc::channel::<()>();
@@ -254,6 +259,18 @@ async fn one_of_a_key_runs_at_a_time_whatever_shares_its_commit() {
     slow.unwrap();
     new.unwrap();
     assert_eq!(old.unwrap().changed, 1);
+    // Whatever was wrongly handed out begins, and stays.
+    let running_now = Query { state: Some(State::Running), ..Query::default() };
+    let now = loop {
+        let now = redrive.events(running_now.clone()).await.unwrap().events;
+        if !now.is_empty() {
+            break now;
+        }
+        tokio::task::yield_now().await;
+    };
+    let now: Vec<_> = now.iter().map(|(event, _)| event.id.as_str()).collect();
+    assert_eq!(now, ["1"], "the head of the key, and nothing else");
+    drop(closed);
     testing::drain(&redrive).await;
     assert_eq!(running.lock().unwrap().1, 1, "{:?}", service.calls());
     redrive.shutdown(SECOND).await.unwrap();

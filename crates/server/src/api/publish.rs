@@ -9,6 +9,7 @@
 //!
 //! An event without an id is refused: whoever has the intent mints its identity, before the first attempt.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -143,13 +144,12 @@ fn text(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {
 
 /// Takes the right to publish, for all tenants or for none.
 fn take_quotas(app: &App, events: &[Result<Event, Problem>]) -> Result<(), Problem> {
-    let mut tenants: Vec<(&str, u32)> = Vec::new();
+    // A batch may have thousands of tenants.
+    let mut tenants: BTreeMap<&str, u32> = BTreeMap::new();
     for event in events.iter().flatten() {
-        match tenants.iter_mut().find(|(tenant, _)| *tenant == event.tenant) {
-            Some((_, count)) => *count += 1,
-            None => tenants.push((&event.tenant, 1)),
-        }
+        *tenants.entry(&event.tenant).or_default() += 1;
     }
+    let tenants: Vec<_> = tenants.into_iter().collect();
     let now = redrive::Moment::from(std::time::SystemTime::now());
     app.take_quotas(&tenants, now).map_err(|(tenant, free)| {
         let detail = format!("the tenant `{tenant}` publishes more than its quota allows");

@@ -6,7 +6,7 @@ use crate::house::{House, answer};
 use crate::pull::{QUEUE, lease};
 
 async fn structured(house: &House, media_type: &str, body: Value) -> (u16, Value) {
-    let request = house.client.post(house.url("/v1/queues/work/events")).header("content-type", media_type);
+    let request = house.client.post(house.url("/v1/queues/jobs/events")).header("content-type", media_type);
     answer(request.body(body.to_string())).await
 }
 
@@ -25,7 +25,7 @@ fn with(mut event: Value, more: Value) -> Value {
 #[tokio::test]
 async fn the_same_event_is_one_whichever_way_it_comes() {
     let house = House::open(QUEUE).await;
-    let binary = house.client.post(house.url("/v1/queues/work/events"));
+    let binary = house.client.post(house.url("/v1/queues/jobs/events"));
     let headers = [
         ("ce-specversion", "1.0"),
         ("ce-id", "17"),
@@ -75,7 +75,7 @@ async fn attributes_are_kept_and_come_back() {
 #[tokio::test]
 async fn headers_are_decoded_and_say_the_rest() {
     let house = House::open(QUEUE).await;
-    let mut request = house.client.post(house.url("/v1/queues/work/events"));
+    let mut request = house.client.post(house.url("/v1/queues/jobs/events"));
     for (name, value) in [
         ("ce-specversion", "1.0"),
         ("ce-id", "a%20b"),
@@ -166,7 +166,7 @@ async fn what_is_no_cloudevent_is_refused_with_what_is_wrong() {
         ],
         &[("ce-specversion", "1.0"), ("ce-id", "1"), ("ce-source", "/"), ("ce-type", "t"), ("ce-data", "1")],
     ] {
-        let request = house.client.post(house.url("/v1/queues/work/events"));
+        let request = house.client.post(house.url("/v1/queues/jobs/events"));
         let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
         let (status, told) = answer(request).await;
         assert_eq!(

@@ -14,7 +14,7 @@ const SETTINGS: &str = "
     body_max = 20000
     head_time = '700ms'
     body_time = '700ms'
-    [queues.work.pull]
+    [queues.jobs.pull]
     ";
 
 /// How long the longest of them may take, on a machine that does much else.
@@ -47,7 +47,7 @@ fn case(name: &'static str, send: impl Into<Vec<u8>>, is: Is) -> Case {
 
 /// A publish with these header lines and this body.
 fn publish(headers: &str, body: &str) -> String {
-    format!("POST /v1/queues/work/events HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n{body}")
+    format!("POST /v1/queues/jobs/events HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n{body}")
 }
 
 const EVENT: &str = "{\"id\":\"1\"}";
@@ -77,11 +77,11 @@ fn lines() -> Vec<Case> {
         case("a long method", format!("{} / HTTP/1.1\r\n\r\n", "G".repeat(70_000)), Refused),
         case("percent and nothing", get("/v1/queues/%/events"), Refused),
         case("percent and no digits", get("/v1/queues/%zz/events"), Refused),
-        case("percent and no UTF-8", publish("", "").replace("queues/work", "queues/%ff%fe"), Status(400)),
-        case("percent and NUL", publish("", "").replace("queues/work", "queues/%00"), Refused),
+        case("percent and no UTF-8", publish("", "").replace("queues/jobs", "queues/%ff%fe"), Status(400)),
+        case("percent and NUL", publish("", "").replace("queues/jobs", "queues/%00"), Refused),
         case(
             "a slash in disguise",
-            publish("", "").replace("queues/work", "queues/a%2f..%2fwork"),
+            publish("", "").replace("queues/jobs", "queues/a%2f..%2fwork"),
             Status(404),
         ),
         case("dots upwards", get("/v1/../../etc/passwd"), Status(404)),
@@ -214,15 +214,16 @@ async fn perform(house: &House, case: &Case, then: Then) -> Vec<u8> {
     let stream = TcpStream::connect(address).await.expect("a connection");
     let (mut from, mut to) = stream.into_split();
     let is_slow = case.send.len() > 1;
+    let mut pace = tokio::time::interval(Duration::from_millis(50));
     let sending = async {
         for piece in &case.send {
             // It may be closed by now, which is an answer.
             if to.write_all(piece).await.is_err() {
                 break;
             }
-            // Not a wait for something to happen: this is the client that is slow.
+            // Not a wait for something to happen, which is the answer and ends it: this is the client's own pace.
             if is_slow {
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                pace.tick().await;
             }
         }
         to
@@ -277,7 +278,7 @@ async fn check(cases: Vec<Case>, then: Then) {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
     // And it serves others as before.
     assert_eq!(house.get("/healthz").await, (200, json!({ "status": "ok" })));
-    let counted = house.post("/v1/queues/work/leases", json!({ "max": 100 })).await;
+    let counted = house.post("/v1/queues/jobs/leases", json!({ "max": 100 })).await;
     assert_eq!(counted, (200, json!({ "leases": [] })), "nothing of it was published");
 }
 

@@ -115,7 +115,7 @@ fn the_document_that_is_checked_in_is_the_one_that_is_served() {
 #[tokio::test]
 async fn the_document_is_told_without_a_token_and_each_path_answers() {
     let hash = crate::pull::sha256("secret");
-    let tokens = format!("[tokens.shop]\nhash = 'sha256:{hash}'\nrights = ['publish']\n[queues.work.pull]\n");
+    let tokens = format!("[tokens.shop]\nhash = 'sha256:{hash}'\nrights = ['publish']\n[queues.jobs.pull]\n");
     let house = House::open(&tokens).await;
     let (status, told) = house.get("/openapi.json").await;
     assert_eq!((status, told), (200, document()));

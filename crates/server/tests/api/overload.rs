@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 
 use crate::house::House;
 
-const QUEUE: &str = "[queues.work.pull]\n";
+const QUEUE: &str = "[queues.jobs.pull]\n";
 
 /// The hashes of `secret` and of `other`.
 const HASHES: [&str; 2] = [
@@ -19,7 +19,7 @@ async fn head(house: &House, length: usize, token: &str) -> (TcpStream, String) 
     let address = house.server.as_ref().expect("it runs").address();
     let mut stream = TcpStream::connect(address).await.expect("a connection");
     let head = format!(
-        "POST /v1/queues/work/events HTTP/1.1\r\nhost: localhost\r\nredrive-id: half\r\n\
+        "POST /v1/queues/jobs/events HTTP/1.1\r\nhost: localhost\r\nredrive-id: half\r\n\
          authorization: Bearer {token}\r\nexpect: 100-continue\r\ncontent-length: {length}\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await.expect("it is sent");
@@ -58,7 +58,7 @@ async fn publish(house: &House, id: &str, bytes: usize) -> (u16, Option<u64>, Va
 
 async fn publish_as(house: &House, token: &str, id: &str, bytes: usize) -> (u16, Option<u64>, Value) {
     let event = json!({ "id": id, "payload": "x".repeat(bytes) });
-    let request = house.client.post(house.url("/v1/queues/work/events")).json(&event);
+    let request = house.client.post(house.url("/v1/queues/jobs/events")).json(&event);
     let response = request.bearer_auth(token).send().await.expect("an answer");
     let wait = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
     (response.status().as_u16(), wait, response.json().await.expect("JSON"))
@@ -87,7 +87,7 @@ async fn a_promise_of_bytes_takes_no_room() {
     // Nor does a body that says no length.
     let body =
         reqwest::Body::wrap_stream(futures_util::stream::iter([Ok::<_, std::io::Error>("{\"id\":\"1\"}")]));
-    let request = house.client.post(house.url("/v1/queues/work/events"));
+    let request = house.client.post(house.url("/v1/queues/jobs/events"));
     let response =
         request.header("content-type", "application/json").body(body).send().await.expect("an answer");
     assert_eq!(response.status(), 202);
@@ -131,12 +131,12 @@ async fn nothing_is_leased_that_there_is_no_room_to_tell_of() {
     let house = House::open(&format!("[server]\nbody_max = 99000\nbodies_max = 100000\n{QUEUE}")).await;
     assert_eq!(publish(&house, "1", 10).await.0, 202);
     let half = half_a_publish(&house, 99_000, "").await;
-    let (status, problem) = house.post("/v1/queues/work/leases", json!({ "lease": "1h" })).await;
+    let (status, problem) = house.post("/v1/queues/jobs/leases", json!({ "lease": "1h" })).await;
     assert_eq!((status, &problem["type"]), (503, &json!("urn:redrive:problem:busy")), "{problem}");
     drop(half);
     let leased = async {
         loop {
-            let (status, told) = house.post("/v1/queues/work/leases", json!({ "lease": "1h" })).await;
+            let (status, told) = house.post("/v1/queues/jobs/leases", json!({ "lease": "1h" })).await;
             if status == 200 {
                 return told["leases"][0]["attempt"].clone();
             }
@@ -156,7 +156,7 @@ async fn a_large_answer_arrives_whole() {
     }
     let mut counts = Vec::new();
     for _ in 0..2 {
-        let (status, told) = house.post("/v1/queues/work/leases", json!({ "max": 100 })).await;
+        let (status, told) = house.post("/v1/queues/jobs/leases", json!({ "max": 100 })).await;
         let leases = told["leases"].as_array().expect("a list");
         assert_eq!(status, 200);
         assert!(leases.iter().all(|lease| lease["payload"].as_str().map(str::len) == Some(600_002)));
@@ -168,7 +168,7 @@ async fn a_large_answer_arrives_whole() {
 #[tokio::test]
 async fn too_many_events_are_counted_before_they_are_read() {
     let house = House::open(&format!("[server]\nbatch_max = 3\n{QUEUE}")).await;
-    let url = house.url("/v1/queues/work/events");
+    let url = house.url("/v1/queues/jobs/events");
     let many = "{},".repeat(4);
     for (media_type, body) in [
         ("application/json", format!("{{\"events\":[{many}{{\"no\":1}}]}}")),
@@ -198,7 +198,7 @@ async fn who_does_not_read_its_answer_is_let_go() {
     let house = House::open(&format!("{settings}{QUEUE}")).await;
     for id in 0..4 {
         // As JSON each byte takes six, and the answer is more than the system keeps for a connection.
-        let request = house.client.post(house.url("/v1/queues/work/events")).header("redrive-id", id);
+        let request = house.client.post(house.url("/v1/queues/jobs/events")).header("redrive-id", id);
         let (status, told) = crate::house::answer(request.body(vec![1; 1_000_000])).await;
         assert_eq!(status, 202, "{told}");
     }
@@ -207,7 +207,7 @@ async fn who_does_not_read_its_answer_is_let_go() {
     let address = house.server.as_ref().expect("it runs").address();
     let mut deaf = socket.connect(address).await.expect("a connection");
     let request =
-        "POST /v1/queues/work/leases HTTP/1.1\r\nhost: localhost\r\ncontent-length: 11\r\n\r\n{\"max\": 5 }";
+        "POST /v1/queues/jobs/leases HTTP/1.1\r\nhost: localhost\r\ncontent-length: 11\r\n\r\n{\"max\": 5 }";
     deaf.write_all(request.as_bytes()).await.expect("it is sent");
     // There is an answer, and it takes most of the room.
     let mut answer = vec![0; 15];

@@ -5,27 +5,27 @@ use serde_json::{Value, json};
 use crate::house::{House, answer};
 
 pub(crate) const QUEUE: &str = "
-    [queues.work]
+    [queues.jobs]
     order = 'key'
-    [queues.work.policy]
+    [queues.jobs.policy]
     attempts = 3
-    [queues.work.policy.backoff.exponential]
+    [queues.jobs.policy.backoff.exponential]
     base = '1ms'
     factor = 1.0
     cap = '1ms'
-    [queues.work.pull]
+    [queues.jobs.pull]
     lease = '30s'
     lease_max = '1h'
     ";
 
 pub(crate) async fn publish(house: &House, event: Value) {
-    let (status, told) = house.post("/v1/queues/work/events", event).await;
+    let (status, told) = house.post("/v1/queues/jobs/events", event).await;
     assert_eq!(status, 202, "{told}");
 }
 
 /// Leases one, and waits for it.
 pub(crate) async fn lease(house: &House, ask: Value) -> Value {
-    let (status, mut told) = house.post("/v1/queues/work/leases", ask).await;
+    let (status, mut told) = house.post("/v1/queues/jobs/leases", ask).await;
     assert_eq!(status, 200, "{told}");
     told["leases"].get_mut(0).map(Value::take).unwrap_or_default()
 }
@@ -39,7 +39,7 @@ pub(crate) fn held(lease: &Value) -> Value {
 pub(crate) async fn settle(house: &House, lease: &Value, say: Value) -> (u16, Value) {
     let mut item = held(lease);
     item.as_object_mut().expect("an object").extend(say.as_object().expect("an object").clone());
-    let (status, mut told) = house.post("/v1/queues/work/leases/settle", json!({ "leases": [item] })).await;
+    let (status, mut told) = house.post("/v1/queues/jobs/leases/settle", json!({ "leases": [item] })).await;
     (status, told["results"][0].take())
 }
 
@@ -102,7 +102,7 @@ async fn a_settle_is_judged_by_its_attempt_also_after_a_restart() {
     nobody["id"] = json!("nobody");
     let (status, told) = settle(&house, &nobody, json!({ "say": "ok" })).await;
     assert_eq!((status, &told["status"], &told["result"]), (207, &json!(404), &json!("unknown")), "{told}");
-    let (_, again) = house.post("/v1/queues/work/events", json!({ "id": "1" })).await;
+    let (_, again) = house.post("/v1/queues/jobs/events", json!({ "id": "1" })).await;
     assert_eq!((&again["first"]["state"], &again["first"]["result"]), (&json!("done"), &json!("booked")));
 }
 
@@ -127,7 +127,7 @@ async fn who_is_late_is_told_what_is_so_now() {
 async fn each_word_has_its_meaning() {
     let house = House::open(QUEUE).await;
     let fate = async |id: &str| {
-        let (_, mut told) = house.post("/v1/queues/work/events", json!({ "id": id })).await;
+        let (_, mut told) = house.post("/v1/queues/jobs/events", json!({ "id": id })).await;
         told["first"].take()
     };
     for id in ["bad", "gone"] {
@@ -160,13 +160,13 @@ async fn a_batch_is_settled_item_by_item() {
     for id in ["1", "2"] {
         publish(&house, json!({ "id": id })).await;
     }
-    let (_, leased) = house.post("/v1/queues/work/leases", json!({ "max": 10 })).await;
+    let (_, leased) = house.post("/v1/queues/jobs/leases", json!({ "max": 10 })).await;
     let leases = leased["leases"].as_array().expect("a list");
     assert_eq!(leases.len(), 2);
     let mut items: Vec<Value> = leases.iter().map(held).collect();
     items.push(json!({ "id": "3", "attempt": 1, "token": "0.0" }));
     items.iter_mut().for_each(|item| item["say"] = json!("ok"));
-    let (status, told) = house.post("/v1/queues/work/leases/settle", json!({ "leases": items })).await;
+    let (status, told) = house.post("/v1/queues/jobs/leases/settle", json!({ "leases": items })).await;
     let statuses: Vec<_> =
         told["results"].as_array().expect("a list").iter().map(|item| &item["status"]).collect();
     assert_eq!((status, statuses), (207, vec![&json!(200), &json!(200), &json!(404)]));
@@ -181,12 +181,12 @@ async fn a_lease_can_be_made_longer_while_it_is_held() {
     forged["token"] = json!("0.00");
     let extend = async |leases: Value| {
         let (_, told) =
-            house.post("/v1/queues/work/leases/extend", json!({ "leases": leases, "lease": "1h" })).await;
+            house.post("/v1/queues/jobs/leases/extend", json!({ "leases": leases, "lease": "1h" })).await;
         told["results"].clone()
     };
     let told = extend(json!([held(&lease), forged])).await;
     assert_eq!((&told[0]["status"], &told[1]["status"]), (&json!(200), &json!(409)), "{told}");
-    let (_, fate) = house.post("/v1/queues/work/events", json!({ "id": "1" })).await;
+    let (_, fate) = house.post("/v1/queues/jobs/events", json!({ "id": "1" })).await;
     let until = humantime::parse_rfc3339(fate["first"]["until"].as_str().expect("a time")).expect("a time");
     let left = until.duration_since(std::time::SystemTime::now()).expect("it is later").as_secs();
     assert!(left > 3000, "{left}");
@@ -249,7 +249,7 @@ async fn a_token_for_a_tenant_consumes_that_tenants_events_alone() {
     let house = House::open(&format!("{tokens}{QUEUE}")).await;
     let post = async |token: &str, path: &str, body: Value| {
         answer(
-            house.client.post(house.url(&format!("/v1/queues/work/{path}"))).bearer_auth(token).json(&body),
+            house.client.post(house.url(&format!("/v1/queues/jobs/{path}"))).bearer_auth(token).json(&body),
         )
         .await
     };
@@ -303,14 +303,14 @@ async fn whose_lease_is_over_hears_that_its_answer_still_counts() {
     // It is looked at when somebody asks for events; it had one attempt.
     loop {
         assert_eq!(lease(&house, json!({})).await, Value::Null);
-        let (_, told) = house.post("/v1/queues/work/events", json!({ "id": "1" })).await;
+        let (_, told) = house.post("/v1/queues/jobs/events", json!({ "id": "1" })).await;
         if told["first"]["state"] == "dead" {
             break;
         }
     }
     let extend = async || {
         let (status, mut told) =
-            house.post("/v1/queues/work/leases/extend", json!({ "leases": [held(&late)] })).await;
+            house.post("/v1/queues/jobs/leases/extend", json!({ "leases": [held(&late)] })).await;
         (status, told["results"][0].take())
     };
     let (status, told) = extend().await;

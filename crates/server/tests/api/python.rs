@@ -21,7 +21,7 @@ impl Worker {
     fn start(house: &House, flags: &[&str]) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/python-worker/worker.py");
         let mut command = Command::new("python3");
-        command.arg(script).args(["work", "--url", &house.url("")]).args(flags);
+        command.arg(script).args(["jobs", "--url", &house.url("")]).args(flags);
         // A proxy of whoever runs the tests has no way to this server.
         command.env("no_proxy", "*").env_remove("REDRIVE_TOKEN").stdout(Stdio::piped());
         let mut child = command.spawn().expect("python3 is needed: `cargo xtask install`");
@@ -71,7 +71,7 @@ impl Drop for Worker {
 /// What became of an event, as somebody is told who publishes it again.
 async fn fate_of(house: &House, id: &str, payload: &Value) -> Value {
     let again = json!({ "id": id, "payload": payload });
-    house.post("/v1/queues/work/events", again).await.1["first"].take()
+    house.post("/v1/queues/jobs/events", again).await.1["first"].take()
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use crate::pull::{QUEUE, held, lease, publish, settle};
 async fn until_waiting(house: &House, count: usize) {
     let app = house.server.as_ref().expect("it runs").app();
     let waiting = async {
-        while app.waiting("work") != count {
+        while app.waiting("jobs") != count {
             tokio::task::yield_now().await;
         }
     };
@@ -67,7 +67,7 @@ async fn nothing_is_leased_for_a_worker_that_hung_up() {
     let mut gone = TcpStream::connect(address).await.expect("a connection");
     let body = r#"{"wait":"50s","lease":"1h"}"#;
     let request = format!(
-        "POST /v1/queues/work/leases HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}",
+        "POST /v1/queues/jobs/leases HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
     gone.write_all(request.as_bytes()).await.expect("it is sent");
@@ -83,7 +83,7 @@ async fn nothing_is_leased_for_a_worker_that_hung_up() {
 async fn a_stop_ends_every_wait_at_once_and_with_nothing() {
     let mut house = House::open(QUEUE).await;
     let ask = || {
-        let request = house.client.post(house.url("/v1/queues/work/leases")).json(&json!({ "wait": "50s" }));
+        let request = house.client.post(house.url("/v1/queues/jobs/leases")).json(&json!({ "wait": "50s" }));
         tokio::spawn(crate::house::answer(request))
     };
     let waiting = [ask(), ask(), ask()];

@@ -78,6 +78,21 @@ pub(crate) const fn settle(grant: Grant, entry: &Entry, change: Change) -> Settl
     Settle { grant, seq: entry.seq, rev: entry.rev, at: AT, change }
 }
 
+/// One attempt that failed.
+pub(crate) fn story(attempt: u32) -> Option<Arc<Story>> {
+    let record = Record {
+        attempt,
+        mode: Mode::Live.as_str().to_owned(),
+        at_ms: 7,
+        took_ms: 1,
+        disposition: "retry".to_owned(),
+        executed: None,
+        cause: None,
+        delay_ms: None,
+    };
+    Some(Arc::new(Story::default().with(record)))
+}
+
 type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 /// A job without a claim that works with the connection.
