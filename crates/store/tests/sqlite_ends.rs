@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_core::entry::{Change, Grant, Park, Progress, Settle};
-use redrive_core::event::{DeadReason, Fingerprint, Mode, Record, State, Story};
+use redrive_core::event::{DeadReason, Fingerprint, State};
 use redrive_core::triage::Operator;
 use redrive_core::{Event, Moment};
 use redrive_store::operate::{Edited, Order, Target, What};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use redrive_core::Event;
 use redrive_core::entry::{Change, Entry, Park, Progress, Settle, Settled};
-use redrive_core::event::{DeadReason, Mode, Record, Story};
+use redrive_core::event::{DeadReason, Mode};
 use redrive_core::triage::job::JobAct;
 use redrive_core::triage::{Filter, JobPlan, Operator, Redrive, Strategy};
 use redrive_store::operate::{Act, Advance, Order, Target, What};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_core::entry::{Change, Entry, Grant, Load, Settle, StreamId};
+use redrive_core::event::{Mode, Record, Story};
 use redrive_core::{Event, Moment};
 use redrive_store::sqlite::{self, Settings};
 use redrive_store::{By, Job, New, PublishError, Published, QueueSpec, Sqlite, Store, StoreError, Tx};
