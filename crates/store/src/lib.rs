@@ -20,6 +20,8 @@ mod figures;
 
 mod transaction;
 
+pub mod sql;
+
 pub mod operate;
 
 pub mod lease;

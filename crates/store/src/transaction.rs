@@ -13,6 +13,7 @@ use redrive_core::entry::{Entry, Grant, Seq};
 use redrive_core::ledger::{Fenced, Reply, Scope};
 
 use crate::error::{PublishError, StoreError};
+use crate::sql::{Row, SqlError, Value};
 use crate::store::{New, Published};
 
 /// A transaction, as its work sees it.
@@ -43,6 +44,22 @@ pub trait Tx {
         resource: Option<String>,
         at: Moment,
     ) -> Result<(), CompleteError>;
+
+    /// Runs a statement of the caller's own, with `$1`, `$2` for its values; gives how many rows it changed.
+    ///
+    /// # Errors
+    /// Where the database refuses it, or the store has no SQL.
+    fn execute(&mut self, _statement: &str, _values: &[Value]) -> Result<u64, SqlError> {
+        Err(SqlError::None)
+    }
+
+    /// Asks with a statement of the caller's own, with `$1`, `$2` for its values.
+    ///
+    /// # Errors
+    /// Where the database refuses it, or the store has no SQL.
+    fn query(&mut self, _statement: &str, _values: &[Value]) -> Result<Vec<Row>, SqlError> {
+        Err(SqlError::None)
+    }
 
     /// The store's own transaction: a `&rusqlite::Connection` is behind
     /// [`sqlite::connection`](crate::sqlite::connection), a table of bytes behind

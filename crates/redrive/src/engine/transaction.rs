@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redrive_core::{Event, Moment};
+use redrive_store::sql::{Row, SqlError, Value};
 use redrive_store::{Job, PublishError, Published, Transacted, Tx};
 
 use super::lineage::{self, Lineage};
@@ -48,6 +49,34 @@ impl<'a> Transaction<'a> {
     #[must_use]
     pub fn sqlite(&mut self) -> Option<&rusqlite::Connection> {
         redrive_store::sqlite::connection(self.tx)
+    }
+
+    /// Runs a statement of the caller's own, with `$1`, `$2` for its values, as any SQL store understands it; gives
+    /// how many rows it changed.
+    ///
+    /// ```
+    /// # use redrive::Transaction;
+    /// # fn work(tx: &mut Transaction<'_>) -> Result<(), redrive::store::sql::SqlError> {
+    /// let (guest, cabin) = ("Ada", 7);
+    /// tx.execute("INSERT INTO booking (guest, cabin) VALUES ($1, $2)", &[guest.into(), cabin.into()])?;
+    /// let rows = tx.query("SELECT guest FROM booking WHERE cabin = $1", &[cabin.into()])?;
+    /// let guest: String = rows[0].get(0)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Where the database refuses it, or the store has no SQL.
+    pub fn execute(&mut self, statement: &str, values: &[Value]) -> Result<u64, SqlError> {
+        self.tx.execute(statement, values)
+    }
+
+    /// Asks with a statement of the caller's own, as [`execute`](Self::execute) runs one.
+    ///
+    /// # Errors
+    /// Where the database refuses it, or the store has no SQL.
+    pub fn query(&mut self, statement: &str, values: &[Value]) -> Result<Vec<Row>, SqlError> {
+        self.tx.query(statement, values)
     }
 
     /// The caller's own table in a store in memory. `None` where the store is another.

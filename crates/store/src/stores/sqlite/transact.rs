@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use redrive_core::Moment;
 use redrive_core::entry::Settled;
 use redrive_core::ledger::{Reply, Scope};
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, params};
 use tokio::sync::oneshot;
 
@@ -21,6 +22,7 @@ use super::open::reset;
 use super::writer::{Fate, Member};
 use crate::error::{PublishError, StoreError};
 use crate::ledger::End;
+use crate::sql::{Row, SqlError, Value};
 use crate::store::{New, Published};
 use crate::transaction::{CompleteError, Job, Transacted, Tx};
 
@@ -71,9 +73,67 @@ impl Tx for Desk {
         ended.map_err(super::faults::not_seen)?.map_err(CompleteError::Fenced)
     }
 
+    fn execute(&mut self, statement: &str, values: &[Value]) -> Result<u64, SqlError> {
+        let changed = statement_of(&self.conn, statement, values)
+            .and_then(|mut statement| statement.raw_execute())
+            .map_err(refused_statement)?;
+        Ok(u64::try_from(changed).unwrap_or(u64::MAX))
+    }
+
+    fn query(&mut self, statement: &str, values: &[Value]) -> Result<Vec<Row>, SqlError> {
+        let ask = || {
+            let mut statement = statement_of(&self.conn, statement, values)?;
+            let columns = statement.column_count();
+            let mut found = statement.raw_query();
+            let mut rows = Vec::new();
+            while let Some(row) = found.next()? {
+                let values = (0..columns).map(|column| row.get_ref(column).map(value));
+                rows.push(Row::new(values.collect::<rusqlite::Result<_>>()?));
+            }
+            Ok(rows)
+        };
+        ask().map_err(refused_statement)
+    }
+
     fn as_any(&mut self) -> &mut dyn Any {
         self
     }
+}
+
+/// A statement with its values. SQLite takes `$2` for a name; that the number in it counts is our doing.
+fn statement_of<'a>(
+    conn: &'a Connection,
+    text: &str,
+    values: &[Value],
+) -> rusqlite::Result<rusqlite::CachedStatement<'a>> {
+    let mut statement = conn.prepare_cached(text)?;
+    for index in 1..=statement.parameter_count() {
+        let number = statement.parameter_name(index).and_then(|name| name.strip_prefix('$')?.parse().ok());
+        let value = values.get(number.unwrap_or(index).wrapping_sub(1));
+        let value = value.ok_or(rusqlite::Error::InvalidParameterCount(values.len(), index))?;
+        match value {
+            Value::Null => statement.raw_bind_parameter(index, rusqlite::types::Null)?,
+            Value::Integer(number) => statement.raw_bind_parameter(index, number)?,
+            Value::Real(number) => statement.raw_bind_parameter(index, number)?,
+            Value::Text(text) => statement.raw_bind_parameter(index, text)?,
+            Value::Bytes(bytes) => statement.raw_bind_parameter(index, bytes)?,
+        }
+    }
+    Ok(statement)
+}
+
+fn value(of: ValueRef<'_>) -> Value {
+    match of {
+        ValueRef::Null => Value::Null,
+        ValueRef::Integer(number) => Value::Integer(number),
+        ValueRef::Real(number) => Value::Real(number),
+        ValueRef::Text(text) => Value::Text(String::from_utf8_lossy(text).into_owned()),
+        ValueRef::Blob(bytes) => Value::Bytes(bytes.to_vec()),
+    }
+}
+
+fn refused_statement(error: rusqlite::Error) -> SqlError {
+    SqlError::Statement(std::sync::Arc::new(error))
 }
 
 fn refused(fault: Fault) -> PublishError {
