@@ -57,6 +57,8 @@ pub mod observe;
 
 pub mod names;
 
+pub mod nodes;
+
 #[doc(hidden)]
 pub mod planted;
 
