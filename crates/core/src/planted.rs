@@ -112,11 +112,17 @@ pub enum Flaw {
     RecallLost,
     /// What is published to a key that an operator holds back runs, and so does the next of such a key.
     WithheldLeaks,
+    /// A shard is given back while attempts of it are under way.
+    GivenWhileRunning,
+    /// What was being noted in a shard that is to be given back starts all the same.
+    GivingStartsNoted,
+    /// A shard is given back as clean, whatever its owner had reason to be careful of.
+    GivenAsClean,
 }
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Flaw; 51] = [
+    pub const ALL: [Flaw; 54] = [
         Self::FenceOff,
         Self::EpochWithoutRev,
         Self::DueOnlyHeads,
@@ -168,6 +174,9 @@ impl Flaw {
         Self::TwoJobsOneLetter,
         Self::RecallLost,
         Self::WithheldLeaks,
+        Self::GivenWhileRunning,
+        Self::GivingStartsNoted,
+        Self::GivenAsClean,
     ];
 }
 

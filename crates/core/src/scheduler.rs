@@ -36,6 +36,7 @@ mod care;
 mod dispatch;
 mod ending;
 mod flow;
+mod giving;
 mod loading;
 mod queue;
 mod ruling;
@@ -111,6 +112,8 @@ pub enum Input {
     Recall,
     /// These rules hold from now on. Recalls as well.
     Ruled(Controls),
+    /// A shard is to be given back, once nothing of it is under way.
+    GiveBack(Grant),
     /// No more attempts are to be started.
     Drain,
 }
@@ -132,6 +135,13 @@ pub enum Action {
     Damaged(String),
     /// Tell somebody: a shard has another owner.
     Lost(Grant),
+    /// Give a shard back: nothing of it is under way, and nothing of it is in memory any more.
+    Given {
+        /// In whose right.
+        grant: Grant,
+        /// Whether the next owner has no reason to be careful.
+        clean: bool,
+    },
 }
 
 /// An attempt to run.
@@ -256,6 +266,8 @@ pub struct Scheduler {
     /// Attempts under way, those that are being noted or struck included.
     running: usize,
     draining: bool,
+    /// Shards that are being given back.
+    giving: BTreeSet<u32>,
     /// When the time began that budget, breaker and rate count in.
     origin: Moment,
     /// To be written.
@@ -308,6 +320,7 @@ impl Scheduler {
             Input::Noted(grant) if self.has(grant) => self.noted(grant.shard, true),
             Input::NoteFailed(grant) if self.has(grant) => self.noted(grant.shard, false),
             Input::Lost(grant) if self.has(grant) => self.lose(grant.shard),
+            Input::GiveBack(grant) if self.has(grant) => self.give_back(grant.shard),
             Input::Ended { grant, seq, rev, ending } if self.has(grant) => {
                 self.ended(seq, rev, ending, now, dice);
             }
@@ -321,6 +334,7 @@ impl Scheduler {
             Input::Noted(_)
             | Input::NoteFailed(_)
             | Input::Lost(_)
+            | Input::GiveBack(_)
             | Input::Ended { .. }
             | Input::Settled { .. }
             | Input::SettleFailed { .. } => {}
@@ -345,6 +359,7 @@ impl Scheduler {
         if self.draining && !has(Flaw::DrainStartsNoted) {
             self.stand_down(now);
         }
+        self.give(now, actions);
         self.start_notes(actions);
         self.start_noted(now, actions);
         self.start_loads(now, actions);
@@ -427,7 +442,15 @@ impl Scheduler {
 
     /// Forgets everything of a shard that has another owner.
     fn lose(&mut self, shard: u32) {
-        let Some(lost) = self.shards.remove(&shard) else { return };
+        if let Some(lost) = self.drop_shard(shard) {
+            self.lost_push(lost.grant());
+        }
+    }
+
+    /// Forgets everything of a shard.
+    fn drop_shard(&mut self, shard: u32) -> Option<Shard> {
+        let lost = self.shards.remove(&shard)?;
+        self.giving.remove(&shard);
         for (_, flow) in self.flows.extract_if(.., |key, _| key.shard == shard) {
             self.queues[flow.queue].flows -= 1;
             if let Some(loading) = flow.loading {
@@ -447,7 +470,7 @@ impl Scheduler {
         }
         self.suspects.retain(|seq| self.held.contains_key(seq));
         self.letters.retain(|_, key| key.shard != shard);
-        self.lost_push(lost.grant());
+        Some(lost)
     }
 
     /// Takes an event out of memory, with what it held.

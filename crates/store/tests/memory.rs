@@ -261,7 +261,7 @@ mod planted {
     const FOUND_BY_FAULTS: [Flaw; 2] = [Flaw::MarkerInSecondCommit, Flaw::LookUpAfterFailedSync];
 
     /// What the owner gets wrong, with a store that is right: only a simulation of the engine finds it.
-    const OF_THE_ENGINE: [Flaw; 31] = [
+    const OF_THE_ENGINE: [Flaw; 34] = [
         Flaw::NextBeforeCommit,
         Flaw::ArrivalsLostInLoad,
         Flaw::StaleLoad,
@@ -293,6 +293,9 @@ mod planted {
         Flaw::NextBesideTakenAway,
         Flaw::RecallMissesAnswers,
         Flaw::KeyRunsTwice,
+        Flaw::GivenWhileRunning,
+        Flaw::GivingStartsNoted,
+        Flaw::GivenAsClean,
     ];
 
     /// Takes longer than all others together, and is about a bound that no flaw touches.

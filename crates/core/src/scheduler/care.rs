@@ -47,6 +47,9 @@ pub(super) struct Shard {
     is_noting: bool,
     /// Is noted and may start.
     noted: Vec<Seq>,
+    /// Whether the next owner is to be careful though this one no longer is: it had suspects when it was to be given
+    /// back.
+    pub(super) is_unclean: bool,
 }
 
 impl Shard {
@@ -56,6 +59,17 @@ impl Shard {
 
     pub(super) fn is_careful(&self) -> bool {
         self.careful.is_some()
+    }
+
+    pub(super) fn is_noting(&self) -> bool {
+        self.is_noting
+    }
+
+    /// Takes out what is about to start.
+    pub(super) fn take_waiting(&mut self) -> Vec<Seq> {
+        let mut waiting = std::mem::take(&mut self.to_note);
+        waiting.append(&mut self.noted);
+        waiting
     }
 }
 
@@ -70,8 +84,15 @@ impl Scheduler {
             self.quiet_until = Some(now + QUIET);
             self.timers.push(Reverse((now + QUIET, Timer::Queue)));
         }
-        let shard =
-            Shard { grant, careful, to_note: vec![], noting: vec![], is_noting: false, noted: vec![] };
+        let shard = Shard {
+            grant,
+            careful,
+            to_note: vec![],
+            noting: vec![],
+            is_noting: false,
+            noted: vec![],
+            is_unclean: false,
+        };
         self.shards.insert(grant.shard, shard);
         for (stream, queue, tenant) in streams {
             if let Some(key) = self.flow_of(grant.shard, stream, &queue, &tenant) {
@@ -197,8 +218,7 @@ impl Scheduler {
 
     /// What was about to start does not, because the process stops.
     pub(super) fn stand_down(&mut self, now: Moment) {
-        let waiting = |shard: &mut Shard| [&mut shard.to_note, &mut shard.noted].map(std::mem::take);
-        let waiting: Vec<Seq> = self.shards.values_mut().flat_map(waiting).flatten().collect();
+        let waiting: Vec<Seq> = self.shards.values_mut().flat_map(Shard::take_waiting).collect();
         for seq in waiting {
             self.give_up(seq, now);
         }
@@ -241,6 +261,10 @@ impl Scheduler {
         }
         for (number, shard) in &mut self.shards {
             let Some(until) = shard.careful else { continue };
+            // The same holds for what leaves memory because the shard is given back.
+            if self.giving.contains(number) && !has(Flaw::DrainEndsCare) {
+                continue;
+            }
             // What a rule holds back may be held back for long, and nothing of it runs meanwhile.
             let past =
                 |key: &FlowKey, flow: &Flow| flow.is_past_care == [true; 2] || self.asleep.contains(key);

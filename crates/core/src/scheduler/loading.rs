@@ -40,6 +40,9 @@ impl Scheduler {
 
     /// Takes an event in that the store just handed out, or remembers that it is there.
     pub(super) fn arrive(&mut self, entry: Entry, now: Moment) {
+        if self.is_giving(entry.shard) {
+            return;
+        }
         let is_newer = self.held.get(&entry.seq).is_some_and(|held| held.entry.rev < entry.rev);
         if is_newer && !has(Flaw::PutBackUnheard) {
             // An operator put it back before its settle was answered. What is in memory is about to leave.
@@ -74,6 +77,9 @@ impl Scheduler {
 
     /// Puts an event into memory, unless a rule holds it back.
     pub(super) fn accept(&mut self, key: FlowKey, entry: Entry, now: Moment) {
+        if self.is_giving(key.shard) {
+            return;
+        }
         let lane = lane(&entry);
         if !self.is_open(key, lane, now) {
             self.hunger_in(key, &[lane]);
@@ -109,6 +115,9 @@ impl Scheduler {
 
     /// There may be more in the store of these lanes.
     fn hunger_in(&mut self, key: FlowKey, lanes: &[Lane]) {
+        if self.is_giving(key.shard) {
+            return;
+        }
         let Some(flow) = self.flows.get_mut(&key) else { return };
         let was_hungry = flow.hungry != [false; 2];
         let is_loading = flow.loading.is_some();

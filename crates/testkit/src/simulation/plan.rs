@@ -33,6 +33,8 @@ pub(super) struct Plan {
     /// The queue that workers outside pull from: the last one, which no process runs.
     pub(super) pulled: Option<usize>,
     pub(super) rates: Rates,
+    /// How often a node is asked for one of its shards, as with rates.
+    pub(super) give_back: usize,
 }
 
 /// How often things go wrong: once in so many times, never where it is zero.
@@ -75,7 +77,7 @@ pub(super) struct QueueSetup {
 }
 
 impl Plan {
-    pub(super) fn new(chance: &mut Chance) -> Self {
+    pub(super) fn new(chance: &mut Chance, giving: &mut Chance) -> Self {
         let mut queues: Vec<_> =
             (0..chance.between(1, 2)).map(|number| QueueSetup::new(number, chance)).collect();
         let operators = chance.one_in(2);
@@ -102,6 +104,7 @@ impl Plan {
             intents: chance.pick(&[2, 4, 6, 10, 16]),
             steps: chance.pick(&[40, 80, 160, 320]),
             rates: Rates::new(chance),
+            give_back: if giving.one_in(2) { giving.pick(&[1, 3]) } else { 0 },
         }
     }
 }

@@ -22,6 +22,9 @@ impl World {
         if self.limbo {
             return Ok(false);
         }
+        if self.giving.one_in(self.plan.give_back) {
+            self.ask_back();
+        }
         let rates = &self.plan.rates;
         let (crash, take_over, drain, backward) = (rates.crash, rates.take_over, rates.drain, rates.backward);
         if self.chance.one_in(crash) {

@@ -1,5 +1,6 @@
 //! Who takes which shard, and who starts and stops.
 
+use redrive_core::entry::Grant;
 use redrive_core::scheduler::Input;
 use redrive_store::{Store, StoreError};
 
@@ -79,25 +80,58 @@ impl World {
         }
         if !node.scheduler.is_careful() {
             for grant in node.grants.clone() {
-                self.arm(false);
-                let answer = at_once(self.store.release(grant));
-                self.committed();
-                say!(self, "node {number} gives {} back: {answer:?}", words::grant(grant));
-                let released = match &answer {
-                    Ok(()) if !self.model.is_current(grant) => {
-                        return Err(format!("{grant:?} could still be given back"));
-                    }
-                    Ok(()) => true,
-                    Err(StoreError::NotOwner { .. }) => false,
-                    Err(error) => self.landed(error) && self.model.is_current(grant),
-                };
-                if released {
-                    self.model.release(grant.shard);
-                }
+                self.release(number, grant)?;
             }
         }
         self.figures.fault("clean stop");
         self.go_down(number);
+        Ok(())
+    }
+
+    /// A node is asked for one of its shards.
+    pub(super) fn ask_back(&mut self) {
+        let Some(number) = self.some_node(|node| !node.draining && !node.grants.is_empty()) else { return };
+        let node = &self.nodes[number];
+        let grant = node.grants[self.giving.below(node.grants.len())];
+        say!(self, "node {number} is to give {} back", words::grant(grant));
+        self.answer(Some(number), Order::Free, Input::GiveBack(grant));
+    }
+
+    /// A node has done what it had to do in a shard, and gives it back.
+    pub(super) fn given(&mut self, number: usize, grant: Grant, clean: bool) -> Check {
+        let node = &self.nodes[number];
+        let busy: Vec<_> = node.under_way().into_iter().filter(|(of, _)| *of == grant).collect();
+        let is_current = self.model.is_current(grant);
+        if !busy.is_empty() && is_current {
+            return Err(format!("node {number} gives {grant:?} back with {busy:?} under way"));
+        }
+        self.figures.fault("shard given back");
+        if clean {
+            self.release(number, grant)?;
+        }
+        self.nodes[number].grants.retain(|own| *own != grant);
+        if is_current {
+            self.holders[grant.shard as usize] = None;
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, number: usize, grant: Grant) -> Check {
+        self.arm(false);
+        let answer = at_once(self.store.release(grant));
+        self.committed();
+        say!(self, "node {number} gives {} back: {answer:?}", words::grant(grant));
+        let released = match &answer {
+            Ok(()) if !self.model.is_current(grant) => {
+                return Err(format!("{grant:?} could still be given back"));
+            }
+            Ok(()) => true,
+            Err(StoreError::NotOwner { .. }) => false,
+            Err(error) => self.landed(error) && self.model.is_current(grant),
+        };
+        if released {
+            self.model.release(grant.shard);
+        }
         Ok(())
     }
 

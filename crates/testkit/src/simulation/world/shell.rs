@@ -108,6 +108,7 @@ impl World {
                 let node = &mut self.nodes[number];
                 node.grants.retain(|own| *own != grant);
             }
+            Action::Given { grant, clean } => self.given(number, grant, clean)?,
         }
         Ok(())
     }
