@@ -20,4 +20,4 @@ mod settle;
 
 pub use claim::{Answer, Ask, Claim, claim};
 pub use record::{Effects, OnUnknown, Phase, Print, Record, Reply, Retention, Scope};
-pub use settle::{Fenced, Renewed, Resolution, age, complete, fail, hold, release, renew, resolve};
+pub use settle::{End, Fenced, Renewed, Resolution, age, complete, fail, hold, release, renew, resolve};

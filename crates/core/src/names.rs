@@ -38,6 +38,26 @@ pub mod header {
     pub const WEBHOOK_SIGNATURE: &str = "webhook-signature";
     /// The identity of the intent, the same over all attempts.
     pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
+    /// On an answer: how the request stands in the ledger, `created`, `resumed`, `none`, `bypassed`, `unrecorded`.
+    pub const IDEMPOTENCY_STATUS: &str = "idempotency-status";
+    /// On an answer: `true` where it is the first one's, again.
+    pub const IDEMPOTENT_REPLAYED: &str = "idempotent-replayed";
+    /// On an answer: until when it is replayed.
+    pub const IDEMPOTENCY_EXPIRES: &str = "idempotency-expires";
+    /// On an answer that is gone: until when it is remembered that there was one.
+    pub const IDEMPOTENCY_FORGOTTEN: &str = "idempotency-forgotten";
+    /// On a replay: when the request first came.
+    pub const IDEMPOTENCY_FIRST_RECEIVED: &str = "idempotency-first-received";
+    /// On an answer: how often the request was begun.
+    pub const IDEMPOTENCY_ATTEMPT: &str = "idempotency-attempt";
+    /// From a handler to the layer around it, and no further: `final`, `none`, `unknown`.
+    pub const IDEMPOTENCY_OUTCOME: &str = "idempotency-outcome";
+    /// On a request: when its client first sent it.
+    pub const REPEATABILITY_FIRST_SENT: &str = "repeatability-first-sent";
+    /// On a request: `wait=n`, how long its client waits for one that runs.
+    pub const PREFER: &str = "prefer";
+    /// On an answer: `wait`, where it was waited for.
+    pub const PREFERENCE_APPLIED: &str = "preference-applied";
     /// How long the answering side asks to be left alone.
     pub const RETRY_AFTER: &str = "retry-after";
     /// gRPC's way to say the same, in milliseconds; negative means never.

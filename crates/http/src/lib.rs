@@ -5,6 +5,7 @@
 //!   logical call, `Retry-After` honoured, streamed bodies never sent twice.
 //! - [`IncomingLayer`] reads what the sender says of its attempts, so that a server does not multiply them,
 //!   and tells it when to leave it be.
+//! - `idempotent` (feature `server`) answers the repetition of a request with the answer of the first.
 //! - [`classify`] and [`StatusMap`] say what a status or an error means.
 //!
 //! What travels is in three headers: `redrive-attempt` and `redrive-deadline` with a request that somebody
@@ -29,6 +30,9 @@ pub mod repeat;
 pub mod layer;
 
 pub mod incoming;
+
+#[cfg(feature = "server")]
+pub mod idempotent;
 
 #[cfg(feature = "reqwest")]
 pub mod client;

@@ -330,6 +330,10 @@ impl Redrive {
         self.0.clock.now()
     }
 
+    pub(crate) fn pass(&self, time: Duration) {
+        self.0.clock.pass(time);
+    }
+
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
         &self.0.store
     }

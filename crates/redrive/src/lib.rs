@@ -60,6 +60,7 @@
 //! | `engine` | durable events, with a store in memory; the dedupe `window`; `testing`, for tests of what uses them |
 //! | `sqlite` | both in a SQLite file; turns on `engine`, brings SQLite itself |
 //! | `http` | tower layers for both sides, statuses, headers |
+//! | `api` | retry-safe APIs: the idempotent layer over a store, for axum; turns on `engine` and `http` |
 //! | `reqwest` | the client wrapper and its classifier; turns on `http` |
 //! | `tracing`, `metrics` | observers, spans around attempts, the engine's logs and counters |
 //! | `sqlx`, `rusqlite`, `tonic`, `rdkafka` | classifiers for those crates' errors |
@@ -75,6 +76,9 @@ pub mod http;
 #[cfg(feature = "engine")]
 pub mod engine;
 
+#[cfg(feature = "api")]
+pub mod api;
+
 #[cfg(feature = "engine")]
 pub mod window;
 
@@ -89,6 +93,8 @@ mod address;
 
 pub mod prelude;
 
+#[cfg(feature = "api")]
+pub use api::{Committed, Operation};
 #[cfg(feature = "engine")]
 pub use engine::{AfterDead, Delivery, Failure, Redrive, Reply, Transaction};
 #[cfg(feature = "engine")]

@@ -51,6 +51,12 @@ pub fn memory() -> Redrive {
         .over(std::sync::Arc::new(crate::engine::Memory::new()))
 }
 
+/// Has time pass at once: for what goes by the store's clock and by no timer, such as leases of requests and how long
+/// their answers are kept.
+pub fn pass(redrive: &Redrive, time: Duration) {
+    redrive.pass(time);
+}
+
 /// Waits until every event is done, dead or parked: also those that wait for a retry or a later time. With
 /// paused time that takes no time.
 ///

@@ -8,27 +8,11 @@
 use std::time::Duration;
 
 use redrive_core::Moment;
-use redrive_core::ledger::{Ask, Claim, Fenced, Record, Renewed, Reply, Resolution, Scope};
+use redrive_core::ledger::{Ask, Claim, Fenced, Record, Renewed, Resolution, Scope};
 
 use crate::store::Answer;
 
-/// How a run ended.
-#[derive(Debug, Clone, PartialEq)]
-pub enum End {
-    /// With an answer that is replayed from now on.
-    Completed {
-        /// The answer.
-        reply: Reply,
-        /// What it made, for whoever looks for the request by it.
-        resource: Option<String>,
-    },
-    /// It may be run again, not before then.
-    Retriable(Option<Moment>),
-    /// Nobody knows.
-    Unknown,
-    /// It is proven that nothing happened.
-    Nothing,
-}
+pub use redrive_core::ledger::End;
 
 /// Which records to list. Those of one tenant, or of all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

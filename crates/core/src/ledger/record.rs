@@ -161,6 +161,33 @@ pub struct Reply {
 }
 
 impl Reply {
+    /// An answer with this status, without headers, and with an empty body.
+    ///
+    /// ```
+    /// use redrive_core::ledger::Reply;
+    ///
+    /// let reply = Reply::new(201).header("location", "/bookings/7").body("booked");
+    /// assert_eq!(reply.location().as_deref(), Some("/bookings/7"));
+    /// ```
+    #[must_use]
+    pub const fn new(status: u16) -> Self {
+        Self { status, headers: Vec::new(), body: Some(Vec::new()) }
+    }
+
+    /// With one more header, also where it has one of that name.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<Vec<u8>>) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// With this body.
+    #[must_use]
+    pub fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
+        self.body = Some(body.into());
+        self
+    }
+
     /// Where what was made is.
     #[must_use]
     pub fn location(&self) -> Option<String> {

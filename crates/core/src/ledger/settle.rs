@@ -20,6 +20,24 @@ pub enum Renewed {
     TooLong,
 }
 
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum End {
+    /// With an answer that is replayed from now on.
+    Completed {
+        /// The answer.
+        reply: Reply,
+        /// What it made, for whoever looks for the request by it.
+        resource: Option<String>,
+    },
+    /// It may be run again, not before then.
+    Retriable(Option<Moment>),
+    /// Nobody knows.
+    Unknown,
+    /// It is proven that nothing happened.
+    Nothing,
+}
+
 /// How a person says that an unknown outcome was.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Resolution {

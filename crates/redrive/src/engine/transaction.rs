@@ -98,6 +98,18 @@ impl<'a> Transaction<'a> {
         self.tx.publish(new)
     }
 
+    /// Completes a request under its fence with everything else.
+    #[cfg(feature = "api")]
+    pub(crate) fn complete(
+        &mut self,
+        scope: &redrive_core::ledger::Scope,
+        epoch: u64,
+        reply: redrive_core::ledger::Reply,
+        resource: Option<String>,
+    ) -> Result<(), redrive_store::CompleteError> {
+        self.tx.complete(scope, epoch, reply, resource, self.now)
+    }
+
     /// Marks that `handler` has processed `id`, and tells whether it is the first time. `false`: the effect
     /// is there already, and there is nothing to do.
     ///

@@ -1,0 +1,159 @@
+//! Bodies: read whole up to a bound, or passed on.
+//!
+//! A request's body is read before anything is decided, because it is part of what was asked. An answer's is read to be
+//! kept; once it is longer than what is kept, what was read goes before the rest, and nothing more is held.
+
+use std::collections::VecDeque;
+use std::error::Error;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+
+/// Why a body broke off.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+/// A body, whole or still on its way.
+#[derive(Debug)]
+pub struct Body(Inner);
+
+#[derive(Debug)]
+enum Inner {
+    Whole(Option<Bytes>),
+    Stream { before: VecDeque<Bytes>, rest: UnsyncBoxBody<Bytes, BoxError> },
+}
+
+impl Body {
+    /// Nothing.
+    #[must_use]
+    pub const fn empty() -> Self {
+        Self(Inner::Whole(None))
+    }
+
+    /// What another body gives, as it comes.
+    pub fn stream<B>(body: B) -> Self
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        Self::begun(VecDeque::new(), body)
+    }
+
+    fn begun<B>(before: VecDeque<Bytes>, rest: B) -> Self
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        Self(Inner::Stream { before, rest: rest.map_err(Into::into).boxed_unsync() })
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self(Inner::Whole((!bytes.is_empty()).then_some(bytes)))
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Bytes::from(bytes).into()
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match &mut self.0 {
+            Inner::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Inner::Stream { before, rest } => match before.pop_front() {
+                Some(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                None => Poll::Ready(ready!(Pin::new(rest).poll_frame(cx))),
+            },
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Inner::Whole(bytes) => bytes.is_none(),
+            Inner::Stream { before, rest } => before.is_empty() && rest.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Inner::Whole(bytes) => SizeHint::with_exact(length(bytes.as_ref().map_or(0, Bytes::len))),
+            Inner::Stream { before, rest } => {
+                let read = length(before.iter().map(Bytes::len).sum());
+                let hint = rest.size_hint();
+                let mut all = SizeHint::new();
+                all.set_lower(hint.lower().saturating_add(read));
+                if let Some(upper) = hint.upper() {
+                    all.set_upper(upper.saturating_add(read));
+                }
+                all
+            }
+        }
+    }
+}
+
+fn length(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+/// A body that was read.
+pub(super) enum Read {
+    /// All of it.
+    Whole(Bytes),
+    /// There is more than was to be read.
+    Larger(Body),
+    /// It broke off.
+    Broken,
+}
+
+/// Reads a body up to so many bytes.
+pub(super) async fn read<B>(body: B, max: usize) -> Read
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    if body.size_hint().lower() > length(max) {
+        return Read::Larger(Body::stream(body));
+    }
+    let mut body = Box::pin(body);
+    let mut chunks = VecDeque::new();
+    let mut size: usize = 0;
+    while let Some(frame) = body.frame().await {
+        let data = match frame.map(Frame::into_data) {
+            Ok(Ok(data)) => data,
+            // Trailers are not kept: few clients send or read them.
+            Ok(Err(_)) => continue,
+            Err(_) => return Read::Broken,
+        };
+        size = size.saturating_add(data.len());
+        if !data.is_empty() {
+            chunks.push_back(data);
+        }
+        if size > max {
+            return Read::Larger(Body::begun(chunks, body));
+        }
+    }
+    Read::Whole(joined(chunks, size))
+}
+
+/// Without a copy where there is one piece, which is what small bodies are.
+fn joined(mut chunks: VecDeque<Bytes>, size: usize) -> Bytes {
+    if chunks.len() <= 1 {
+        return chunks.pop_front().unwrap_or_default();
+    }
+    let mut whole = BytesMut::with_capacity(size);
+    chunks.iter().for_each(|chunk| whole.extend_from_slice(chunk));
+    whole.freeze()
+}

@@ -1,0 +1,190 @@
+//! Which request it is, and what it asks.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use http_body::Body as HttpBody;
+use redrive_core::Moment;
+use redrive_core::ledger::{Ask, Scope};
+use redrive_core::names::header;
+
+use super::body::{Body, BoxError, Read, read};
+use super::endpoint::Whose;
+use super::layer::Shared;
+use super::problem::Problem;
+use crate::fingerprint::{self, fingerprint};
+use crate::json::{Json, Numbers};
+use crate::key;
+
+/// What keys are made for that come from a body.
+const CONTEXT: &str = "redrive 2026 identity from pointers v1";
+
+/// A request that can be looked up.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) scope: Scope,
+    pub(super) ask: Ask,
+    /// The key, as it goes back with the answer.
+    pub(super) echo: HeaderValue,
+    /// How long its client waits for one that runs.
+    pub(super) wait: Option<Duration>,
+}
+
+/// What came.
+pub(super) enum Identified {
+    /// It has a key.
+    Known(Box<Known>, Bytes),
+    /// It has none, and needs none.
+    Unkeyed(Scope, Body),
+}
+
+/// Reads a request's key and body. Nothing is looked up for one that is refused here.
+pub(super) async fn identify<B>(shared: &Shared, parts: &Parts, body: B) -> Result<Identified, Problem>
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let settings = &shared.settings;
+    let given = key::of(&parts.headers)
+        .map_err(|error| Problem::new(StatusCode::BAD_REQUEST, "key-invalid", error.to_string()).linked())?;
+    if given.is_none() && settings.identity.is_empty() {
+        return unkeyed(shared, parts, Body::stream(body));
+    }
+    let tenant = tenant(shared, parts).ok_or_else(|| {
+        Problem::new(StatusCode::FORBIDDEN, "tenant-missing", "the request does not say whose it is")
+    })?;
+    let bytes = match read(body, settings.body_max).await {
+        Read::Whole(bytes) => bytes,
+        Read::Larger(_) => {
+            let detail = format!("a request to this operation has at most {} bytes", settings.body_max);
+            return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", detail));
+        }
+        Read::Broken => {
+            let detail = "the request's body broke off; nothing was looked up or run";
+            return Err(Problem::new(StatusCode::BAD_REQUEST, "body-broken", detail).retryable(true));
+        }
+    };
+    let (key, echo) = match given {
+        Some(key) => (key, parts.headers.get(header::IDEMPOTENCY_KEY).cloned()),
+        None => match from_body(&settings.identity, &bytes) {
+            Some(key) => {
+                let echo = key::quoted(&key);
+                (key, echo)
+            }
+            None => return unkeyed(shared, parts, Body::from(bytes)),
+        },
+    };
+    let first_sent = first_sent(shared, &parts.headers, &key)?;
+    let ask = ask(shared, parts, &tenant, &bytes, first_sent)?;
+    let scope = Scope { tenant, operation: operation(shared, parts), key };
+    let echo = echo.unwrap_or_else(|| HeaderValue::from_static(""));
+    let known = Known { scope, ask, echo, wait: wait(&parts.headers) };
+    Ok(Identified::Known(Box::new(known), bytes))
+}
+
+fn unkeyed(shared: &Shared, parts: &Parts, body: Body) -> Result<Identified, Problem> {
+    if shared.settings.required {
+        let detail = "mint an Idempotency-Key for each intent, and keep it over all tries";
+        return Err(Problem::new(StatusCode::BAD_REQUEST, "key-missing", detail).linked());
+    }
+    let tenant = tenant(shared, parts).unwrap_or_default();
+    let key = key::mint().to_str().unwrap_or_default().trim_matches('"').to_owned();
+    Ok(Identified::Unkeyed(Scope { tenant, operation: operation(shared, parts), key }, body))
+}
+
+pub(super) fn tenant(shared: &Shared, parts: &Parts) -> Option<String> {
+    match &shared.tenant.0 {
+        Whose::Fixed(name) => Some(name.clone()),
+        Whose::Read(read) => read(parts),
+    }
+}
+
+/// Its name; with the method before it, where it is for several.
+fn operation(shared: &Shared, parts: &Parts) -> String {
+    let name = &shared.settings.operation;
+    if shared.settings.method.is_some() { name.clone() } else { format!("{} {name}", parts.method) }
+}
+
+fn ask(
+    shared: &Shared,
+    parts: &Parts,
+    tenant: &str,
+    body: &[u8],
+    first_sent: Option<Moment>,
+) -> Result<Ask, Problem> {
+    let settings = &shared.settings;
+    let principal = settings.principal.as_ref().and_then(|read| read(parts)).unwrap_or_default();
+    let mut headers: Vec<(&str, &[u8])> = Vec::new();
+    for name in &settings.headers {
+        let values = parts.headers.get_all(name).iter();
+        headers.extend(values.map(|value| (name.as_str(), value.as_bytes())));
+    }
+    let media_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let asked = fingerprint::Asked {
+        tenant,
+        principal: &principal,
+        path: parts.uri.path(),
+        query: parts.uri.query().unwrap_or_default(),
+        headers: &headers,
+        media_type: media_type.unwrap_or_default(),
+        body,
+    };
+    let print = fingerprint(&asked, &settings.parts)
+        .map_err(|error| Problem::new(StatusCode::BAD_REQUEST, "body-ambiguous", error.to_string()))?;
+    Ok(Ask {
+        print,
+        effects: shared.effects,
+        lease: settings.lease,
+        retention: settings.kept(),
+        first_sent,
+        skew: settings.skew,
+    })
+}
+
+/// When the client first sent it, as its header or its key says.
+fn first_sent(shared: &Shared, headers: &HeaderMap, key: &str) -> Result<Option<Moment>, Problem> {
+    if let Some(value) = headers.get(header::REPEATABILITY_FIRST_SENT) {
+        let date = value.to_str().ok().and_then(|text| httpdate::parse_http_date(text).ok());
+        return date.map(|date| Some(Moment::from(date))).ok_or_else(|| {
+            let detail = "Repeatability-First-Sent is an HTTP date, such as `Sun, 06 Nov 1994 08:49:37 GMT`";
+            Problem::new(StatusCode::BAD_REQUEST, "first-sent-invalid", detail)
+        });
+    }
+    if !shared.settings.uuid_time {
+        return Ok(None);
+    }
+    let minted = uuid::Uuid::try_parse(key).ok().filter(|uuid| uuid.get_version_num() == 7);
+    let stamp = minted.and_then(|uuid| uuid.get_timestamp());
+    Ok(stamp.map(|stamp| {
+        let (seconds, nanos) = stamp.to_unix();
+        Moment::from(SystemTime::UNIX_EPOCH + Duration::new(seconds, nanos))
+    }))
+}
+
+/// A key made of what stands in the body; none where something is missing.
+fn from_body(pointers: &[String], body: &[u8]) -> Option<String> {
+    let json = Json::parse(body).ok()?;
+    let mut hasher = blake3::Hasher::new_derive_key(CONTEXT);
+    for pointer in pointers {
+        let value = json.at(pointer).filter(|value| **value != Json::Null)?;
+        for part in [pointer, &value.canonical(Numbers::Exact).ok()?] {
+            hasher.update(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+            hasher.update(part.as_bytes());
+        }
+    }
+    Some(format!("body-{}", &hasher.finalize().to_hex()[..32]))
+}
+
+/// `Prefer: wait=n`, in seconds (RFC 7240).
+fn wait(headers: &HeaderMap) -> Option<Duration> {
+    let values = headers.get_all(header::PREFER).iter().filter_map(|value| value.to_str().ok());
+    let mut wishes = values.flat_map(|value| value.split([',', ';']));
+    wishes.find_map(|wish| {
+        let (name, seconds) = wish.split_once('=')?;
+        let seconds = seconds.trim().trim_matches('"').parse().ok()?;
+        name.trim().eq_ignore_ascii_case("wait").then(|| Duration::from_secs(seconds))
+    })
+}

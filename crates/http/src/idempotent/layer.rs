@@ -1,0 +1,342 @@
+//! The layer: a request through the table, from its key to its answer.
+//!
+//! Until a request is claimed it belongs to its connection; from then on it runs to its end, also when the client hangs
+//! up: what is left of it becomes a task ([`Answering`]). So a request that runs in one go, and every replay, costs no
+//! task of its own.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body::Body as HttpBody;
+use redrive_core::ledger::{Answer, Claim, Effects, Phase, Record};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+use tower::{Layer, Service};
+
+use super::answer::{self, SOON, STATUS};
+use super::body::{Body, BoxError};
+use super::drain::{Drain, Drained};
+use super::endpoint::{Endpoint, EndpointError, Settings, Tenant};
+use super::hints::Hints;
+use super::identify::{Identified, Known, identify};
+use super::ledger::Ledger;
+use super::observe::Became;
+use super::operation::{Mode, Operation};
+use super::pace::Pace;
+use super::problem::Problem;
+use super::run::{Ran, run};
+use super::wait;
+
+/// Answers the repetition of a request with the answer of the first.
+///
+/// To be put inside of whatever authenticates and authorizes, so that both happen again for each repetition. Clones are
+/// the same one.
+#[derive(Clone, Debug)]
+pub struct Idempotent(Arc<Shared>);
+
+impl Idempotent {
+    /// A layer for one operation.
+    ///
+    /// # Errors
+    /// Where the endpoint makes no sense.
+    pub fn new(ledger: Arc<dyn Ledger>, endpoint: Endpoint<Tenant, Effects>) -> Result<Self, EndpointError> {
+        endpoint.check()?;
+        let Endpoint { settings, tenant, effects } = endpoint;
+        let permits = Arc::new(Semaphore::new(settings.concurrency));
+        Ok(Self(Arc::new(Shared {
+            settings,
+            tenant,
+            effects,
+            ledger,
+            permits,
+            drain: Arc::default(),
+            pace: Pace::default(),
+            hints: Hints::default(),
+        })))
+    }
+
+    /// Stops: no new runs, those under way get `grace`, and what is left is ended and recorded, as one that may run
+    /// again where that is safe and as unknown where not. Replays go on.
+    pub async fn drain(&self, grace: Duration) -> Drained {
+        self.0.drain.drain(grace).await
+    }
+}
+
+/// What all requests of an operation share.
+pub(super) struct Shared {
+    pub(super) settings: Settings,
+    pub(super) tenant: Tenant,
+    pub(super) effects: Effects,
+    pub(super) ledger: Arc<dyn Ledger>,
+    permits: Arc<Semaphore>,
+    drain: Arc<Drain>,
+    pub(super) pace: Pace,
+    pub(super) hints: Hints,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { settings, effects, ledger, .. } = self;
+        let mut it = f.debug_struct("Idempotent");
+        it.field("operation", &settings.operation).field("effects", effects).field("ledger", ledger);
+        it.finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub(super) fn problem(&self, problem: Problem) -> Response<Body> {
+        problem.response(&self.settings.page)
+    }
+
+    pub(super) fn became(&self, became: Became) {
+        if let Some(observer) = &self.settings.observer {
+            observer.became(&self.settings.operation, became);
+        }
+    }
+
+    fn refused(&self, problem: Problem) -> Response<Body> {
+        self.became(Became::Refused);
+        self.problem(problem)
+    }
+
+    /// Room to run in: taken before the claim, so that nobody has a lease and waits.
+    async fn room(&self) -> Option<OwnedSemaphorePermit> {
+        let permits = Arc::clone(&self.permits);
+        if let Ok(permit) = Arc::clone(&permits).try_acquire_owned() {
+            return Some(permit);
+        }
+        tokio::time::timeout(self.settings.patience, permits.acquire_owned()).await.ok()?.ok()
+    }
+}
+
+impl<S> Layer<S> for Idempotent {
+    type Service = Guarded<S>;
+
+    fn layer(&self, inner: S) -> Guarded<S> {
+        Guarded { shared: Arc::clone(&self.0), inner }
+    }
+}
+
+/// A service whose requests may be repeated. Made by [`Idempotent`].
+#[derive(Clone, Debug)]
+pub struct Guarded<S> {
+    shared: Arc<Shared>,
+    inner: S,
+}
+
+impl<S, B, R> Service<Request<B>> for Guarded<S>
+where
+    S: Service<Request<Body>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send + 'static,
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+    R: HttpBody<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = Answering<S::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Answering<S::Error> {
+        // The one that was asked whether it is ready is the one to be called.
+        let clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        let entered = Entered::default();
+        let method = request.method();
+        let enrolled =
+            !method.is_safe() && self.shared.settings.method.as_ref().is_none_or(|one| one == method);
+        if !enrolled {
+            let passing = inner.call(request.map(Body::stream));
+            let answer = async move { passing.await.map(|response| response.map(Body::stream)) };
+            return Answering { answer: Some(Box::pin(answer)), entered };
+        }
+        let answer = serve(Arc::clone(&self.shared), inner, request, entered.clone());
+        Answering { answer: Some(Box::pin(answer)), entered }
+    }
+}
+
+/// Whether a request has been claimed, or is about to be: then it runs to its end.
+#[derive(Debug, Clone, Default)]
+struct Entered(Arc<AtomicBool>);
+
+impl Entered {
+    fn set(&self, entered: bool) {
+        self.0.store(entered, Ordering::Relaxed);
+    }
+}
+
+type Boxed<E> = Pin<Box<dyn Future<Output = Result<Response<Body>, E>> + Send>>;
+
+/// The answer to come. Dropped while its handler runs, that goes on by itself.
+pub struct Answering<E: Send + 'static> {
+    answer: Option<Boxed<E>>,
+    entered: Entered,
+}
+
+impl<E: Send + 'static> fmt::Debug for Answering<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answering").field("entered", &self.entered).finish_non_exhaustive()
+    }
+}
+
+impl<E: Send + 'static> Future for Answering<E> {
+    type Output = Result<Response<Body>, E>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(answer) = &mut self.answer else { return Poll::Pending };
+        let polled = answer.as_mut().poll(cx);
+        if polled.is_ready() {
+            self.answer = None;
+        }
+        polled
+    }
+}
+
+impl<E: Send + 'static> Drop for Answering<E> {
+    fn drop(&mut self) {
+        if let Some(answer) = self.answer.take()
+            && self.entered.0.load(Ordering::Relaxed)
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(async move { drop(answer.await) });
+        }
+    }
+}
+
+/// A request through the table.
+async fn serve<S, B, R>(
+    shared: Arc<Shared>,
+    inner: S,
+    request: Request<B>,
+    entered: Entered,
+) -> Result<Response<Body>, S::Error>
+where
+    S: Service<Request<Body>, Response = Response<R>>,
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+    R: HttpBody<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    let (parts, body) = request.into_parts();
+    let (known, body) = match identify(&shared, &parts, body).await {
+        Ok(Identified::Known(known, body)) => (known, body),
+        Ok(Identified::Unkeyed(scope, body)) => {
+            let operation = Operation::free(&shared, scope, Mode::Unkeyed);
+            return unrecorded(inner, (parts, body), operation, "none").await;
+        }
+        Err(problem) => return Ok(shared.refused(problem)),
+    };
+    let patient = known.wait.map(|wait| Instant::now() + wait.min(shared.settings.wait_max));
+    let mut waited = false;
+    let (record, _room) = loop {
+        let Some(room) = shared.room().await else {
+            let detail = "as many requests run as may";
+            let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too-busy", detail);
+            return Ok(shared.refused(problem.after(SOON)));
+        };
+        entered.set(true);
+        match shared.ledger.claim(known.scope.clone(), known.ask.clone()).await {
+            Ok(Claim::Run(record)) => break (record, room),
+            Ok(Claim::Say(answer)) => {
+                entered.set(false);
+                // Whoever waits takes nobody's room.
+                drop(room);
+                if let (Answer::InFlight { .. }, Some(until)) = (&answer, patient)
+                    && wait::is_over(&shared, &known, until).await
+                {
+                    waited = true;
+                    continue;
+                }
+                return Ok(answer::say(&shared, &known, answer, waited));
+            }
+            Ok(Claim::Hold(_) | Claim::Probe(_)) => return Ok(answer::unknown(&shared)),
+            Err(_) if shared.settings.stay_open => {
+                shared.became(Became::Bypassed);
+                let operation = Operation::free(&shared, known.scope, Mode::Bypassed);
+                return unrecorded(inner, (parts, Body::from(body)), operation, "bypassed").await;
+            }
+            Err(_) => {
+                let detail = "the ledger does not answer, and without it nothing is run";
+                let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "ledger-down", detail);
+                return Ok(shared.refused(problem.after(SOON)));
+            }
+        }
+    };
+    begin(&shared, inner, (parts, body), &known, record).await
+}
+
+/// Runs what was claimed.
+async fn begin<S, R>(
+    shared: &Arc<Shared>,
+    inner: S,
+    request: (Parts, Bytes),
+    known: &Known,
+    record: Record,
+) -> Result<Response<Body>, S::Error>
+where
+    S: Service<Request<Body>, Response = Response<R>>,
+    R: HttpBody<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    let Some(running) = shared.drain.enter() else {
+        // Nothing was run, so nothing happened.
+        let end = redrive_core::ledger::End::Nothing;
+        let _ = shared.ledger.end(known.scope.clone(), record.epoch, end).await;
+        let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "shutting-down", "the server stops");
+        return Ok(shared.refused(problem.after(SOON)));
+    };
+    shared.became(if record.attempt <= 1 { Became::Fresh } else { Became::TakenOver });
+    match run(shared, inner, request, known, &record, running).await {
+        Ran::Sent(sent) => sent,
+        Ran::Lost(fenced) => Ok(lost(shared, known, fenced.map(|fenced| *fenced.0)).await),
+    }
+}
+
+/// Another run has the request: what it says is what is sent.
+async fn lost(shared: &Shared, known: &Known, record: Option<Record>) -> Response<Body> {
+    let record = match record {
+        Some(record) => Some(record),
+        None => shared.ledger.record(known.scope.clone()).await.ok().flatten(),
+    };
+    let now = shared.ledger.now();
+    let say = |answer| answer::say(shared, known, answer, false);
+    let Some(record) = record else { return say(Answer::InFlight { left: SOON }) };
+    match record.phase {
+        Phase::Completed { .. } => say(Answer::Replay(Box::new(record))),
+        Phase::Tombstone { .. } => say(Answer::Gone(Box::new(record))),
+        Phase::InFlight { until, .. } => say(Answer::InFlight { left: until.since(now) }),
+        Phase::Retriable { not_before, .. } => say(Answer::BackingOff { until: not_before.unwrap_or(now) }),
+        Phase::Unknown { since } => say(Answer::Unknown { since }),
+    }
+}
+
+/// A run of which nothing is remembered.
+async fn unrecorded<S, R>(
+    mut inner: S,
+    (mut parts, body): (Parts, Body),
+    operation: Operation,
+    status: &'static str,
+) -> Result<Response<Body>, S::Error>
+where
+    S: Service<Request<Body>, Response = Response<R>>,
+    R: HttpBody<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    parts.extensions.insert(operation);
+    let mut response = inner.call(Request::from_parts(parts, body)).await?.map(Body::stream);
+    response.headers_mut().remove(redrive_core::names::header::IDEMPOTENCY_OUTCOME);
+    response.headers_mut().insert(STATUS, HeaderValue::from_static(status));
+    Ok(response)
+}

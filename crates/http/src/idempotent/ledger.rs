@@ -1,0 +1,53 @@
+//! What the layer needs of a ledger.
+//!
+//! Written down here and not taken from the store, because this crate may be used with any: `redrive` has the bridge
+//! (`Redrive::ledger`). Every verb is one commit, and what it decides is `redrive_core::ledger`'s.
+
+use std::any::Any;
+use std::error::Error;
+use std::fmt::Debug;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redrive_core::Moment;
+use redrive_core::ledger::{Ask, Claim, End, Fenced, Record, Renewed, Scope};
+
+/// The answer to come.
+pub type Asked<T> = Pin<Box<dyn Future<Output = Result<T, LedgerError>> + Send>>;
+
+/// Where requests are remembered. Its clock is the only clock.
+pub trait Ledger: Any + Send + Sync + Debug {
+    /// What time it is.
+    fn now(&self) -> Moment;
+
+    /// Asks what to do with a request, and has it, where it is to run.
+    fn claim(&self, scope: Scope, ask: Ask) -> Asked<Claim>;
+
+    /// Has a run go on.
+    fn renew(
+        &self,
+        scope: Scope,
+        epoch: u64,
+        lease: Duration,
+        run_max: Duration,
+    ) -> Asked<Result<Renewed, Option<Fenced>>>;
+
+    /// Says how a run ended. Refused where it was taken over: with the record as it is, if there is one.
+    fn end(&self, scope: Scope, epoch: u64, end: End) -> Asked<Result<(), Option<Fenced>>>;
+
+    /// What is remembered of a request.
+    fn record(&self, scope: Scope) -> Asked<Option<Record>>;
+}
+
+/// The ledger did not answer. What was asked may have been done all the same.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("the ledger did not answer: {0}")]
+pub struct LedgerError(#[source] Arc<dyn Error + Send + Sync>);
+
+impl LedgerError {
+    /// With its cause.
+    pub fn new(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self(Arc::from(cause.into()))
+    }
+}

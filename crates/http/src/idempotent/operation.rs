@@ -1,0 +1,193 @@
+//! What a handler knows of the request that it runs for.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use redrive_core::ledger::{Record, Reply, Scope};
+
+use super::layer::Shared;
+use super::ledger::Ledger;
+use super::outcome;
+
+/// What keys are derived for.
+const CONTEXT: &str = "redrive 2026 derived key v1";
+
+/// Why a handler runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mode {
+    /// The request came for the first time.
+    First,
+    /// It was begun before, and did not end or failed.
+    Resumed,
+    /// It has no key: nothing is remembered of it.
+    Unkeyed,
+    /// The ledger does not answer: nothing is remembered of it.
+    Bypassed,
+}
+
+/// The request that a handler runs for, in the request's extensions. With the feature `axum` an extractor.
+#[derive(Clone)]
+pub struct Operation(Arc<Inner>);
+
+struct Inner {
+    shared: Arc<Shared>,
+    scope: Scope,
+    epoch: Option<u64>,
+    attempt: u32,
+    mode: Mode,
+    said: Mutex<Said>,
+}
+
+/// What the handler has said so far.
+#[derive(Debug, Default)]
+struct Said {
+    resource: Option<String>,
+    commit: Commit,
+}
+
+/// How far a handler has come with its own commit.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) enum Commit {
+    /// There was none.
+    #[default]
+    None,
+    /// This was committed.
+    Done(Arc<Reply>),
+    /// Another run has the request: nothing was committed.
+    Fenced,
+    /// Nobody knows whether it was committed.
+    InDoubt,
+}
+
+impl Operation {
+    pub(super) fn claimed(shared: &Arc<Shared>, scope: &Scope, record: &Record) -> Self {
+        let mode = if record.attempt <= 1 { Mode::First } else { Mode::Resumed };
+        Self::new(shared, scope.clone(), Some(record.epoch), record.attempt, mode)
+    }
+
+    pub(super) fn free(shared: &Arc<Shared>, scope: Scope, mode: Mode) -> Self {
+        Self::new(shared, scope, None, 1, mode)
+    }
+
+    fn new(shared: &Arc<Shared>, scope: Scope, epoch: Option<u64>, attempt: u32, mode: Mode) -> Self {
+        let shared = Arc::clone(shared);
+        Self(Arc::new(Inner { shared, scope, epoch, attempt, mode, said: Mutex::default() }))
+    }
+
+    /// The key: the client's own, or one made up for a request that has none.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.0.scope.key
+    }
+
+    /// Whose request it is.
+    #[must_use]
+    pub fn tenant(&self) -> &str {
+        &self.0.scope.tenant
+    }
+
+    /// How often it was begun, this time included.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.0.attempt
+    }
+
+    /// Why it runs.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.0.mode
+    }
+
+    /// A key for a call further down, or an id for an event: the same over all attempts and processes, another for each
+    /// name, key, operation and tenant. It looks like a UUID, which every provider takes.
+    #[must_use]
+    pub fn derive(&self, name: &str) -> String {
+        let Scope { tenant, operation, key } = &self.0.scope;
+        let mut hasher = blake3::Hasher::new_derive_key(CONTEXT);
+        for part in [tenant.as_str(), operation, key, name] {
+            hasher.update(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+            hasher.update(part.as_bytes());
+        }
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        let mut builder = uuid::Builder::from_bytes(bytes);
+        builder.set_version(uuid::Version::Custom).set_variant(uuid::Variant::RFC4122);
+        builder.into_uuid().to_string()
+    }
+
+    /// Names what was made, so that the request can be found by it.
+    pub fn resource(&self, id: impl Into<String>) {
+        self.said().resource = Some(id.into());
+    }
+
+    /// Which request it is. For bridges to a ledger.
+    #[must_use]
+    pub fn scope(&self) -> &Scope {
+        &self.0.scope
+    }
+
+    /// The fence under which it runs; none where nothing is remembered of it. For bridges to a ledger.
+    #[must_use]
+    pub fn epoch(&self) -> Option<u64> {
+        self.0.epoch
+    }
+
+    /// The ledger that it is remembered in. For bridges to it.
+    #[must_use]
+    pub fn ledger(&self) -> &Arc<dyn Ledger> {
+        &self.0.shared.ledger
+    }
+
+    /// An answer as it is to be kept: without what is never replayed, and without a body that is too large. For bridges
+    /// to a ledger.
+    #[must_use]
+    pub fn kept(&self, reply: &Reply) -> Reply {
+        outcome::kept(&self.0.shared, reply.clone())
+    }
+
+    /// What was made, if the handler named it.
+    #[must_use]
+    pub fn named_resource(&self) -> Option<String> {
+        self.said().resource.clone()
+    }
+
+    /// Tells that this answer was committed in the ledger: it is what is sent, whatever the handler does next. For
+    /// bridges to a ledger.
+    pub fn committed(&self, reply: Arc<Reply>) {
+        self.said().commit = Commit::Done(reply);
+    }
+
+    /// Tells that another run has the request, and nothing was committed. For bridges to a ledger.
+    pub fn fenced(&self) {
+        self.said().commit = Commit::Fenced;
+    }
+
+    /// Tells that nobody knows whether it was committed. For bridges to a ledger.
+    pub fn in_doubt(&self) {
+        self.said().commit = Commit::InDoubt;
+    }
+
+    /// Whether something was committed.
+    #[must_use]
+    pub fn is_committed(&self) -> bool {
+        matches!(self.said().commit, Commit::Done(_))
+    }
+
+    pub(super) fn commit(&self) -> Commit {
+        self.said().commit.clone()
+    }
+
+    fn said(&self) -> MutexGuard<'_, Said> {
+        self.0.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { scope, epoch, attempt, mode, .. } = &*self.0;
+        let mut it = f.debug_struct("Operation");
+        it.field("scope", scope).field("epoch", epoch).field("attempt", attempt).field("mode", mode);
+        it.finish_non_exhaustive()
+    }
+}

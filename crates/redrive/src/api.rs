@@ -1,0 +1,46 @@
+//! Retry-safe APIs: a client that cannot tell whether its POST went through sends it again, and gets the first answer.
+//!
+//! The layer itself is [`http::idempotent`](redrive_http::idempotent); what is here keeps its requests in the engine's
+//! store ([`Redrive::ledger`]), so that a handler can commit its own writes, its events and its answer together
+//! ([`Operation::commit`]).
+//!
+//! ```
+//! use redrive::api::{Effects, Endpoint, Idempotent, Reply, Tenant};
+//! use redrive::{Committed, Operation, Redrive};
+//! use std::sync::Arc;
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let redrive = Redrive::open("memory:").await?; // "sqlite:bookings.db"
+//! redrive.queue("emails").declare().await?;
+//! let endpoint = Endpoint::new("POST /bookings").tenant(Tenant::fixed("acme")).effects(Effects::Transactional);
+//! let layer = Idempotent::new(Arc::new(redrive.ledger()), endpoint)?;
+//!
+//! async fn book(op: Operation) -> Result<Committed, redrive::api::CommitError> {
+//!     let email = op.event("emails", "confirmation").payload(*b"booked");
+//!     op.commit(move |tx| {
+//!         tx.memory().ok_or("not in memory")?.insert("cabin-7".to_owned(), b"taken".to_vec());
+//!         tx.publish(email.clone())?;
+//!         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(Reply::new(201).body("cabin 7 is yours"))
+//!     })
+//!     .await
+//! }
+//! let app: axum::Router = axum::Router::new().route("/bookings", axum::routing::post(book).layer(layer));
+//! # Ok(())
+//! # }
+//! # tokio::runtime::Runtime::new().unwrap().block_on(run()).unwrap();
+//! ```
+
+mod commit;
+mod operation;
+mod requests;
+
+pub use commit::{CommitError, Committed};
+pub use operation::{NoLedger, Operation};
+pub use redrive_http::idempotent::{
+    Became, Drained, Effects, Endpoint, EndpointError, Idempotent, Mode, Observer, OnUnknown, Parts, Problem,
+    Reply, Tenant,
+};
+pub use requests::Requests;
+
+#[cfg(doc)]
+use crate::Redrive;

@@ -1,0 +1,139 @@
+//! One commit for everything that a request does in the store's own domain, its answer among it.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum_core::response::{IntoResponse, Response};
+use http::StatusCode;
+use redrive_core::ledger::Reply;
+use redrive_http::idempotent::{Operation, Problem, respond};
+use redrive_store::{CompleteError, StoreError};
+
+use crate::engine::TransactError;
+use crate::{Redrive, Transaction};
+
+/// The answer of a request, committed with everything that it did.
+#[derive(Debug, Clone)]
+pub struct Committed(Arc<Reply>);
+
+impl Committed {
+    /// The answer.
+    #[must_use]
+    pub fn reply(&self) -> &Reply {
+        &self.0
+    }
+}
+
+impl IntoResponse for Committed {
+    fn into_response(self) -> Response {
+        respond(&self.0).map(axum_core::body::Body::new)
+    }
+}
+
+/// Why nothing was committed. As an answer of the handler it says whether to try again, and nothing of its cause.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommitError {
+    /// The work said no; everything is rolled back.
+    #[error("{0}")]
+    Work(#[source] Box<dyn Error + Send + Sync>),
+    /// The work panicked; everything is rolled back.
+    #[error("the work in a transaction panicked: {0}")]
+    Panicked(String),
+    /// The work took too long; everything is rolled back.
+    #[error("the work in a transaction took too long")]
+    TimedOut,
+    /// Another run has the request; everything is rolled back, and what that one says is what is sent.
+    #[error("another run has the request; nothing of this one is kept")]
+    Fenced,
+    /// The request has committed before; this work did not run.
+    #[error("the request has committed already; put all that it does into one commit")]
+    Twice,
+    /// The store could not.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl IntoResponse for CommitError {
+    fn into_response(self) -> Response {
+        let (status, code, detail) = match &self {
+            Self::Store(error) if error.is_transient() => {
+                (StatusCode::SERVICE_UNAVAILABLE, "ledger-down", "the store cannot commit just now")
+            }
+            Self::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "ledger-down", "the store does not commit"),
+            _ => (StatusCode::INTERNAL_SERVER_ERROR, "handler-failed", "the request was rolled back"),
+        };
+        let problem = Problem::new(status, code, detail).retryable(true);
+        let problem = if status == StatusCode::SERVICE_UNAVAILABLE {
+            problem.after(Duration::from_secs(1))
+        } else {
+            problem
+        };
+        problem.into_response()
+    }
+}
+
+/// What ends a transaction.
+#[derive(Debug)]
+enum Stop {
+    Work(Box<dyn Error + Send + Sync>),
+    Complete(CompleteError),
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Work(error) => error.fmt(f),
+            Self::Complete(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for Stop {}
+
+pub(super) async fn commit<E>(
+    redrive: &Redrive,
+    operation: &Operation,
+    mut work: impl FnMut(&mut Transaction<'_>) -> Result<Reply, E> + Send + 'static,
+) -> Result<Committed, CommitError>
+where
+    E: Into<Box<dyn Error + Send + Sync>>,
+{
+    if operation.is_committed() {
+        return Err(CommitError::Twice);
+    }
+    let op = operation.clone();
+    let work = move |tx: &mut Transaction<'_>| {
+        let reply = work(tx).map_err(|error| Stop::Work(error.into()))?;
+        if let Some(epoch) = op.epoch() {
+            let completed = tx.complete(op.scope(), epoch, op.kept(&reply), op.named_resource());
+            completed.map_err(Stop::Complete)?;
+        }
+        Ok::<_, Stop>(Arc::new(reply))
+    };
+    match redrive.transact(work).await {
+        Ok(reply) => {
+            operation.committed(Arc::clone(&reply));
+            Ok(Committed(reply))
+        }
+        Err(TransactError::Work(error)) => Err(match error.downcast::<Stop>().map(|stop| *stop) {
+            Ok(Stop::Work(error)) => CommitError::Work(error),
+            Ok(Stop::Complete(CompleteError::Store(error))) => CommitError::Store(error),
+            Ok(Stop::Complete(_)) => {
+                operation.fenced();
+                CommitError::Fenced
+            }
+            Err(error) => CommitError::Work(error),
+        }),
+        Err(TransactError::Panicked(message)) => Err(CommitError::Panicked(message)),
+        Err(TransactError::TimedOut) => Err(CommitError::TimedOut),
+        Err(TransactError::Store(error)) => {
+            if !error.is_definite() {
+                operation.in_doubt();
+            }
+            Err(CommitError::Store(error))
+        }
+    }
+}

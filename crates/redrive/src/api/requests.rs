@@ -1,0 +1,54 @@
+//! The engine's store, as the idempotent layer asks it.
+
+use std::time::Duration;
+
+use redrive_core::Moment;
+use redrive_core::ledger::{Ask, Claim, End, Fenced, Record, Renewed, Scope};
+use redrive_http::idempotent::{Asked, Ledger, LedgerError};
+use redrive_store::Answer;
+
+use crate::Redrive;
+
+/// The requests that a store remembers. Made by [`Redrive::ledger`].
+#[derive(Debug, Clone)]
+pub struct Requests(pub(super) Redrive);
+
+impl Redrive {
+    /// The store's ledger, for the layers of an API. Needs no start.
+    #[must_use]
+    pub fn ledger(&self) -> Requests {
+        Requests(self.clone())
+    }
+}
+
+impl Ledger for Requests {
+    fn now(&self) -> Moment {
+        self.0.now()
+    }
+
+    fn claim(&self, scope: Scope, ask: Ask) -> Asked<Claim> {
+        asked(self.0.store().claim(scope, ask, self.now()))
+    }
+
+    fn renew(
+        &self,
+        scope: Scope,
+        epoch: u64,
+        lease: Duration,
+        run_max: Duration,
+    ) -> Asked<Result<Renewed, Option<Fenced>>> {
+        asked(self.0.store().renew(scope, epoch, lease, run_max, self.now()))
+    }
+
+    fn end(&self, scope: Scope, epoch: u64, end: End) -> Asked<Result<(), Option<Fenced>>> {
+        asked(self.0.store().end(scope, epoch, end, self.now()))
+    }
+
+    fn record(&self, scope: Scope) -> Asked<Option<Record>> {
+        asked(self.0.store().record(scope, self.now()))
+    }
+}
+
+fn asked<T: 'static>(answer: Answer<T>) -> Asked<T> {
+    Box::pin(async move { answer.await.map_err(LedgerError::new) })
+}

@@ -1,0 +1,8 @@
+//! The contract of the idempotent layer, row by row, over real sockets. `docs/idempotency.md` has the table.
+#![cfg(all(feature = "api", feature = "sqlite"))]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod keys;
+mod replays;
+mod shop;
+mod wire;
