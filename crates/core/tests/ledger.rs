@@ -128,6 +128,17 @@ fn a_probe_waits_for_what_may_still_arrive() {
 }
 
 #[test]
+fn a_run_that_ended_without_knowing_is_probed_where_there_is_a_probe() {
+    let effects = Effects::Opaque(OnUnknown::Probe { settling: SETTLING });
+    let unknown = hold(fresh(effects), epoch(1), at(2)).expect("its own");
+    let early = claim(Some(&unknown), &ask(effects), at(3));
+    assert_eq!(early, Claim::Say(Answer::InFlight { left: Duration::from_secs(4) }));
+    assert!(
+        matches!(claim(Some(&unknown), &ask(effects), at(7)), Claim::Probe(record) if record.epoch == epoch(2))
+    );
+}
+
+#[test]
 fn a_failure_is_run_again_but_not_before_its_time() {
     let failed = fail(fresh(Effects::Keyed), epoch(1), Some(at(30)), at(1)).expect("its own");
     let early = claim(Some(&failed), &ask(Effects::Keyed), at(29));

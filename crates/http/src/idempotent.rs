@@ -16,35 +16,46 @@
 
 mod answer;
 mod body;
+mod bounds;
+mod caught;
 mod drain;
 mod endpoint;
 #[cfg(feature = "axum")]
 mod extract;
 mod hints;
 mod identify;
+mod keys;
 mod layer;
 mod ledger;
+mod minted;
 mod observe;
 mod operation;
 mod outcome;
 mod pace;
+mod probe;
 pub mod problem;
+mod render;
 mod run;
+mod serve;
 mod wait;
 
 pub use body::{Body, BoxError};
+pub use bounds::EndpointError;
 pub use drain::Drained;
-pub use endpoint::{Endpoint, EndpointError, Missing, Tenant};
+pub use endpoint::{Endpoint, Missing, Tenant};
 #[cfg(feature = "axum")]
 pub use extract::NoOperation;
+pub use keys::Keys;
 pub use layer::{Answering, Guarded, Idempotent};
 pub use ledger::{Asked, Ledger, LedgerError};
 pub use observe::{Became, Observer};
 pub use operation::{Mode, Operation};
 pub use outcome::respond;
+pub use probe::{Probed, Probing};
 pub use problem::Problem;
 pub use redrive_core::ledger::{
     Ask, Claim, Effects, End, Fenced, OnUnknown, Phase, Record, Renewed, Reply, Resolution, Retention, Scope,
 };
+pub use render::Pointer;
 
 pub use crate::fingerprint::Parts;

@@ -80,6 +80,10 @@ pub fn claim(record: Option<&Record>, ask: &Ask, now: Moment) -> Claim {
             Claim::Say(Answer::InFlight { left: until.since(now) })
         }
         Phase::InFlight { until, .. } => lapsed(record, until, ask, now),
+        // Its run ended without knowing, and the endpoint can look.
+        Phase::Unknown { since } if matches!(ask.effects, Effects::Opaque(OnUnknown::Probe { .. })) => {
+            lapsed(record, since, ask, now)
+        }
         // An endpoint that may run again does not hold what one that may not left behind: what is unknown was made so
         // by a person or by its own run, and both know better.
         Phase::Unknown { since } => Claim::Say(Answer::Unknown { since }),

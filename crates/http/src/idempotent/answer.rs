@@ -91,6 +91,35 @@ pub(super) fn unknown(shared: &Shared) -> Response<Body> {
     shared.problem(Problem::new(StatusCode::CONFLICT, "outcome-unknown", detail))
 }
 
+/// An answer that was made anew, with what a replay has.
+pub(super) fn rendered(
+    shared: &Shared,
+    known: &Known,
+    record: &Record,
+    mut response: Response<Body>,
+    waited: bool,
+) -> Response<Body> {
+    if let Phase::Completed { reply, at } = &record.phase {
+        shared.became(Became::Replayed);
+        *response.status_mut() = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::OK);
+        if let Some(location) = reply.location().and_then(|location| HeaderValue::try_from(location).ok()) {
+            response.headers_mut().insert(http::header::LOCATION, location);
+        }
+        replayed(response.headers_mut(), record.first, *at + record.retention.answer, waited);
+    }
+    response.headers_mut().insert(KEY, known.echo.clone());
+    response
+}
+
+fn replayed(headers: &mut HeaderMap, first: Moment, expires: Moment, waited: bool) {
+    headers.insert(REPLAYED, HeaderValue::from_static("true"));
+    headers.insert(FIRST, date(first));
+    headers.insert(EXPIRES, date(expires));
+    if waited {
+        headers.append(APPLIED, HeaderValue::from_static("wait"));
+    }
+}
+
 /// A record that ended.
 fn stored(shared: &Shared, record: Record, waited: bool) -> Response<Body> {
     let Record { first, phase, retention, .. } = record;
@@ -98,13 +127,7 @@ fn stored(shared: &Shared, record: Record, waited: bool) -> Response<Body> {
         Phase::Completed { reply, at } if reply.body.is_some() => {
             shared.became(Became::Replayed);
             let mut response = respond_with(reply);
-            let headers = response.headers_mut();
-            headers.insert(REPLAYED, HeaderValue::from_static("true"));
-            headers.insert(FIRST, date(first));
-            headers.insert(EXPIRES, date(at + retention.answer));
-            if waited {
-                headers.append(APPLIED, HeaderValue::from_static("wait"));
-            }
+            replayed(response.headers_mut(), first, at + retention.answer, waited);
             response
         }
         Phase::Completed { reply, at } => {

@@ -9,11 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
-use http::{HeaderName, Method};
+use http::{HeaderName, Method, Response};
 use redrive_core::ledger::{Effects, Retention};
 
+use super::body::Body;
+use super::bounds::{DAY, HOUR, MIB, MINUTE, SECOND};
 use super::observe::Observer;
+use super::probe::{Probe, Probed, Probing};
 use super::problem::PAGE;
+use super::render::{Pointer, Render};
 use crate::fingerprint;
 
 /// Something that an endpoint has not been told yet.
@@ -145,16 +149,10 @@ pub(super) struct Settings {
     pub(super) identity: Vec<String>,
     pub(super) principal: Option<Reader>,
     pub(super) observer: Option<Arc<dyn Observer>>,
+    pub(super) probe: Option<Probe>,
+    pub(super) render: Option<Render>,
     pub(super) page: Cow<'static, str>,
 }
-
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
-const HOUR: Duration = Duration::from_secs(3600);
-const DAY: Duration = Duration::from_secs(86_400);
-const MIB: usize = 1 << 20;
-/// What a number in a URL or a log can still be.
-const OPERATION_MAX: usize = 255;
 
 impl Endpoint {
     /// An operation: a method and a route, usually, `POST /bookings`.
@@ -186,6 +184,8 @@ impl Endpoint {
             identity: Vec::new(),
             principal: None,
             observer: None,
+            probe: None,
+            render: None,
             page: Cow::Borrowed(PAGE),
         };
         Self { settings, tenant: Missing, effects: Missing }
@@ -350,6 +350,31 @@ impl<T, E> Endpoint<T, E> {
         self
     }
 
+    /// Looks whether a run that never ended had its effect, where effects are
+    /// [`OnUnknown::Probe`](redrive_core::ledger::OnUnknown::Probe). It has as long as a lease, and one that panics or
+    /// takes longer knows nothing.
+    #[must_use]
+    pub fn probe<F, P>(mut self, probe: F) -> Self
+    where
+        F: Fn(Probing) -> P + Send + Sync + 'static,
+        P: Future<Output = Probed> + Send + 'static,
+    {
+        self.settings.probe = Some(Probe::new(probe));
+        self
+    }
+
+    /// Makes answers anew for repetitions instead of keeping them: of the first one, its status and its headers are
+    /// kept, and nothing of its body. `None`, and panics, are told as an answer that is gone.
+    #[must_use]
+    pub fn render<F, P>(mut self, render: F) -> Self
+    where
+        F: Fn(Pointer) -> P + Send + Sync + 'static,
+        P: Future<Output = Option<Response<Body>>> + Send + 'static,
+    {
+        self.settings.render = Some(Render::new(render));
+        self
+    }
+
     /// Where problems are explained, instead of the page of this crate: each has a heading there, by its code.
     #[must_use]
     pub fn page(mut self, address: impl Into<String>) -> Self {
@@ -358,87 +383,8 @@ impl<T, E> Endpoint<T, E> {
     }
 }
 
-impl Endpoint<Tenant, Effects> {
-    /// Whether it makes sense.
-    pub(super) fn check(&self) -> Result<(), EndpointError> {
-        let Settings { operation, retention, lease, .. } = &self.settings;
-        let settings = &self.settings;
-        if operation.is_empty() || operation.len() > OPERATION_MAX {
-            return Err(EndpointError::Bound {
-                what: "length of the operation's name",
-                least: 1,
-                most: OPERATION_MAX as u128,
-                unit: "bytes",
-            });
-        }
-        if *retention < settings.horizon {
-            return Err(EndpointError::Horizon { retention: *retention, horizon: settings.horizon });
-        }
-        if settings.stay_open && self.effects == Effects::Transactional {
-            return Err(EndpointError::Bypass);
-        }
-        let times = [
-            ("retention", *retention, MINUTE, 366 * DAY),
-            ("lease", *lease, SECOND, HOUR),
-            ("max_run", settings.max_run, *lease, DAY),
-            ("wait_max", settings.wait_max, Duration::ZERO, 5 * MINUTE),
-            ("skew", settings.skew, Duration::ZERO, DAY),
-            ("patience", settings.patience, Duration::ZERO, MINUTE),
-            ("backoff_max", settings.backoff_max, Duration::ZERO, *retention),
-        ];
-        for (what, time, least, most) in times {
-            if time < least || time > most {
-                let (least, most) = (least.as_millis(), most.as_millis());
-                return Err(EndpointError::Bound { what, least, most, unit: "ms" });
-            }
-        }
-        let counts = [
-            ("body_max", settings.body_max, 0, 64 * MIB, "bytes"),
-            ("reply_max", settings.reply_max, 0, 16 * MIB, "bytes"),
-            ("concurrency", settings.concurrency, 1, 1_000_000, "requests"),
-        ];
-        for (what, count, least, most, unit) in counts {
-            if count < least || count > most {
-                return Err(EndpointError::Bound { what, least: least as u128, most: most as u128, unit });
-            }
-        }
-        Ok(())
-    }
-}
-
 impl Settings {
     pub(super) fn kept(&self) -> Retention {
         Retention { answer: self.retention }
     }
-}
-
-/// Why there is no such endpoint.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum EndpointError {
-    /// An answer would be forgotten while its request may still be repeated.
-    #[error(
-        "answers are kept for {retention:?}, but clients may repeat a request for {horizon:?}; keep them for that long"
-    )]
-    Horizon {
-        /// How long answers are kept.
-        retention: Duration,
-        /// How long clients repeat.
-        horizon: Duration,
-    },
-    /// A transactional endpoint without its ledger has no transaction.
-    #[error("a transactional endpoint cannot stay open while the ledger is down; leave `stay_open` out")]
-    Bypass,
-    /// A number is out of its bounds.
-    #[error("{what} is between {least} and {most} {unit}")]
-    Bound {
-        /// Which.
-        what: &'static str,
-        /// The least.
-        least: u128,
-        /// The most.
-        most: u128,
-        /// Of what.
-        unit: &'static str,
-    },
 }

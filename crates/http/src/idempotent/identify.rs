@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body::Body as HttpBody;
 use redrive_core::Moment;
 use redrive_core::ledger::{Ask, Scope};
@@ -79,7 +79,7 @@ where
     };
     let first_sent = first_sent(shared, &parts.headers, &key)?;
     let ask = ask(shared, parts, &tenant, &bytes, first_sent)?;
-    let scope = Scope { tenant, operation: operation(shared, parts), key };
+    let scope = Scope { tenant, operation: named(shared, &parts.method), key };
     let echo = echo.unwrap_or_else(|| HeaderValue::from_static(""));
     let known = Known { scope, ask, echo, wait: wait(&parts.headers) };
     Ok(Identified::Known(Box::new(known), bytes))
@@ -92,7 +92,7 @@ fn unkeyed(shared: &Shared, parts: &Parts, body: Body) -> Result<Identified, Pro
     }
     let tenant = tenant(shared, parts).unwrap_or_default();
     let key = key::mint().to_str().unwrap_or_default().trim_matches('"').to_owned();
-    Ok(Identified::Unkeyed(Scope { tenant, operation: operation(shared, parts), key }, body))
+    Ok(Identified::Unkeyed(Scope { tenant, operation: named(shared, &parts.method), key }, body))
 }
 
 pub(super) fn tenant(shared: &Shared, parts: &Parts) -> Option<String> {
@@ -102,10 +102,10 @@ pub(super) fn tenant(shared: &Shared, parts: &Parts) -> Option<String> {
     }
 }
 
-/// Its name; with the method before it, where it is for several.
-fn operation(shared: &Shared, parts: &Parts) -> String {
+/// The name of the operation; with the method before it, where it is for several.
+pub(super) fn named(shared: &Shared, method: &Method) -> String {
     let name = &shared.settings.operation;
-    if shared.settings.method.is_some() { name.clone() } else { format!("{} {name}", parts.method) }
+    if shared.settings.method.is_some() { name.clone() } else { format!("{method} {name}") }
 }
 
 fn ask(

@@ -12,27 +12,25 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::request::Parts;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{Request, Response};
 use http_body::Body as HttpBody;
-use redrive_core::ledger::{Answer, Claim, Effects, Phase, Record};
+use redrive_core::ledger::Effects;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Instant;
 use tower::{Layer, Service};
 
-use super::answer::{self, SOON, STATUS};
 use super::body::{Body, BoxError};
+use super::bounds::EndpointError;
 use super::drain::{Drain, Drained};
-use super::endpoint::{Endpoint, EndpointError, Settings, Tenant};
+use super::endpoint::{Endpoint, Settings, Tenant};
 use super::hints::Hints;
-use super::identify::{Identified, Known, identify};
+use super::identify::Known;
+use super::keys::Keys;
 use super::ledger::Ledger;
+use super::minted::Minted;
 use super::observe::Became;
-use super::operation::{Mode, Operation};
 use super::pace::Pace;
 use super::problem::Problem;
-use super::run::{Ran, run};
-use super::wait;
+use super::serve::serve;
 
 /// Answers the repetition of a request with the answer of the first.
 ///
@@ -59,7 +57,14 @@ impl Idempotent {
             drain: Arc::default(),
             pace: Pace::default(),
             hints: Hints::default(),
+            minted: Minted::default(),
         })))
+    }
+
+    /// A service that tells what is remembered under a key, for a route of its own: `GET /bookings/keys/{key}`.
+    #[must_use]
+    pub fn keys(&self) -> Keys {
+        Keys(Arc::clone(&self.0))
     }
 
     /// Stops: no new runs, those under way get `grace`, and what is left is ended and recorded, as one that may run
@@ -76,9 +81,10 @@ pub(super) struct Shared {
     pub(super) effects: Effects,
     pub(super) ledger: Arc<dyn Ledger>,
     permits: Arc<Semaphore>,
-    drain: Arc<Drain>,
+    pub(super) drain: Arc<Drain>,
     pub(super) pace: Pace,
     pub(super) hints: Hints,
+    pub(super) minted: Minted,
 }
 
 impl fmt::Debug for Shared {
@@ -101,13 +107,24 @@ impl Shared {
         }
     }
 
-    fn refused(&self, problem: Problem) -> Response<Body> {
+    /// A request that is new to the ledger is about to run.
+    pub(super) fn begins(&self, known: &Known, attempt: u32) {
+        self.became(if attempt <= 1 { Became::Fresh } else { Became::TakenOver });
+        if attempt <= 1
+            && let Some(observer) = &self.settings.observer
+            && self.minted.is_repeated(&known.ask.print, &known.scope.key)
+        {
+            observer.minted_again(&self.settings.operation);
+        }
+    }
+
+    pub(super) fn refused(&self, problem: Problem) -> Response<Body> {
         self.became(Became::Refused);
         self.problem(problem)
     }
 
     /// Room to run in: taken before the claim, so that nobody has a lease and waits.
-    async fn room(&self) -> Option<OwnedSemaphorePermit> {
+    pub(super) async fn room(&self) -> Option<OwnedSemaphorePermit> {
         let permits = Arc::clone(&self.permits);
         if let Ok(permit) = Arc::clone(&permits).try_acquire_owned() {
             return Some(permit);
@@ -169,10 +186,10 @@ where
 
 /// Whether a request has been claimed, or is about to be: then it runs to its end.
 #[derive(Debug, Clone, Default)]
-struct Entered(Arc<AtomicBool>);
+pub(super) struct Entered(Arc<AtomicBool>);
 
 impl Entered {
-    fn set(&self, entered: bool) {
+    pub(super) fn set(&self, entered: bool) {
         self.0.store(entered, Ordering::Relaxed);
     }
 }
@@ -213,130 +230,4 @@ impl<E: Send + 'static> Drop for Answering<E> {
             runtime.spawn(async move { drop(answer.await) });
         }
     }
-}
-
-/// A request through the table.
-async fn serve<S, B, R>(
-    shared: Arc<Shared>,
-    inner: S,
-    request: Request<B>,
-    entered: Entered,
-) -> Result<Response<Body>, S::Error>
-where
-    S: Service<Request<Body>, Response = Response<R>>,
-    B: HttpBody<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
-    R: HttpBody<Data = Bytes> + Send + 'static,
-    R::Error: Into<BoxError>,
-{
-    let (parts, body) = request.into_parts();
-    let (known, body) = match identify(&shared, &parts, body).await {
-        Ok(Identified::Known(known, body)) => (known, body),
-        Ok(Identified::Unkeyed(scope, body)) => {
-            let operation = Operation::free(&shared, scope, Mode::Unkeyed);
-            return unrecorded(inner, (parts, body), operation, "none").await;
-        }
-        Err(problem) => return Ok(shared.refused(problem)),
-    };
-    let patient = known.wait.map(|wait| Instant::now() + wait.min(shared.settings.wait_max));
-    let mut waited = false;
-    let (record, _room) = loop {
-        let Some(room) = shared.room().await else {
-            let detail = "as many requests run as may";
-            let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too-busy", detail);
-            return Ok(shared.refused(problem.after(SOON)));
-        };
-        entered.set(true);
-        match shared.ledger.claim(known.scope.clone(), known.ask.clone()).await {
-            Ok(Claim::Run(record)) => break (record, room),
-            Ok(Claim::Say(answer)) => {
-                entered.set(false);
-                // Whoever waits takes nobody's room.
-                drop(room);
-                if let (Answer::InFlight { .. }, Some(until)) = (&answer, patient)
-                    && wait::is_over(&shared, &known, until).await
-                {
-                    waited = true;
-                    continue;
-                }
-                return Ok(answer::say(&shared, &known, answer, waited));
-            }
-            Ok(Claim::Hold(_) | Claim::Probe(_)) => return Ok(answer::unknown(&shared)),
-            Err(_) if shared.settings.stay_open => {
-                shared.became(Became::Bypassed);
-                let operation = Operation::free(&shared, known.scope, Mode::Bypassed);
-                return unrecorded(inner, (parts, Body::from(body)), operation, "bypassed").await;
-            }
-            Err(_) => {
-                let detail = "the ledger does not answer, and without it nothing is run";
-                let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "ledger-down", detail);
-                return Ok(shared.refused(problem.after(SOON)));
-            }
-        }
-    };
-    begin(&shared, inner, (parts, body), &known, record).await
-}
-
-/// Runs what was claimed.
-async fn begin<S, R>(
-    shared: &Arc<Shared>,
-    inner: S,
-    request: (Parts, Bytes),
-    known: &Known,
-    record: Record,
-) -> Result<Response<Body>, S::Error>
-where
-    S: Service<Request<Body>, Response = Response<R>>,
-    R: HttpBody<Data = Bytes> + Send + 'static,
-    R::Error: Into<BoxError>,
-{
-    let Some(running) = shared.drain.enter() else {
-        // Nothing was run, so nothing happened.
-        let end = redrive_core::ledger::End::Nothing;
-        let _ = shared.ledger.end(known.scope.clone(), record.epoch, end).await;
-        let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "shutting-down", "the server stops");
-        return Ok(shared.refused(problem.after(SOON)));
-    };
-    shared.became(if record.attempt <= 1 { Became::Fresh } else { Became::TakenOver });
-    match run(shared, inner, request, known, &record, running).await {
-        Ran::Sent(sent) => sent,
-        Ran::Lost(fenced) => Ok(lost(shared, known, fenced.map(|fenced| *fenced.0)).await),
-    }
-}
-
-/// Another run has the request: what it says is what is sent.
-async fn lost(shared: &Shared, known: &Known, record: Option<Record>) -> Response<Body> {
-    let record = match record {
-        Some(record) => Some(record),
-        None => shared.ledger.record(known.scope.clone()).await.ok().flatten(),
-    };
-    let now = shared.ledger.now();
-    let say = |answer| answer::say(shared, known, answer, false);
-    let Some(record) = record else { return say(Answer::InFlight { left: SOON }) };
-    match record.phase {
-        Phase::Completed { .. } => say(Answer::Replay(Box::new(record))),
-        Phase::Tombstone { .. } => say(Answer::Gone(Box::new(record))),
-        Phase::InFlight { until, .. } => say(Answer::InFlight { left: until.since(now) }),
-        Phase::Retriable { not_before, .. } => say(Answer::BackingOff { until: not_before.unwrap_or(now) }),
-        Phase::Unknown { since } => say(Answer::Unknown { since }),
-    }
-}
-
-/// A run of which nothing is remembered.
-async fn unrecorded<S, R>(
-    mut inner: S,
-    (mut parts, body): (Parts, Body),
-    operation: Operation,
-    status: &'static str,
-) -> Result<Response<Body>, S::Error>
-where
-    S: Service<Request<Body>, Response = Response<R>>,
-    R: HttpBody<Data = Bytes> + Send + 'static,
-    R::Error: Into<BoxError>,
-{
-    parts.extensions.insert(operation);
-    let mut response = inner.call(Request::from_parts(parts, body)).await?.map(Body::stream);
-    response.headers_mut().remove(redrive_core::names::header::IDEMPOTENCY_OUTCOME);
-    response.headers_mut().insert(STATUS, HeaderValue::from_static(status));
-    Ok(response)
 }

@@ -51,7 +51,11 @@ pub(super) fn verdict<E>(
     now: Moment,
 ) -> (Option<End>, Sent<E>) {
     match operation.commit() {
-        Commit::Done(reply) => return (None, Sent::Answer(respond(&reply))),
+        Commit::Done(reply) => {
+            let mut response = respond(&reply);
+            response.headers_mut().remove(names::IDEMPOTENCY_OUTCOME);
+            return (None, Sent::Answer(response));
+        }
         Commit::Fenced => return (None, Sent::Winner),
         Commit::InDoubt => {
             let detail =
@@ -149,7 +153,8 @@ pub(super) fn kept(shared: &Shared, mut reply: Reply) -> Reply {
     reply.headers.retain(|(name, _)| {
         !never_replayed(name) && !named.iter().any(|other| other.eq_ignore_ascii_case(name))
     });
-    if reply.body.as_ref().is_some_and(|body| body.len() > shared.settings.reply_max) {
+    let too_large = reply.body.as_ref().is_some_and(|body| body.len() > shared.settings.reply_max);
+    if too_large || shared.settings.render.is_some() {
         reply.body = None;
     }
     reply

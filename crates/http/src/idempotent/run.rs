@@ -3,10 +3,7 @@
 //! The handler is polled where the request is, so that what the layers around this one set up for it (spans, scopes)
 //! is there; the lease is renewed by a task of its own, so that a handler that keeps its thread busy does not lose it.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -18,7 +15,8 @@ use tokio::time::Instant;
 use tower::Service;
 
 use super::answer;
-use super::body::{Body, BoxError, read};
+use super::body::{Body, BoxError, Read, read};
+use super::caught::Caught;
 use super::drain::Running;
 use super::identify::Known;
 use super::layer::Shared;
@@ -93,23 +91,19 @@ where
     R::Error: Into<BoxError>,
 {
     // Called inside, so that its panics are caught like those of its future.
-    let mut handling = pin!(async move {
+    let handling = Caught::new(async move {
         let (parts, body) = match inner.call(request).await {
             Ok(response) => response.into_parts(),
             Err(error) => return Ended::Failed(error),
         };
-        let max = if is_stream(&parts.headers) { None } else { Some(reply_max) };
-        let read = match max {
-            Some(max) => read(body, max).await,
-            None => super::body::Read::Larger(Body::stream(body)),
+        let read = if is_stream(&parts.headers) {
+            Read::Larger(Body::stream(body))
+        } else {
+            read(body, reply_max).await
         };
         Ended::Answered(Box::new(parts), read)
     });
-    std::future::poll_fn(|context| {
-        let polled = catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(context)));
-        polled.unwrap_or(Poll::Ready(Ended::Panicked))
-    })
-    .await
+    handling.await.unwrap_or(Ended::Panicked)
 }
 
 /// A lease that is renewed for as long as this is there.

@@ -1,7 +1,14 @@
-//! Which requests are looked up, and which are refused before: rows 1 to 4, and 8.
+//! Which requests are looked up, and which are refused before: rows 1 to 6, and 8; identity.
 
-use crate::shop::{counting, keyed};
-use crate::wire::post;
+use std::time::Duration;
+
+use redrive::api::{Effects, Endpoint, Tenant};
+use redrive::testing;
+
+use crate::shop::{BOOK, counting, keyed};
+use crate::wire::{Request, post};
+
+const DAY: Duration = Duration::from_secs(86_400);
 
 #[tokio::test]
 async fn row_1_safe_methods_and_others_pass_and_their_key_is_ignored() {
@@ -24,6 +31,7 @@ async fn row_2_without_a_key_an_optional_route_passes() {
         assert_eq!((answer.status, answer.header("idempotency-status").as_deref()), (200, Some("none")));
     }
     assert_eq!(shop.calls.count(), 2);
+    assert_eq!(shop.records().await, 0);
 }
 
 #[tokio::test]
@@ -52,6 +60,64 @@ async fn row_4_a_malformed_key_is_refused_and_the_store_is_untouched() {
 }
 
 #[tokio::test]
+async fn row_5_a_body_over_the_cap_is_refused() {
+    let shop = counting(keyed().body_max(8)).await;
+    let fits = shop.server.ask(&post("12345678").key("fits")).await;
+    assert_eq!(fits.status, 200);
+    // Told beforehand, and found out on the way.
+    for request in [post("123456789").key("k"), post("123456789").key("k").chunked()] {
+        let answer = shop.server.ask(&request).await;
+        assert_eq!((answer.status, answer.code().as_str()), (413, "body-too-large"));
+    }
+    assert_eq!((shop.calls.count(), shop.records().await), (1, 1));
+}
+
+#[tokio::test]
+async fn row_6_what_was_first_sent_too_long_ago_is_not_run() {
+    // Answers are kept for a day and remembered for four; the store's clock stands at 14:13:20 on September 21.
+    let shop = counting(keyed()).await;
+    let sent = |date: &str| post("{}").header("repeatability-first-sent", date);
+    let old = shop.server.ask(&sent("Thu, 17 Sep 2026 14:18:20 GMT").key("old")).await;
+    assert_eq!((old.status, old.code().as_str()), (412, "key-too-old"));
+    assert_eq!(old.header("idempotency-expires").as_deref(), Some("Mon, 21 Sep 2026 14:18:20 GMT"));
+    assert_eq!((shop.calls.count(), shop.records().await), (0, 0));
+    // One second more than the five minutes that clients' clocks may be off.
+    let young = shop.server.ask(&sent("Thu, 17 Sep 2026 14:18:21 GMT").key("young")).await;
+    assert_eq!(young.status, 200);
+    let bad = shop.server.ask(&sent("yesterday").key("bad")).await;
+    assert_eq!((bad.status, bad.code().as_str()), (400, "first-sent-invalid"));
+}
+
+#[tokio::test]
+async fn row_6_the_time_of_a_uuid_counts_where_it_was_asked_for() {
+    // Of 2023.
+    let old = "018bcfe5-6800-7000-8000-000000000000";
+    let shop = counting(keyed().uuid_time()).await;
+    let answer = shop.server.ask(&post("{}").key(old)).await;
+    assert_eq!((answer.status, answer.code().as_str()), (412, "key-too-old"));
+    let other = counting(keyed()).await;
+    assert_eq!(other.server.ask(&post("{}").key(old)).await.status, 200);
+}
+
+#[tokio::test]
+async fn row_6_does_not_keep_a_known_request_from_its_answer() {
+    let shop = counting(keyed()).await;
+    let request = post("{}").key("k").header("repeatability-first-sent", "Mon, 21 Sep 2026 14:13:20 GMT");
+    assert_eq!(shop.server.ask(&request).await.text(), "call 1");
+    testing::pass(&shop.redrive, DAY - Duration::from_secs(60));
+    assert_eq!(shop.server.ask(&request).await.text(), "call 1");
+    testing::pass(&shop.redrive, 3 * DAY);
+    assert_eq!(shop.server.ask(&request).await.code(), "response-expired", "its tombstone is there");
+    testing::pass(&shop.redrive, DAY);
+    assert_eq!(
+        shop.server.ask(&request).await.code(),
+        "key-too-old",
+        "it is forgotten, and is not run again"
+    );
+    assert_eq!(shop.calls.count(), 1);
+}
+
+#[tokio::test]
 async fn row_8_a_key_used_for_something_else_is_refused_and_nothing_is_told() {
     let shop = counting(keyed()).await;
     assert_eq!(shop.server.ask(&post(r#"{"cabin":7}"#).key("k")).await.status, 200);
@@ -62,4 +128,71 @@ async fn row_8_a_key_used_for_something_else_is_refused_and_nothing_is_told() {
         assert_eq!(answer.header("idempotency-first-received"), None);
     }
     assert_eq!(shop.calls.count(), 1);
+}
+
+#[tokio::test]
+async fn row_8_another_principal_is_refused_also_while_it_runs() {
+    let who =
+        |parts: &axum::http::request::Parts| Some(parts.headers.get("x-user")?.to_str().ok()?.to_owned());
+    let shop = counting(keyed().principal(who)).await;
+    let by = |user: &str| post("{}").key("k").header("x-user", user);
+    assert_eq!(shop.server.ask(&by("ann")).await.text(), "call 1");
+    assert_eq!(shop.server.ask(&by("bob")).await.code(), "key-reused");
+    assert_eq!(shop.server.ask(&by("ann")).await.text(), "call 1");
+}
+
+#[tokio::test]
+async fn a_chosen_header_counts_and_others_do_not() {
+    let shop = counting(keyed().headers([axum::http::header::ACCEPT_LANGUAGE])).await;
+    let said = |language: &str, trace: &str| {
+        post("{}").key("k").header("accept-language", language).header("x-trace", trace)
+    };
+    assert_eq!(shop.server.ask(&said("en", "1")).await.status, 200);
+    assert_eq!(shop.server.ask(&said("en", "2")).await.status, 200);
+    assert_eq!(shop.server.ask(&said("de", "1")).await.status, 422);
+}
+
+#[tokio::test]
+async fn a_name_that_stands_twice_in_a_body_is_refused() {
+    let shop = counting(keyed()).await;
+    let answer = shop.server.ask(&post(r#"{"cabin":7,"cabin":8}"#).key("k")).await;
+    assert_eq!((answer.status, answer.code().as_str()), (400, "body-ambiguous"));
+    assert_eq!((shop.calls.count(), shop.records().await), (0, 0));
+}
+
+#[tokio::test]
+async fn without_a_key_the_identity_comes_from_the_body() {
+    let shop = counting(keyed().identity(["/order/id", "/line"]).required()).await;
+    let order = |id: &str, rest: &str| post(&format!(r#"{{"order":{{"id":{id}}},"line":1{rest}}}"#));
+    let first = shop.server.ask(&order("17", "")).await;
+    assert_eq!(first.text(), "call 1");
+    assert!(first.header("idempotency-key").unwrap().starts_with("\"body-"));
+    assert_eq!(shop.server.ask(&order("17.0", "")).await.text(), "call 1");
+    assert_eq!(shop.server.ask(&order("18", "")).await.text(), "call 2");
+    assert_eq!(shop.server.ask(&order("17", r#","note":"x""#)).await.code(), "key-reused");
+    // A part of the identity is missing: there is none.
+    assert_eq!(shop.server.ask(&post(r#"{"order":{"id":17}}"#)).await.code(), "key-missing");
+    // A key of the client's own goes before.
+    assert_eq!(shop.server.ask(&order("17", "").key("own")).await.text(), "call 3");
+}
+
+#[tokio::test]
+async fn one_operation_for_several_methods_is_several_operations() {
+    let endpoint = Endpoint::new("/bookings").tenant(Tenant::fixed("acme")).effects(Effects::Keyed);
+    let shop = counting(endpoint).await;
+    let put = |request: Request| request.line("PUT /bookings");
+    assert_eq!(shop.server.ask(&post("{}").key("k")).await.text(), "call 1");
+    assert_eq!(shop.server.ask(&put(post("{}").key("k"))).await.text(), "call 2");
+    assert_eq!(shop.server.ask(&put(post("{}").key("k"))).await.text(), "call 2");
+    assert_eq!(shop.server.ask(&post("{}").key("k")).await.text(), "call 1");
+}
+
+#[tokio::test]
+async fn who_has_no_tenant_is_refused() {
+    let tenant =
+        |parts: &axum::http::request::Parts| Some(parts.headers.get("x-tenant")?.to_str().ok()?.to_owned());
+    let shop = counting(Endpoint::new(BOOK).tenant(Tenant::from(tenant)).effects(Effects::Keyed)).await;
+    let answer = shop.server.ask(&post("{}").key("k")).await;
+    assert_eq!((answer.status, answer.code().as_str()), (403, "tenant-missing"));
+    assert_eq!(shop.calls.count(), 0);
 }

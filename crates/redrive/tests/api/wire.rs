@@ -47,17 +47,24 @@ pub(crate) struct Request {
     line: String,
     headers: Vec<(String, Vec<u8>)>,
     body: Vec<u8>,
+    chunked: bool,
 }
 
 /// `POST /bookings` with this body.
 pub(crate) fn post(body: &str) -> Request {
     let json = ("content-type".to_owned(), b"application/json".to_vec());
-    Request { line: "POST /bookings".to_owned(), headers: vec![json], body: body.into() }
+    Request { line: "POST /bookings".to_owned(), headers: vec![json], body: body.into(), chunked: false }
 }
 
 impl Request {
     pub(crate) fn line(mut self, line: &str) -> Self {
         line.clone_into(&mut self.line);
+        self
+    }
+
+    /// Does not say beforehand how long the body is.
+    pub(crate) fn chunked(mut self) -> Self {
+        self.chunked = true;
         self
     }
 
@@ -77,6 +84,14 @@ impl Request {
             bytes.extend_from_slice(b": ");
             bytes.extend_from_slice(value);
             bytes.extend_from_slice(b"\r\n");
+        }
+        if self.chunked {
+            bytes.extend_from_slice(b"transfer-encoding: chunked\r\n\r\n");
+            for byte in &self.body {
+                bytes.extend_from_slice(&[b'1', b'\r', b'\n', *byte, b'\r', b'\n']);
+            }
+            bytes.extend_from_slice(b"0\r\n\r\n");
+            return bytes;
         }
         bytes.extend_from_slice(format!("content-length: {}\r\n\r\n", self.body.len()).as_bytes());
         bytes.extend_from_slice(&self.body);

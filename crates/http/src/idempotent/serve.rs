@@ -1,0 +1,225 @@
+//! A request through the table, from its key to its answer.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body::Body as HttpBody;
+use redrive_core::ledger::{Answer, Claim, End, Phase, Record};
+use redrive_core::names::header;
+use tokio::time::Instant;
+use tower::Service;
+
+use super::answer::{self, SOON, STATUS};
+use super::body::{Body, BoxError};
+use super::caught::Caught;
+use super::identify::{Identified, Known, identify};
+use super::layer::{Entered, Shared};
+use super::observe::Became;
+use super::operation::{Commit, Mode, Operation};
+use super::outcome::{kept, respond};
+use super::probe::Probed;
+use super::problem::Problem;
+use super::render::Pointer;
+use super::run::{Ran, run};
+use super::wait;
+
+/// Serves a request.
+pub(super) async fn serve<S, B, R>(
+    shared: Arc<Shared>,
+    inner: S,
+    request: Request<B>,
+    entered: Entered,
+) -> Result<Response<Body>, S::Error>
+where
+    S: Service<Request<Body>, Response = Response<R>>,
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+    R: HttpBody<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    let (parts, body) = request.into_parts();
+    let (known, body) = match identify(&shared, &parts, body).await {
+        Ok(Identified::Known(known, body)) => (known, body),
+        Ok(Identified::Unkeyed(scope, body)) => {
+            let operation = Operation::free(&shared, scope, Mode::Unkeyed);
+            return unrecorded(inner, (parts, body), operation, "none").await;
+        }
+        Err(problem) => return Ok(shared.refused(problem)),
+    };
+    let patient = known.wait.map(|wait| Instant::now() + wait.min(shared.settings.wait_max));
+    let mut waited = false;
+    let (record, _room) = loop {
+        let Some(room) = shared.room().await else {
+            let detail = "as many requests run as may";
+            let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too-busy", detail);
+            return Ok(shared.refused(problem.after(SOON)));
+        };
+        entered.set(true);
+        match shared.ledger.claim(known.scope.clone(), known.ask.clone()).await {
+            Ok(Claim::Run(record)) => break (record, room),
+            Ok(Claim::Probe(record)) => match probed(&shared, (&parts, &body), &known, &record).await {
+                Some(response) => return Ok(response),
+                None => break (record, room),
+            },
+            Ok(Claim::Hold(_)) => {
+                let since = shared.ledger.now();
+                return Ok(answer::say(&shared, &known, Answer::Unknown { since }, waited));
+            }
+            Ok(Claim::Say(answer)) => {
+                entered.set(false);
+                // Whoever waits takes nobody's room.
+                drop(room);
+                if let (Answer::InFlight { .. }, Some(until)) = (&answer, patient)
+                    && wait::is_over(&shared, &known, until).await
+                {
+                    waited = true;
+                    continue;
+                }
+                return Ok(said(&shared, &known, answer, waited).await);
+            }
+            Err(_) if shared.settings.stay_open => {
+                shared.became(Became::Bypassed);
+                let operation = Operation::free(&shared, known.scope, Mode::Bypassed);
+                return unrecorded(inner, (parts, Body::from(body)), operation, "bypassed").await;
+            }
+            Err(_) => {
+                let detail = "the ledger does not answer, and without it nothing is run";
+                let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "ledger-down", detail);
+                return Ok(shared.refused(problem.after(SOON)));
+            }
+        }
+    };
+    let Some(running) = shared.drain.enter() else {
+        // Nothing was run, so nothing happened.
+        let _ = shared.ledger.end(known.scope.clone(), record.epoch, End::Nothing).await;
+        let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "shutting-down", "the server stops");
+        return Ok(shared.refused(problem.after(SOON)));
+    };
+    shared.begins(&known, record.attempt);
+    match run(&shared, inner, (parts, body), &known, &record, running).await {
+        Ran::Sent(sent) => sent,
+        Ran::Lost(fenced) => {
+            entered.set(false);
+            Ok(winners(&shared, &known, fenced.map(|fenced| *fenced.0), patient).await)
+        }
+    }
+}
+
+/// What the ledger answers.
+async fn said(shared: &Shared, known: &Known, answer: Answer, waited: bool) -> Response<Body> {
+    if let (Some(render), Answer::Gone(record)) = (&shared.settings.render, &answer)
+        && let Phase::Completed { reply, .. } = &record.phase
+    {
+        let (tenant, status) = (known.scope.tenant.clone(), reply.status);
+        let (resource, location) = (record.resource.clone(), reply.location());
+        let pointer = Pointer { tenant, status, resource, location };
+        let rendering = Caught::new(async { render.render(pointer).await });
+        if let Some(Some(rendered)) = rendering.await {
+            return answer::rendered(shared, known, record, rendered, waited);
+        }
+    }
+    answer::say(shared, known, answer, waited)
+}
+
+/// Asks whether the run before happened: the answer, or nothing where it is to run.
+async fn probed(
+    shared: &Arc<Shared>,
+    (parts, body): (&Parts, &Bytes),
+    known: &Known,
+    record: &Record,
+) -> Option<Response<Body>> {
+    let operation = Operation::claimed(shared, &known.scope, record);
+    let request = Request::from_parts(parts.clone(), body.clone());
+    let probing = Caught::new(async {
+        match &shared.settings.probe {
+            Some(probe) => probe.ask(operation, request).await,
+            None => Probed::StillUnknown,
+        }
+    });
+    // No longer than the lease, which nobody renews here.
+    let found = tokio::time::timeout(shared.settings.lease, probing).await.ok().flatten();
+    let end = match &found {
+        Some(Probed::DidNotHappen) => return None,
+        Some(Probed::Completed(reply)) => {
+            let reply = kept(shared, reply.clone());
+            End::Completed { reply, resource: None }
+        }
+        Some(Probed::StillUnknown) | None => End::Unknown,
+    };
+    let ended = shared.ledger.end(known.scope.clone(), record.epoch, end).await;
+    shared.hints.ended(&known.scope);
+    if let Ok(Err(fenced)) = ended {
+        return Some(winners(shared, known, fenced.map(|fenced| *fenced.0), None).await);
+    }
+    let now = shared.ledger.now();
+    Some(match found {
+        Some(Probed::Completed(reply)) => {
+            let phase = Phase::Completed { reply, at: now };
+            answer::say(shared, known, Answer::Replay(Box::new(Record { phase, ..record.clone() })), false)
+        }
+        _ => answer::say(shared, known, Answer::Unknown { since: now }, false),
+    })
+}
+
+/// Another run has the request: what it says is what is sent, once it says something.
+async fn winners(
+    shared: &Shared,
+    known: &Known,
+    mut record: Option<Record>,
+    patient: Option<Instant>,
+) -> Response<Body> {
+    let mut waited = false;
+    loop {
+        if record.is_none() {
+            record = shared.ledger.record(known.scope.clone()).await.ok().flatten();
+        }
+        let now = shared.ledger.now();
+        let answer = match record.take() {
+            // Forgotten, or not to be read: whoever asks again finds out.
+            None => Answer::InFlight { left: SOON },
+            Some(record) => match record.phase {
+                Phase::Completed { ref reply, .. } if reply.body.is_some() => {
+                    Answer::Replay(Box::new(record))
+                }
+                Phase::Completed { .. } | Phase::Tombstone { .. } => Answer::Gone(Box::new(record)),
+                Phase::InFlight { until, .. } => Answer::InFlight { left: until.since(now) },
+                Phase::Retriable { not_before, .. } => {
+                    Answer::BackingOff { until: not_before.unwrap_or(now + SOON) }
+                }
+                Phase::Unknown { since } => Answer::Unknown { since },
+            },
+        };
+        if let (Answer::InFlight { .. }, Some(until), false) = (&answer, patient, waited) {
+            waited = wait::is_over(shared, known, until).await;
+            if waited {
+                continue;
+            }
+        }
+        return said(shared, known, answer, waited).await;
+    }
+}
+
+/// A run of which nothing is remembered.
+async fn unrecorded<S, R>(
+    mut inner: S,
+    (mut parts, body): (Parts, Body),
+    operation: Operation,
+    status: &'static str,
+) -> Result<Response<Body>, S::Error>
+where
+    S: Service<Request<Body>, Response = Response<R>>,
+    R: HttpBody<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    parts.extensions.insert(operation.clone());
+    let response = inner.call(Request::from_parts(parts, body)).await?;
+    let mut response = match operation.commit() {
+        Commit::Done(reply) => respond(&reply),
+        _ => response.map(Body::stream),
+    };
+    response.headers_mut().remove(header::IDEMPOTENCY_OUTCOME);
+    response.headers_mut().insert(STATUS, HeaderValue::from_static(status));
+    Ok(response)
+}
