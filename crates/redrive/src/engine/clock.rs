@@ -18,7 +18,8 @@ const SLACK: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Timepiece {
     anchor: Moment,
-    start: Instant,
+    /// When it began to run; none where it stands.
+    start: Option<Instant>,
     /// What was added since, in nanoseconds.
     ahead: AtomicU64,
     follows: bool,
@@ -28,19 +29,26 @@ impl Timepiece {
     /// The time of day.
     #[must_use]
     pub fn wall() -> Self {
-        Self { anchor: time_of_day(), start: Instant::now(), ahead: AtomicU64::new(0), follows: true }
+        Self { anchor: time_of_day(), start: Some(Instant::now()), ahead: AtomicU64::new(0), follows: true }
     }
 
     /// Time that passes only as tokio's does: with paused time, when a test says so.
     #[must_use]
     pub fn paused_at(anchor: Moment) -> Self {
-        Self { anchor, start: Instant::now(), ahead: AtomicU64::new(0), follows: false }
+        Self { anchor, start: Some(Instant::now()), ahead: AtomicU64::new(0), follows: false }
+    }
+
+    /// Time that stands still, and passes when [`testing::pass`](crate::testing::pass) says so.
+    #[must_use]
+    pub fn still_at(anchor: Moment) -> Self {
+        Self { anchor, start: None, ahead: AtomicU64::new(0), follows: false }
     }
 
     /// The present moment.
     #[must_use]
     pub fn now(&self) -> Moment {
-        self.anchor + self.start.elapsed() + Duration::from_nanos(self.ahead.load(Ordering::Relaxed))
+        let run = self.start.map_or(Duration::ZERO, |start| start.elapsed());
+        self.anchor + run + Duration::from_nanos(self.ahead.load(Ordering::Relaxed))
     }
 
     /// When the clock began that calls outside of the engine go by: budgets, breakers and rates may be shared with

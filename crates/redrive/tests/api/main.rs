@@ -2,7 +2,10 @@
 #![cfg(all(feature = "api", feature = "sqlite"))]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod gone;
 mod keys;
 mod replays;
 mod shop;
+mod spy;
+mod waits;
 mod wire;

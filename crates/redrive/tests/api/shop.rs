@@ -7,9 +7,9 @@ use axum::Router;
 use axum::routing::{any, post};
 use redrive::api::{Effects, Endpoint, Idempotent, Tenant};
 use redrive::engine::{Memory, Options, Timepiece};
-use redrive::http::idempotent::Ledger as _;
-use redrive::store::Ledger as _;
+use redrive::http::idempotent::{Ledger as _, Record, Scope};
 use redrive::store::ledger::Records;
+use redrive::store::{Ledger as _, Store};
 use redrive::{Moment, Redrive};
 
 use crate::wire::Server;
@@ -51,15 +51,29 @@ pub(crate) struct Shop {
 impl Shop {
     /// How many requests are remembered.
     pub(crate) async fn records(&self) -> usize {
-        let now = self.redrive.ledger().now();
-        self.store.records(Records::default(), now).await.unwrap().len()
+        records(&self.redrive, &self.store).await.len()
     }
 }
 
-pub(crate) async fn counting(endpoint: Endpoint<Tenant, Effects>) -> Shop {
+/// What is remembered.
+pub(crate) async fn records(redrive: &Redrive, store: &Memory) -> Vec<(Scope, Record)> {
+    store.records(Records::default(), redrive.ledger().now()).await.unwrap()
+}
+
+/// A store in memory, and an engine whose time stands still.
+pub(crate) fn memory() -> (Redrive, Arc<Memory>) {
     let store = Arc::new(Memory::new());
+    (over(store.clone()), store)
+}
+
+/// An engine over a store, whose time stands still at 14:13:20 on 21 September 2026.
+pub(crate) fn over(store: Arc<dyn Store>) -> Redrive {
     let start = Moment::from_nanos(1_790_000_000_000_000_000);
-    let redrive = Options::new().clock(Timepiece::paused_at(start)).over(store.clone());
+    Options::new().clock(Timepiece::still_at(start)).over(store)
+}
+
+pub(crate) async fn counting(endpoint: Endpoint<Tenant, Effects>) -> Shop {
+    let (redrive, store) = memory();
     let calls = Calls::default();
     let counted = calls.clone();
     let handler = move || async move { format!("call {}", counted.add()) };
@@ -73,5 +87,14 @@ where
     H: axum::handler::Handler<T, ()>,
     T: 'static,
 {
-    Server::start(Router::new().route("/bookings", post(handler).layer(layer(redrive, endpoint)))).await
+    behind(&layer(redrive, endpoint), handler).await
+}
+
+/// A server with this handler behind this layer.
+pub(crate) async fn behind<H, T>(layer: &Idempotent, handler: H) -> Server
+where
+    H: axum::handler::Handler<T, ()>,
+    T: 'static,
+{
+    Server::start(Router::new().route("/bookings", post(handler).layer(layer.clone()))).await
 }

@@ -1,15 +1,17 @@
 //! A server on a free port and a client that writes bytes, so that tests see what stands on the wire.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use axum::Router;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
 
 /// A server that ends with its test.
 pub(crate) struct Server {
     address: SocketAddr,
-    serving: tokio::task::JoinHandle<()>,
+    serving: JoinHandle<()>,
 }
 
 impl Drop for Server {
@@ -31,6 +33,12 @@ impl Server {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         stream.write_all(&request.bytes()).await.unwrap();
         stream
+    }
+
+    /// Asks, while the test goes on.
+    pub(crate) fn later(self: &Arc<Self>, request: Request) -> JoinHandle<Answer> {
+        let server = Arc::clone(self);
+        tokio::spawn(async move { server.ask(&request).await })
     }
 
     pub(crate) async fn ask(&self, request: &Request) -> Answer {

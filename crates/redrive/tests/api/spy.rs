@@ -1,0 +1,108 @@
+//! A ledger that can be watched and told to fail, and a gate for handlers: what tests wait for instead of sleeping.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use redrive::Moment;
+use redrive::api::Requests;
+use redrive::http::idempotent::{
+    Ask, Asked, Claim, End, Fenced, Ledger, LedgerError, Record, Renewed, Scope,
+};
+use tokio::sync::Semaphore;
+
+/// A ledger over another.
+#[derive(Debug)]
+pub(crate) struct Spy {
+    inner: Requests,
+    /// One for each time that somebody looked without claiming.
+    pub(crate) looks: Signal,
+    /// One for each claim.
+    pub(crate) claims: Signal,
+    pub(crate) claims_fail: AtomicBool,
+    pub(crate) ends_fail: AtomicBool,
+}
+
+impl Spy {
+    pub(crate) fn new(inner: Requests) -> Arc<Self> {
+        let (claims_fail, ends_fail) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (looks, claims) = (Signal::default(), Signal::default());
+        Arc::new(Self { inner, looks, claims, claims_fail, ends_fail })
+    }
+}
+
+fn failed<T>() -> Asked<T> {
+    Box::pin(async { Err(LedgerError::new("told to fail")) })
+}
+
+impl Ledger for Spy {
+    fn now(&self) -> Moment {
+        self.inner.now()
+    }
+
+    fn claim(&self, scope: Scope, ask: Ask) -> Asked<Claim> {
+        self.claims.give();
+        if self.claims_fail.load(Ordering::SeqCst) {
+            return failed();
+        }
+        self.inner.claim(scope, ask)
+    }
+
+    fn renew(
+        &self,
+        scope: Scope,
+        epoch: u64,
+        lease: Duration,
+        run_max: Duration,
+    ) -> Asked<Result<Renewed, Option<Fenced>>> {
+        self.inner.renew(scope, epoch, lease, run_max)
+    }
+
+    fn end(&self, scope: Scope, epoch: u64, end: End) -> Asked<Result<(), Option<Fenced>>> {
+        if self.ends_fail.load(Ordering::SeqCst) {
+            return failed();
+        }
+        self.inner.end(scope, epoch, end)
+    }
+
+    fn record(&self, scope: Scope) -> Asked<Option<Record>> {
+        self.looks.give();
+        self.inner.record(scope)
+    }
+}
+
+/// Something that happens and can be waited for, so many times as it happens.
+#[derive(Debug, Clone)]
+pub(crate) struct Signal(Arc<Semaphore>);
+
+impl Default for Signal {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(0)))
+    }
+}
+
+impl Signal {
+    pub(crate) fn give(&self) {
+        self.0.add_permits(1);
+    }
+
+    pub(crate) async fn wait(&self) {
+        self.0.acquire().await.unwrap().forget();
+    }
+}
+
+/// Where a handler stops, until the test lets it go on.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Gate {
+    /// A handler is there.
+    pub(crate) reached: Signal,
+    /// It goes on.
+    pub(crate) open: Signal,
+}
+
+impl Gate {
+    pub(crate) async fn pass(&self) {
+        self.reached.give();
+        self.open.wait().await;
+    }
+}
