@@ -58,6 +58,8 @@ pub mod header {
     pub const PREFER: &str = "prefer";
     /// On an answer: `wait`, where it was waited for.
     pub const PREFERENCE_APPLIED: &str = "preference-applied";
+    /// On an answer that is given again: what was never stored of it.
+    pub const IDEMPOTENCY_REDACTED: &str = "idempotency-redacted";
     /// How long the answering side asks to be left alone.
     pub const RETRY_AFTER: &str = "retry-after";
     /// gRPC's way to say the same, in milliseconds; negative means never.

@@ -25,6 +25,7 @@ mod extract;
 mod hints;
 mod identify;
 mod keys;
+pub mod keep;
 mod layer;
 mod ledger;
 mod minted;
@@ -46,6 +47,7 @@ pub use endpoint::{Endpoint, Missing, Tenant};
 #[cfg(feature = "axum")]
 pub use extract::NoOperation;
 pub use keys::Keys;
+pub use keep::{Keep, KeepError};
 pub use layer::{Answering, Guarded, Idempotent};
 pub use ledger::{Asked, Ledger, LedgerError};
 pub use observe::{Became, Observer};

@@ -7,6 +7,8 @@
 use std::fmt::Write as _;
 
 mod read;
+#[cfg(feature = "server")]
+pub(crate) mod spans;
 
 /// A JSON text, as it was written.
 #[derive(Debug, Clone, PartialEq)]

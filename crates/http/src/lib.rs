@@ -25,6 +25,9 @@ pub mod json;
 
 pub mod fingerprint;
 
+#[cfg(feature = "seal")]
+pub mod seal;
+
 pub mod repeat;
 
 pub mod layer;

@@ -7,29 +7,44 @@ pub(super) const DEPTH_MAX: usize = 128;
 
 /// Reads a text that is one value, and nothing else.
 pub(super) fn whole(text: &str) -> Result<Json, JsonError> {
-    let mut reader = Reader { text, at: 0, depth: 0 };
+    let mut reader = Reader::new(text);
     reader.space();
     let json = reader.value()?;
-    reader.space();
-    if reader.at < text.len() { Err(reader.wrong("something after the end")) } else { Ok(json) }
+    reader.end()?;
+    Ok(json)
 }
 
-struct Reader<'a> {
+/// A place in a text.
+pub(super) struct Reader<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    pub(super) const fn new(text: &'a str) -> Self {
+        Self { text, at: 0, depth: 0 }
+    }
+
+    pub(super) const fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Nothing comes any more.
+    pub(super) fn end(&mut self) -> Result<(), JsonError> {
+        self.space();
+        if self.at < self.text.len() { Err(self.wrong("something after the end")) } else { Ok(()) }
+    }
+
     const fn wrong(&self, what: &'static str) -> JsonError {
         JsonError::Syntax { at: self.at, what }
     }
 
-    fn peek(&self) -> Option<u8> {
+    pub(super) fn peek(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    fn space(&mut self) {
+    pub(super) fn space(&mut self) {
         while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
             self.at += 1;
         }
@@ -43,8 +58,8 @@ impl Reader<'_> {
 
     fn value(&mut self) -> Result<Json, JsonError> {
         match self.peek() {
-            Some(b'{') => self.nested(Self::object),
-            Some(b'[') => self.nested(Self::list),
+            Some(b'{') => self.object(),
+            Some(b'[') => self.list(),
             Some(b'"') => self.string().map(Json::Text),
             Some(b'-' | b'0'..=b'9') => self.number(),
             _ => {
@@ -61,66 +76,100 @@ impl Reader<'_> {
         }
     }
 
-    fn nested(&mut self, read: fn(&mut Self) -> Result<Json, JsonError>) -> Result<Json, JsonError> {
+    /// Goes past a value.
+    pub(super) fn skip(&mut self) -> Result<(), JsonError> {
+        self.value().map(drop)
+    }
+
+    /// Goes into a list or an object, and out again.
+    fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, JsonError>) -> Result<T, JsonError> {
         if self.depth == DEPTH_MAX {
             return Err(self.wrong("nested too deep"));
         }
         self.depth += 1;
         self.at += 1;
         self.space();
-        let json = read(self)?;
+        let got = read(self)?;
         self.depth -= 1;
-        Ok(json)
+        Ok(got)
     }
 
     fn list(&mut self) -> Result<Json, JsonError> {
         let mut items = Vec::new();
-        if self.eat(b']') {
-            return Ok(Json::List(items));
-        }
-        loop {
-            items.push(self.value()?);
-            self.space();
-            if self.eat(b']') {
-                return Ok(Json::List(items));
-            }
-            if !self.eat(b',') {
-                return Err(self.wrong("a comma or the end of the list is missing"));
-            }
-            self.space();
-        }
+        self.items(|reader, _| {
+            items.push(reader.value()?);
+            Ok(())
+        })?;
+        Ok(Json::List(items))
     }
 
     fn object(&mut self) -> Result<Json, JsonError> {
         let mut members: Vec<(String, Json)> = Vec::new();
         let mut names = std::collections::HashSet::new();
-        if self.eat(b'}') {
-            return Ok(Json::Object(members));
-        }
-        loop {
-            if self.peek() != Some(b'"') {
-                return Err(self.wrong("a name is missing"));
-            }
-            let name = self.string()?;
+        self.members(|reader, name| {
             if !names.insert(name.clone()) {
-                return Err(JsonError::Twice { name });
+                return Err(JsonError::Twice { name: name.clone() });
             }
-            self.space();
-            if !self.eat(b':') {
-                return Err(self.wrong("a colon is missing"));
+            members.push((name.clone(), reader.value()?));
+            Ok(())
+        })?;
+        Ok(Json::Object(members))
+    }
+
+    /// Has each item of a list read, by its place.
+    pub(super) fn items(
+        &mut self,
+        mut item: impl FnMut(&mut Self, usize) -> Result<(), JsonError>,
+    ) -> Result<(), JsonError> {
+        self.nested(|reader| {
+            if reader.eat(b']') {
+                return Ok(());
             }
-            self.space();
-            let json = self.value()?;
-            members.push((name, json));
-            self.space();
-            if self.eat(b'}') {
-                return Ok(Json::Object(members));
+            for place in 0.. {
+                item(reader, place)?;
+                reader.space();
+                if reader.eat(b']') {
+                    break;
+                }
+                if !reader.eat(b',') {
+                    return Err(reader.wrong("a comma or the end of the list is missing"));
+                }
+                reader.space();
             }
-            if !self.eat(b',') {
-                return Err(self.wrong("a comma or the end of the object is missing"));
+            Ok(())
+        })
+    }
+
+    /// Has each member of an object read, by its name.
+    pub(super) fn members(
+        &mut self,
+        mut member: impl FnMut(&mut Self, &String) -> Result<(), JsonError>,
+    ) -> Result<(), JsonError> {
+        self.nested(|reader| {
+            if reader.eat(b'}') {
+                return Ok(());
             }
-            self.space();
-        }
+            loop {
+                if reader.peek() != Some(b'"') {
+                    return Err(reader.wrong("a name is missing"));
+                }
+                let name = reader.string()?;
+                reader.space();
+                if !reader.eat(b':') {
+                    return Err(reader.wrong("a colon is missing"));
+                }
+                reader.space();
+                member(reader, &name)?;
+                reader.space();
+                if reader.eat(b'}') {
+                    return Ok(());
+                }
+                if !reader.eat(b',') {
+                    return Err(reader.wrong("a comma or the end of the object is missing"));
+                }
+                reader.space();
+            }
+        })
     }
 
     fn number(&mut self) -> Result<Json, JsonError> {
