@@ -3,13 +3,15 @@
 //! Every verb is one commit, and what it decides is [`redrive_core::ledger`]'s: a store reads the record, asks, and
 //! writes the answer in the same transaction, so that two requests never decide from the same record. What a run says
 //! at its end is fenced by its epoch; inside the caller's own transaction too ([`Tx::complete`](crate::Tx::complete)),
-//! where a run that was taken over rolls back with everything else that it did.
+//! where a run that was taken over rolls back with everything else that it did. What is unknown is resolved by an
+//! operator's order ([`What::Resolve`](crate::operate::What::Resolve)).
 
 use std::time::Duration;
 
 use redrive_core::Moment;
 use redrive_core::ledger::{Ask, Claim, Fenced, Record, Renewed, Resolution, Scope};
 
+use crate::operate::Refusal;
 use crate::store::Answer;
 
 pub use redrive_core::ledger::End;
@@ -21,16 +23,28 @@ pub struct Records {
     pub tenant: Option<String>,
     /// Only those that made this.
     pub resource: Option<String>,
-    /// Only those whose outcome is unknown.
-    pub unknown: bool,
+    /// Only those in this phase, by its word.
+    pub phase: Option<&'static str>,
     /// Those after this one, in the order of scopes.
     pub after: Option<Scope>,
     /// How many at most; a hundred where it is 0.
     pub limit: usize,
 }
 
+/// A page of records, in the order of scopes.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Recorded {
+    /// They.
+    pub records: Vec<(Scope, Record)>,
+    /// After which to go on; none where that is all. A page ends where enough was looked at, and may have few.
+    pub next: Option<Scope>,
+}
+
 /// How many records are listed at most.
 pub(crate) const RECORDS_MAX: usize = 1000;
+
+/// How many records are looked at for a page.
+pub(crate) const LOOKED_MAX: usize = 10_000;
 
 impl Records {
     /// How many are to be listed.
@@ -40,11 +54,9 @@ impl Records {
 
     /// Whether a record is one of them.
     pub(crate) fn means(&self, scope: &Scope, record: &Record) -> bool {
-        use redrive_core::ledger::Phase;
-
         self.tenant.as_ref().is_none_or(|tenant| *tenant == scope.tenant)
             && self.resource.as_ref().is_none_or(|resource| record.resource.as_ref() == Some(resource))
-            && (!self.unknown || matches!(record.phase, Phase::Unknown { .. }))
+            && self.phase.is_none_or(|phase| phase == record.phase.as_str())
             && self.after.as_ref().is_none_or(|after| scope > after)
     }
 }
@@ -67,15 +79,25 @@ pub trait Ledger {
     /// Says how a run ended. Refused where it was taken over: with the record as it is, if there is one.
     fn end(&self, scope: Scope, epoch: u64, end: End, at: Moment) -> Answer<Result<(), Option<Fenced>>>;
 
-    /// A person says how an unknown outcome was. Refused where it is not unknown.
-    fn resolve(&self, scope: Scope, resolution: Resolution, at: Moment)
-    -> Answer<Result<(), Option<Fenced>>>;
-
     /// What is remembered of a request.
     fn record(&self, scope: Scope, at: Moment) -> Answer<Option<Record>>;
 
     /// A page of records, in the order of scopes.
-    fn records(&self, records: Records, at: Moment) -> Answer<Vec<(Scope, Record)>>;
+    fn records(&self, records: Records, at: Moment) -> Answer<Recorded>;
+
+    /// How many outcomes are unknown, by operation: each waits for a person.
+    fn unknown(&self) -> Answer<Vec<(String, u64)>>;
+}
+
+/// A person resolves what is unknown: an order, so that it is one commit with its line in the audit.
+pub(crate) fn resolved(
+    record: Option<Record>,
+    resolution: Resolution,
+    at: Moment,
+) -> Result<Record, Refusal> {
+    let record = record.and_then(|record| redrive_core::ledger::age(record, at)).ok_or(Refusal::NoRequest)?;
+    redrive_core::ledger::resolve(record, resolution, at)
+        .map_err(|fenced| Refusal::NotUnknown { is: fenced.0.phase.as_str() })
 }
 
 /// What an end makes of a record.

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use redrive_core::event::{Fingerprint, State, Story};
+use redrive_core::ledger::{Resolution, Scope};
 use redrive_core::triage::{CauseId, JobId, JobPlan, JobState, Operator, Redrive, Rule};
 use redrive_core::{Event, Moment};
 
@@ -70,6 +71,15 @@ pub enum What {
     Turn(JobId, JobState, String),
     /// Dead letters from elsewhere are kept, with their stories.
     Import(Vec<Letter>),
+    /// A person says how a request was whose outcome is unknown.
+    Resolve {
+        /// Which request.
+        scope: Scope,
+        /// How it was.
+        resolution: Resolution,
+        /// Why, in words.
+        why: String,
+    },
     /// The program around the store changes something of its own. Nothing is changed here; there is the line.
     Note {
         /// The word in the audit.
@@ -100,6 +110,7 @@ impl What {
             Self::Turn(_, JobState::Cancelled, _) => "cancel-job",
             Self::Turn(_, JobState::Done | JobState::Stopped, _) => "end-job",
             Self::Import(_) => "import",
+            Self::Resolve { .. } => "resolve",
             Self::Note { verb, .. } => verb,
         }
     }
@@ -281,6 +292,15 @@ pub enum Refusal {
     #[error("the job is {is}")]
     JobOver {
         /// How.
+        is: &'static str,
+    },
+    /// There is no such request.
+    #[error("there is no such request, or it is forgotten")]
+    NoRequest,
+    /// How the request was is known.
+    #[error("it is {is}: only what is unknown can be resolved")]
+    NotUnknown {
+        /// Where it is.
         is: &'static str,
     },
     /// Nothing holds up the key.

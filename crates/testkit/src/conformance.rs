@@ -124,6 +124,8 @@ macro_rules! promises {
             an_unknown_outcome_waits_until_it_is_resolved,
             requests_are_forgotten_in_time,
             requests_are_found_by_what_they_made,
+            resolving_a_request_leaves_a_line,
+            requests_are_listed_by_phase,
             second_publish_is_answered_with_the_first,
             another_payload_under_one_id_is_refused,
             tenants_have_ids_of_their_own,

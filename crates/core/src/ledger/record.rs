@@ -136,6 +136,9 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// The words of all of them.
+    pub const WORDS: [&'static str; 5] = ["in_flight", "retriable", "unknown", "completed", "tombstone"];
+
     /// Its word.
     #[must_use]
     pub const fn as_str(&self) -> &'static str {

@@ -21,6 +21,7 @@ use super::Redrive;
 
 mod exchange;
 mod jobs;
+mod requests;
 
 pub use exchange::{ExchangeError, Exported, Imported};
 pub use jobs::Plan;

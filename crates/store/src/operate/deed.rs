@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use redrive_core::ledger::{Resolution, Scope};
+
 use super::{Operated, Refusal, Target, What};
 
 /// How many refusals are told in a line.
@@ -57,6 +59,10 @@ fn target(what: &What, done: &Operated) -> String {
         },
         What::Turn(id, ..) => format!("job {}", id.0),
         What::Note { target, .. } => target.clone(),
+        What::Resolve { scope: Scope { tenant, operation, key }, .. } => match tenant.as_str() {
+            "" => format!("{operation}, key {key}"),
+            tenant => format!("{operation}, tenant {tenant}, key {key}"),
+        },
         What::Import(letters) => {
             let named =
                 letters.iter().map(|letter| (&letter.event.tenant, &letter.event.queue, &letter.event.id));
@@ -86,6 +92,13 @@ fn note(what: &What, done: &Operated) -> String {
     let mut note = match what {
         What::Set { why, .. } | What::Turn(_, _, why) | What::Note { note: why, .. } => why.clone(),
         What::Lift(rule) => rule.word().to_owned(),
+        What::Resolve { resolution, why, .. } => {
+            let how = match resolution {
+                Resolution::Completed(reply) => format!("as completed with {}", reply.status),
+                Resolution::Retriable => "as retriable".to_owned(),
+            };
+            if why.is_empty() { how } else { format!("{how}; {why}") }
+        }
         _ => String::new(),
     };
     if done.refused.is_empty() {

@@ -45,7 +45,7 @@ use crate::error::{PublishError, StoreError};
 use crate::figures::{Figures, Room};
 use crate::found::{Count, Found, Listed, Matching, Query};
 use crate::lease::{self, Lease, LeaseSettle, LeaseSettled, Leased};
-use crate::operate::{Advance, AuditLine, Group, GroupQuery, Operated, Order, What};
+use crate::operate::{Advance, AuditLine, Group, GroupQuery, Operated, Order};
 use crate::store::{Answer, By, Domain, Load, Loaded, New, Published, QueueSpec, Store, Taken, Watcher};
 use crate::transaction::{Job, Transacted};
 
@@ -416,14 +416,7 @@ impl Store for Sqlite {
     }
 
     fn operate(&self, order: Order) -> Answer<Operated> {
-        let (bytes, events) = match &order.what {
-            What::Events(targets, _) => (targets.len() * 256, targets.len()),
-            What::Edit(_, edited) => (edited.event.payload.len(), 1),
-            What::Import(letters) => {
-                (letters.iter().map(|letter| letter.event.payload.len() + 512).sum(), letters.len())
-            }
-            _ => (0, 1),
-        };
+        let (bytes, events) = operate::weight(&order.what);
         self.write(bytes, events, move |desk| desk.operate(&order))
     }
 

@@ -7,10 +7,12 @@ use redrive_core::ledger::{
     Answer, Ask, Claim, Effects, OnUnknown, Phase, Print, Record, Renewed, Reply, Resolution, Retention,
     Scope,
 };
-use redrive_store::ledger::{End, Records};
+use redrive_store::ledger::{End, Recorded, Records};
+use redrive_store::operate::{Operated, Order, Refusal, What};
 use redrive_store::{CompleteError, Job, Store, Transacted, Tx};
 
 use super::Subject;
+use super::desk::ann;
 use super::owner::at;
 
 const LEASE: Duration = Duration::from_secs(10);
@@ -157,26 +159,122 @@ pub async fn an_unknown_outcome_waits_until_it_is_resolved<S: Subject>(subject: 
     drop(store);
     let subject = subject.crash_and_reopen().await;
     let store = subject.store();
-    let unknown = |after: Option<Scope>, limit| Records { unknown: true, after, limit, ..Records::default() };
+    let unknown =
+        |after: Option<Scope>, limit| Records { phase: Some("unknown"), after, limit, ..Records::default() };
     let listed = store.records(unknown(None, 2), at(1000 * DAY)).await.unwrap();
-    assert_eq!(listed.iter().map(|(scope, _)| scope.key.as_str()).collect::<Vec<_>>(), ["a", "b"]);
-    let rest = store.records(unknown(Some(scope("b")), 2), at(20)).await.unwrap();
-    assert_eq!(rest.len(), 1);
+    assert_eq!(keys(&listed), ["a", "b"]);
+    assert_eq!(listed.next, Some(scope("b")));
+    let rest = store.records(unknown(listed.next, 2), at(20)).await.unwrap();
+    assert_eq!((keys(&rest), &rest.next), (vec!["c"], &None));
+    assert_eq!(store.unknown().await.unwrap(), [("POST /bookings".to_owned(), 3)]);
     assert_eq!(claim(&store, "a", hold, 30).await, Claim::Say(Answer::Unknown { since: at(10) }));
 
     store.end(scope("a"), epochs[0], completed(), at(31)).await.unwrap().expect("its own run may");
-    store.resolve(scope("b"), Resolution::Completed(booked()), at(31)).await.unwrap().expect("a person may");
-    store.resolve(scope("c"), Resolution::Retriable, at(31)).await.unwrap().expect("a person may");
-    for key in ["b", "c"] {
-        assert!(
-            store.resolve(scope(key), Resolution::Retriable, at(32)).await.unwrap().is_err(),
-            "{key}: once"
-        );
+    assert_eq!(resolve(&store, "b", Resolution::Completed(booked()), 31).await.changed, 1);
+    assert_eq!(resolve(&store, "c", Resolution::Retriable, 31).await.changed, 1);
+    for (key, is) in [("a", "completed"), ("b", "completed"), ("c", "retriable")] {
+        let again = resolve(&store, key, Resolution::Retriable, 32).await;
+        assert_eq!((again.changed, again.refused), (0, vec![(0, Refusal::NotUnknown { is })]), "{key}");
     }
     assert!(store.end(scope("c"), epochs[2], completed(), at(32)).await.unwrap().is_err());
     assert!(matches!(claim(&store, "b", hold, 33).await, Claim::Say(Answer::Replay(_))));
     assert!(matches!(claim(&store, "c", hold, 33).await, Claim::Run(record) if record.attempt == 2));
-    assert!(store.records(unknown(None, 0), at(33)).await.unwrap().is_empty());
+    assert_eq!(store.records(unknown(None, 0), at(33)).await.unwrap(), Recorded::default());
+    assert_eq!(store.unknown().await.unwrap(), []);
+}
+
+async fn resolve(store: &Arc<dyn Store>, key: &str, resolution: Resolution, seconds: u64) -> Operated {
+    let what = What::Resolve { scope: scope(key), resolution, why: "asked the bank".to_owned() };
+    store.operate(Order { by: ann(), at: at(seconds), what }).await.unwrap()
+}
+
+fn keys(page: &Recorded) -> Vec<&str> {
+    page.records.iter().map(|(scope, _)| scope.key.as_str()).collect()
+}
+
+/// What a person says of an unknown outcome is one commit with its line in the audit, and so is what is refused.
+pub async fn resolving_a_request_leaves_a_line<S: Subject>(subject: S) {
+    let store = subject.store();
+    for key in ["a", "b"] {
+        let epoch = run(&store, key, 0).await.epoch;
+        store.end(scope(key), epoch, End::Unknown, at(1)).await.unwrap().unwrap();
+    }
+    let stands = run(&store, "c", 0).await;
+    resolve(&store, "a", Resolution::Completed(booked()), 2).await;
+    resolve(&store, "b", Resolution::Retriable, 3).await;
+    let refused = resolve(&store, "c", Resolution::Retriable, 4).await.refused;
+    assert_eq!(refused, [(0, Refusal::NotUnknown { is: "in_flight" })]);
+    assert_eq!(resolve(&store, "d", Resolution::Retriable, 5).await.refused, [(0, Refusal::NoRequest)]);
+    drop(store);
+    let subject = subject.crash_and_reopen().await;
+    let store = subject.store();
+    assert_eq!(
+        store.record(scope("c"), at(5)).await.unwrap(),
+        Some(stands),
+        "what was refused changed nothing"
+    );
+    let phase = async |key: &str| store.record(scope(key), at(5)).await.unwrap().unwrap().phase;
+    assert_eq!(phase("a").await, Phase::Completed { reply: booked(), at: at(2) });
+    assert_eq!(phase("b").await, Phase::Retriable { not_before: None, since: at(3) });
+    let mut lines = store.audit(None, 0).await.unwrap();
+    lines.reverse();
+    let target = |key: &str| format!("POST /bookings, tenant acme, key {key}");
+    for (line, (key, count, note)) in lines.iter().zip([
+        ("a", 1, "as completed with 201; asked the bank"),
+        ("b", 1, "as retriable; asked the bank"),
+        ("c", 0, "as retriable; asked the bank; 1 refused"),
+        ("d", 0, "as retriable; asked the bank; 1 refused"),
+    ]) {
+        assert_eq!((&line.by, line.verb.as_str(), line.count), (&ann(), "resolve", count));
+        assert_eq!(line.target, target(key));
+        assert!(line.note.starts_with(note), "{}", line.note);
+    }
+    assert_eq!(lines.len(), 4);
+}
+
+/// Records are listed by where time has brought them, page by page, and of one tenant alone where that is asked.
+pub async fn requests_are_listed_by_phase<S: Subject>(subject: S) {
+    let store = subject.store();
+    for (key, end) in [
+        ("done", Some(completed())),
+        ("failed", Some(End::Retriable(None))),
+        ("held", Some(End::Unknown)),
+        ("runs", None),
+    ] {
+        let epoch = run(&store, key, 0).await.epoch;
+        if let Some(end) = end {
+            store.end(scope(key), epoch, end, at(1)).await.unwrap().unwrap();
+        }
+    }
+    let other = Scope { tenant: "other".to_owned(), ..scope("runs") };
+    assert!(matches!(store.claim(other, ask(Effects::Keyed), at(0)).await, Ok(Claim::Run(_))));
+    let page = async |phase: Option<&'static str>, tenant: Option<&str>, seconds| {
+        let tenant = tenant.map(str::to_owned);
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let records = Records { tenant: tenant.clone(), phase, after, limit: 1, ..Records::default() };
+            let page = store.records(records, at(seconds)).await.unwrap();
+            assert!(page.records.len() <= 1);
+            found.extend(page.records.into_iter().map(|(scope, _)| scope.key));
+            after = page.next;
+            if after.is_none() {
+                return found;
+            }
+        }
+    };
+    for (phase, now, later) in [
+        ("completed", &["done"][..], &[][..]),
+        ("retriable", &["failed"], &[]),
+        ("unknown", &["held"], &["held"]),
+        ("in_flight", &["runs"], &["runs"]),
+        ("tombstone", &[], &["done", "failed"]),
+    ] {
+        assert_eq!(page(Some(phase), Some("acme"), 2).await, now, "{phase}");
+        assert_eq!(page(Some(phase), Some("acme"), DAY + 2).await, later, "{phase}");
+    }
+    assert_eq!(page(None, None, 2).await, ["done", "failed", "held", "runs", "runs"]);
+    assert_eq!(page(None, Some("other"), 2).await, ["runs"]);
+    assert!(page(None, Some("nobody"), 2).await.is_empty());
 }
 
 /// Answers are forgotten in time, then that there was one; what is in flight or unknown stays.
@@ -202,7 +300,7 @@ pub async fn requests_are_forgotten_in_time<S: Subject>(subject: S) {
     }
     while store.forget(at(4 * DAY)).await.unwrap() > 0 {}
     let all = store.records(Records::default(), at(0)).await.unwrap();
-    assert_eq!(all.iter().map(|(scope, _)| scope.key.as_str()).collect::<Vec<_>>(), ["running"]);
+    assert_eq!(keys(&all), ["running"]);
 }
 
 /// A request is found by what it made, and what proved to be nothing is as if it had never come.
@@ -219,7 +317,7 @@ pub async fn requests_are_found_by_what_they_made<S: Subject>(subject: S) {
         ..Records::default()
     };
     let found = store.records(made("acme", "booking-7"), at(2)).await.unwrap();
-    assert_eq!(found.iter().map(|(scope, _)| scope.clone()).collect::<Vec<_>>(), [scope("k")]);
-    assert!(store.records(made("other", "booking-7"), at(2)).await.unwrap().is_empty());
-    assert!(store.records(made("acme", "booking-8"), at(2)).await.unwrap().is_empty());
+    assert_eq!(keys(&found), ["k"]);
+    assert_eq!(store.records(made("other", "booking-7"), at(2)).await.unwrap(), Recorded::default());
+    assert_eq!(store.records(made("acme", "booking-8"), at(2)).await.unwrap(), Recorded::default());
 }

@@ -33,6 +33,7 @@ impl State {
             },
             What::Turn(id, to, why) => one(self.turn(*id, *to, why, at).map(|()| 1)),
             What::Import(letters) => self.import(letters, at),
+            What::Resolve { scope, resolution, .. } => one(self.resolve(scope, resolution, at).map(|()| 1)),
             What::Note { count, .. } => one(Ok(*count)),
         };
         let letters = what.job().or(done.job).and_then(|id| self.jobs.get(&id)).map(Job::letters);

@@ -1,13 +1,15 @@
 //! The ledger's records.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redrive_core::Moment;
-use redrive_core::ledger::{self, Ask, Claim, Fenced, Record, Renewed, Resolution, Scope, age};
+use redrive_core::ledger::{self, Ask, Claim, Fenced, Phase, Record, Renewed, Resolution, Scope, age};
 
 use super::Memory;
 use super::state::State;
-use crate::ledger::{End, Ledger, Records, ended, kept};
+use crate::ledger::{End, Ledger, Recorded, Records, ended, kept, resolved};
+use crate::operate::Refusal;
 use crate::store::Answer;
 
 impl Ledger for Memory {
@@ -43,35 +45,47 @@ impl Ledger for Memory {
         self.commit(|state| Ok(state.end_request(&scope, epoch, end, at)))
     }
 
-    fn resolve(
-        &self,
-        scope: Scope,
-        resolution: Resolution,
-        at: Moment,
-    ) -> Answer<Result<(), Option<Fenced>>> {
-        self.commit(|state| {
-            let Some(record) = state.records.get(&scope).cloned() else { return Ok(Err(None)) };
-            Ok(ledger::resolve(record, resolution, at)
-                .map(|record| state.records.put(scope, record))
-                .map_err(Some))
-        })
-    }
-
     fn record(&self, scope: Scope, at: Moment) -> Answer<Option<Record>> {
         self.look(|world| Ok(world.state.records.get(&scope).cloned().and_then(|record| age(record, at))))
     }
 
-    fn records(&self, records: Records, at: Moment) -> Answer<Vec<(Scope, Record)>> {
+    fn records(&self, records: Records, at: Moment) -> Answer<Recorded> {
         self.look(|world| {
             let all = world.state.records.iter();
             let aged = all.filter_map(|(scope, record)| Some((scope.clone(), age(record.clone(), at)?)));
-            let wanted = aged.filter(|(scope, record)| records.means(scope, record));
-            Ok(wanted.take(records.limit()).collect())
+            let mut wanted = aged.filter(|(scope, record)| records.means(scope, record));
+            let page: Vec<_> = wanted.by_ref().take(records.limit()).collect();
+            let next = wanted.next().and(page.last()).map(|(scope, _)| scope.clone());
+            Ok(Recorded { records: page, next })
+        })
+    }
+
+    fn unknown(&self) -> Answer<Vec<(String, u64)>> {
+        self.look(|world| {
+            let mut counts = BTreeMap::new();
+            for (scope, record) in world.state.records.iter() {
+                if matches!(record.phase, Phase::Unknown { .. }) {
+                    *counts.entry(scope.operation.clone()).or_default() += 1;
+                }
+            }
+            Ok(counts.into_iter().collect())
         })
     }
 }
 
 impl State {
+    /// Does what a person says of an unknown outcome.
+    pub(super) fn resolve(
+        &mut self,
+        scope: &Scope,
+        resolution: &Resolution,
+        at: Moment,
+    ) -> Result<(), Refusal> {
+        let record = resolved(self.records.get(scope).cloned(), resolution.clone(), at)?;
+        self.records.put(scope.clone(), record);
+        Ok(())
+    }
+
     /// Ends a run, under its fence.
     pub(super) fn end_request(
         &mut self,

@@ -1,6 +1,7 @@
 //! What operators order. Each order is one commit with its line in the audit, also where all of it is refused:
 //! who tried is worth knowing.
 
+use redrive_core::ledger::Resolution;
 use redrive_core::triage::{Control, Rule};
 use rusqlite::params;
 
@@ -12,6 +13,21 @@ use super::names::find_stream;
 use super::numbers::span;
 use super::rows::event_columns;
 use crate::operate::{Act, Deed, Operated, Order, Refusal, Target, What, check_targets, refused};
+
+/// How many bytes an order writes, about, and how many events it is for.
+pub(super) fn weight(what: &What) -> (usize, usize) {
+    match what {
+        What::Events(targets, _) => (targets.len() * 256, targets.len()),
+        What::Edit(_, edited) => (edited.event.payload.len(), 1),
+        What::Import(letters) => {
+            (letters.iter().map(|letter| letter.event.payload.len() + 512).sum(), letters.len())
+        }
+        What::Resolve { resolution: Resolution::Completed(reply), .. } => {
+            (reply.body.as_ref().map_or(0, Vec::len) + 512, 1)
+        }
+        _ => (0, 1),
+    }
+}
 
 impl Desk {
     /// Does what an operator orders.
@@ -42,6 +58,7 @@ impl Desk {
             },
             What::Turn(id, to, why) => one(self.turn(*id, *to, why, *at)?.map(|()| 1)),
             What::Import(letters) => self.import(letters, *at)?,
+            What::Resolve { scope, resolution, .. } => one(self.resolve(scope, resolution, *at)?.map(|()| 1)),
             What::Note { count, .. } => one(Ok(*count)),
         };
         let letters = match what.job().or(done.job) {

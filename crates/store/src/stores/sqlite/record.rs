@@ -18,7 +18,8 @@ use super::faults::{Fault, Step};
 use super::numbers::{bits, column, from_moment, nanos, signed, to_duration, to_moment};
 use super::rows::{Damage, Sum};
 use crate::error::StoreError;
-use crate::ledger::{End, Ledger, Records, ended, kept};
+use crate::ledger::{End, LOOKED_MAX, Ledger, Recorded, Records, ended, kept, resolved};
+use crate::operate::Refusal;
 use crate::store::Answer;
 
 /// How many records are aged in a call.
@@ -30,9 +31,6 @@ macro_rules! record_columns {
          body, place, resource, ends, crc"
     };
 }
-
-/// The words of phases, as they stand in the column.
-const PHASES: [&str; 5] = ["in_flight", "retriable", "unknown", "completed", "tombstone"];
 
 impl Ledger for Sqlite {
     fn claim(&self, scope: Scope, ask: Ask, at: Moment) -> Answer<Claim> {
@@ -73,31 +71,40 @@ impl Ledger for Sqlite {
         self.write(bytes, 1, move |desk| desk.end_request(&scope, epoch, end.clone(), at))
     }
 
-    fn resolve(
-        &self,
-        scope: Scope,
-        resolution: Resolution,
-        at: Moment,
-    ) -> Answer<Result<(), Option<Fenced>>> {
-        self.write(256, 1, move |desk| {
-            let Some(record) = read(&desk.conn, &scope)? else { return Ok(Err(None)) };
-            match ledger::resolve(record, resolution.clone(), at) {
-                Ok(record) => Ok(Ok(write(&desk.conn, &scope, &record)?)),
-                Err(fenced) => Ok(Err(Some(fenced))),
-            }
-        })
-    }
-
     fn record(&self, scope: Scope, at: Moment) -> Answer<Option<Record>> {
         self.look(move |eye| Ok(read(&eye.conn, &scope)?.and_then(|record| age(record, at))))
     }
 
-    fn records(&self, records: Records, at: Moment) -> Answer<Vec<(Scope, Record)>> {
+    fn records(&self, records: Records, at: Moment) -> Answer<Recorded> {
         self.look(move |eye| list(&eye.conn, &records, at))
+    }
+
+    fn unknown(&self) -> Answer<Vec<(String, u64)>> {
+        self.look(move |eye| {
+            let mut select = eye.conn.prepare_cached(
+                "SELECT operation, count(*) FROM redrive_request WHERE phase = 'unknown' \
+                 GROUP BY operation ORDER BY operation",
+            )?;
+            let counts = select.query_map([], |row| Ok((row.get(0)?, bits(row.get(1)?))))?;
+            Ok(counts.collect::<Result<_, _>>()?)
+        })
     }
 }
 
 impl Desk {
+    /// Does what a person says of an unknown outcome.
+    pub(super) fn resolve(
+        &self,
+        scope: &Scope,
+        resolution: &Resolution,
+        at: Moment,
+    ) -> Step<Result<(), Refusal>> {
+        Ok(match resolved(read(&self.conn, scope)?, resolution.clone(), at) {
+            Ok(record) => Ok(write(&self.conn, scope, &record)?),
+            Err(refusal) => Err(refusal),
+        })
+    }
+
     /// Ends a run, under its fence.
     pub(super) fn end_request(
         &self,
@@ -159,37 +166,41 @@ fn read(conn: &Connection, scope: &Scope) -> Step<Option<Record>> {
     }
 }
 
-fn list(conn: &Connection, records: &Records, at: Moment) -> Step<Vec<(Scope, Record)>> {
-    // Each has an index of its own; the rest is left to the filter.
-    let by = match (&records.resource, records.unknown) {
+fn list(conn: &Connection, records: &Records, at: Moment) -> Step<Recorded> {
+    // Each has an index of its own; the rest is left to the filter, because time may have changed what stands here.
+    let by = match (&records.resource, records.phase) {
         (Some(_), _) => "resource = ?5",
-        (None, true) => "phase = 'unknown'",
-        (None, false) => "true",
+        (None, Some("unknown")) => "phase = 'unknown'",
+        (None, _) => "true",
     };
+    let whose = if records.tenant.is_some() { "tenant = ?4" } else { "?4 IS NULL" };
     let after = records.after.clone().unwrap_or(Scope {
         tenant: records.tenant.clone().unwrap_or_default(),
         operation: String::new(),
         key: String::new(),
     });
     let mut select = conn.prepare_cached(&format!(
-        "SELECT {} FROM redrive_request WHERE (tenant, operation, key) > (?1, ?2, ?3) AND (?4 IS NULL OR tenant = ?4) \
+        "SELECT {} FROM redrive_request WHERE (tenant, operation, key) > (?1, ?2, ?3) AND {whose} \
          AND (?5 IS NULL OR resource = ?5) AND {by} ORDER BY tenant, operation, key",
         record_columns!()
     ))?;
     let mut rows =
         select.query(params![after.tenant, after.operation, after.key, records.tenant, records.resource])?;
-    let mut found = Vec::new();
+    let (mut page, mut looked, mut last) = (Recorded::default(), 0, None);
     while let Some(row) = rows.next()? {
+        if page.records.len() == records.limit() || looked == LOOKED_MAX {
+            page.next = last;
+            break;
+        }
+        looked += 1;
+        last = Some(scope_of(row)?);
         let Ok((scope, record)) = from_row(row) else { continue };
         let Some(record) = age(record, at) else { continue };
         if records.means(&scope, &record) {
-            found.push((scope, record));
-            if found.len() == records.limit() {
-                break;
-            }
+            page.records.push((scope, record));
         }
     }
-    Ok(found)
+    Ok(page)
 }
 
 /// Looks at all of them, and names those that are damaged, by their place: what is in a damaged row may be anything.
@@ -338,19 +349,22 @@ fn unchecked(row: &Row<'_>) -> rusqlite::Result<(Scope, Record, i64)> {
     let maybe = |at: usize| row.get::<_, Option<i64>>(at).map(|number| number.map(to_moment));
     let word: String = row.get(8)?;
     let status = |at: usize| row.get::<_, Option<u16>>(at);
-    let phase =
-        match PHASES.into_iter().find(|phase| *phase == word).ok_or_else(|| wrong(8, "no such phase"))? {
-            "in_flight" => Phase::InFlight { began: moment(10)?, until: moment(11)? },
-            "retriable" => Phase::Retriable { since: moment(10)?, not_before: maybe(11)? },
-            "unknown" => Phase::Unknown { since: moment(10)? },
-            "completed" => {
-                let headers: String = row.get(13)?;
-                let headers = serde_json::from_str(&headers).map_err(|_| wrong(13, "no headers"))?;
-                let status = status(12)?.ok_or_else(|| wrong(12, "no status"))?;
-                Phase::Completed { reply: Reply { status, headers, body: row.get(14)? }, at: moment(10)? }
-            }
-            _ => Phase::Tombstone { status: status(12)?, location: row.get(15)?, until: moment(10)? },
-        };
+    let phase = match Phase::WORDS
+        .into_iter()
+        .find(|phase| *phase == word)
+        .ok_or_else(|| wrong(8, "no such phase"))?
+    {
+        "in_flight" => Phase::InFlight { began: moment(10)?, until: moment(11)? },
+        "retriable" => Phase::Retriable { since: moment(10)?, not_before: maybe(11)? },
+        "unknown" => Phase::Unknown { since: moment(10)? },
+        "completed" => {
+            let headers: String = row.get(13)?;
+            let headers = serde_json::from_str(&headers).map_err(|_| wrong(13, "no headers"))?;
+            let status = status(12)?.ok_or_else(|| wrong(12, "no status"))?;
+            Phase::Completed { reply: Reply { status, headers, body: row.get(14)? }, at: moment(10)? }
+        }
+        _ => Phase::Tombstone { status: status(12)?, location: row.get(15)?, until: moment(10)? },
+    };
     let record = Record {
         print: Print { version: row.get(3)?, hash: row.get(4)? },
         first: moment(5)?,
