@@ -62,6 +62,7 @@
 //! | `http` | tower layers for both sides, statuses, headers |
 //! | `api` | retry-safe APIs: the idempotent layer over a store, for axum; turns on `engine` and `http` |
 //! | `reqwest` | the client wrapper and its classifier; turns on `http` |
+//! | `seal` | stored answers of requests, sealed; turns on `http` |
 //! | `tracing`, `metrics` | observers, spans around attempts, the engine's logs and counters |
 //! | `sqlx`, `rusqlite`, `tonic`, `rdkafka` | classifiers for those crates' errors |
 //! | `serde` | policies in configuration files |

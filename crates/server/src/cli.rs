@@ -19,6 +19,7 @@ mod event;
 mod flow;
 mod help;
 mod job;
+mod ledger;
 mod line;
 mod out;
 mod reach;
@@ -61,6 +62,7 @@ enum Command {
     Key(flow::key::Args),
     Queue(flow::Args),
     Quarantine(flow::quarantine::Args),
+    Ledger(ledger::Args),
     Audit(audit::Args),
     /// Print completions for a shell.
     Completions(help::Completions),
@@ -122,6 +124,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Key(args) => runtime()?.block_on(flow::key::run(args)),
         Command::Queue(args) => runtime()?.block_on(flow::run(args)),
         Command::Quarantine(args) => runtime()?.block_on(flow::quarantine::run(args)),
+        Command::Ledger(args) => runtime()?.block_on(ledger::run(args)),
         Command::Audit(args) => runtime()?.block_on(audit::run(args)),
         Command::Completions(args) => help::completions(&args),
         Command::Man(args) => help::man(&args),
@@ -137,6 +140,7 @@ async fn check(configured: Configured) -> Result<ExitCode> {
     let config = source.load()?;
     // Commands of operators read the same settings, and need not be able to read the key.
     crate::secrets::check_keys(&config.secrets)?;
+    crate::ledger::keep(&config.ledger)?;
     // What only the engine knows: whether policies can be, and windows are long enough for them.
     let outside = Outside::new(&config, Reloading::never()).map_err(anyhow::Error::msg)?;
     queues::set_up(&Redrive::open("memory:").await?, &config, &outside.push).await?;

@@ -14,9 +14,9 @@ mod settings;
 pub use environment::Layer;
 pub use error::ConfigError;
 pub use settings::{
-    AfterDeadSettings, Config, KeepSettings, LogForm, NotifySettings, ObserveSettings, Order, PullSettings,
-    PushSettings, PushTo, QueueSettings, Quota, Right, SecretSettings, ServerSettings, StatusWord,
-    StoreSettings, TokenSettings,
+    AfterDeadSettings, Config, KeepSettings, LedgerSettings, LogForm, NotifySettings, ObserveSettings, Order,
+    PullSettings, PushSettings, PushTo, QueueSettings, Quota, Right, SecretSettings, ServerSettings,
+    StatusWord, StoreSettings, TokenSettings,
 };
 
 /// The documented default, as `redrive config --default` prints it.

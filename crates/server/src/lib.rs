@@ -29,6 +29,8 @@ pub mod push;
 
 pub mod secrets;
 
+pub mod ledger;
+
 pub mod reload;
 
 pub mod api;

@@ -79,6 +79,7 @@ async fn read_again(app: &Arc<App>) -> Result<Vec<String>, ReloadError> {
         return Err(ReloadError::Restart(fixed));
     }
     let routes = app.push.prepare(&config).map_err(ReloadError::Push)?;
+    crate::ledger::keep(&config.ledger)?;
     app.secrets.load(&app.redrive, &config.secrets).await?;
     app.push.swap(routes);
     app.swap(config);
@@ -197,6 +198,7 @@ mod tests {
             "quota.rate = { per_second = 1, burst = 1 }",
             "tenants.acme = {}",
             "secrets.key_file = \"k\"",
+            "ledger.key_files = [\"k\"]",
         ] {
             assert!(!fixed_by(live), "{live}");
         }

@@ -16,7 +16,7 @@ use redrive::engine::TransactError;
 use crate::config::SecretSettings;
 
 mod kept;
-mod key;
+pub(crate) mod key;
 mod value;
 
 pub use value::Value;
@@ -104,6 +104,9 @@ pub enum SecretError {
     /// The system gave no random bytes, or a cipher failed for want of memory.
     #[error("the system gave no random bytes")]
     Chance,
+    /// Keys that are no ring.
+    #[error("ledger.key_files: {0}")]
+    Ring(redrive::http::seal::RingError),
     /// The store could not.
     #[error(transparent)]
     Store(TransactError),

@@ -59,6 +59,7 @@ impl Server {
         let outside = Outside::new(&config, reloading).map_err(anyhow::Error::msg)?;
         queues::set_up(&redrive, &config, &outside.push).await?;
         outside.secrets.load(&redrive, &config.secrets).await.context("cannot read the secrets")?;
+        crate::ledger::keep(&config.ledger).context("cannot read the keys that seal answers")?;
         notify::set_up(&redrive, &config).await?;
         redrive
             .start()

@@ -16,6 +16,8 @@
 //! | `GET /v1/rules`, `POST /v1/rules`, `POST /v1/rules/lift` | pauses, quarantines, parked keys, reroutes |
 //! | `GET /v1/keys`, `POST /v1/keys/{verb}` | what a key holds up; `park`, `unpark`, `skip-head` |
 //! | `GET /v1/dead/export`, `POST /v1/dead/import` | dead letters as JSON lines |
+//! | `GET /v1/ledger`, `GET /v1/ledger/request` | requests under idempotency keys, and one of them |
+//! | `POST /v1/ledger/resolve` | how a request was whose outcome is unknown |
 //! | `GET /v1/audit`, `GET /v1/audit/export` | who did what |
 //!
 //! Looking wants the right `read`, changing wants `operate`. The names of events are in the query or the body and not
@@ -40,6 +42,7 @@ mod exchange;
 mod flow;
 mod jobs;
 mod keys;
+mod ledger;
 mod look;
 mod order;
 mod view;
@@ -51,6 +54,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .merge(jobs::routes())
         .merge(flow::routes())
         .merge(keys::routes())
+        .merge(ledger::routes())
         .merge(exchange::routes())
         .merge(audit::routes())
 }

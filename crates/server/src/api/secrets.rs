@@ -206,7 +206,10 @@ impl From<SecretError> for Problem {
             }
             SecretError::TooMany => Self::new(StatusCode::CONFLICT, "too-many", detail),
             SecretError::Store(redrive::engine::TransactError::Store(error)) => error.into(),
-            SecretError::Store(_) | SecretError::Chance | SecretError::KeyFile { .. } => {
+            SecretError::Store(_)
+            | SecretError::Chance
+            | SecretError::Ring(_)
+            | SecretError::KeyFile { .. } => {
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, "secrets", detail)
             }
         }

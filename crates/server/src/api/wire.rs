@@ -131,7 +131,9 @@ fn record(record: &Record) -> Value {
 pub fn refused(refusal: &Refusal) -> Problem {
     let detail = refusal.to_string();
     let (status, kind) = match refusal {
-        Refusal::Unknown | Refusal::NoJob | Refusal::NoRule => (StatusCode::NOT_FOUND, "not-found"),
+        Refusal::Unknown | Refusal::NoJob | Refusal::NoRule | Refusal::NoRequest => {
+            (StatusCode::NOT_FOUND, "not-found")
+        }
         Refusal::NoQueue { .. } => (StatusCode::NOT_FOUND, "no-such-queue"),
         Refusal::Senseless(_) => (StatusCode::UNPROCESSABLE_ENTITY, "senseless"),
         Refusal::OutOfOrder => (StatusCode::CONFLICT, "out-of-order"),

@@ -21,6 +21,8 @@ pub struct Config {
     pub push: PushSettings,
     /// Where the key to the secrets at rest is.
     pub secrets: SecretSettings,
+    /// Requests under idempotency keys.
+    pub ledger: LedgerSettings,
     /// Logs, metrics, traces.
     pub observe: ObserveSettings,
     /// Whom to tell of new failure groups.
@@ -139,6 +141,14 @@ pub struct SecretSettings {
     pub key_file: Option<PathBuf>,
     /// The one before, while secrets that it locked are still about.
     pub old_key_file: Option<PathBuf>,
+}
+
+/// Requests under idempotency keys.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LedgerSettings {
+    /// Files with keys that seal stored answers, 32 bytes in base64 each: the first one seals, all open.
+    pub key_files: Vec<PathBuf>,
 }
 
 /// Logs, metrics, traces.

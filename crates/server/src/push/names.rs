@@ -27,6 +27,9 @@ const CONNECTION: &[&str] = &[
 const CREDENTIALS: &[&str] =
     &["authorization", "cookie", "forwarded", "set-cookie", "x-forwarded-", "x-real-ip"];
 
+/// What is never given again, or is the ledger's to say.
+const REPLAYED: &[&str] = &["date", "idempotency-", "idempotent-", "set-cookie"];
+
 /// Whether one of them is this name, or the beginning of it where it ends in a hyphen.
 fn has(names: &[&str], name: &str) -> bool {
     names.iter().any(|known| if known.ends_with('-') { name.starts_with(known) } else { name == *known })
@@ -44,6 +47,18 @@ pub fn check_of_event(name: &str, value: &str) -> Result<(), String> {
     }
     if has(CREDENTIALS, known) {
         return Err(format!("the header `{name}` is its destination's to set, and not an event's"));
+    }
+    Ok(())
+}
+
+/// Whether an operator may give an answer this header.
+///
+/// # Errors
+/// With why not. The value is not in it.
+pub fn check_of_answer(name: &str, value: &str) -> Result<(), String> {
+    let known = check(name, value)?;
+    if has(REPLAYED, known.as_str()) {
+        return Err(format!("the header `{name}` is said anew whenever the answer is given"));
     }
     Ok(())
 }
@@ -95,6 +110,19 @@ mod tests {
             assert_eq!(check_of_event(name, "x"), Ok(()), "{name}");
         }
         assert!(check_of_event("x-shop", "a\r\nhost: evil").is_err());
+    }
+
+    #[test]
+    fn an_answer_has_no_headers_of_its_connection_or_of_the_ledger() {
+        for name in
+            ["Set-Cookie", "date", "content-length", "Redrive-Sealed", "Idempotency-Status", "te", "a b"]
+        {
+            assert!(check_of_answer(name, "x").is_err(), "{name}");
+        }
+        for name in ["content-type", "location", "etag", "x-request-id", "link"] {
+            assert_eq!(check_of_answer(name, "x"), Ok(()), "{name}");
+        }
+        assert!(check_of_answer("x-a", "a\r\nb").is_err());
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The key that locks secrets at rest: 32 random bytes, in a file of their own.
+//! The key that locks secrets at rest: 32 random bytes, in a file of their own. Those that seal stored answers are
+//! files of the same form.
 
 use std::fmt;
 use std::fs::OpenOptions;
@@ -8,17 +9,13 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use chacha20poly1305::aead::{Aead as _, Payload};
-use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305, XNonce};
+use redrive::http::seal::{self, NONCE};
 
 use super::SecretError;
 
-/// Bytes of a nonce: so many that they can be drawn by chance.
-const NONCE: usize = 24;
-
 /// A key.
 #[derive(Clone)]
-pub(super) struct Key(XChaCha20Poly1305);
+pub(crate) struct Key(seal::Key);
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -28,16 +25,16 @@ impl fmt::Debug for Key {
 
 impl Key {
     /// The key in a file.
-    pub(super) fn read(path: &Path) -> Result<Self, SecretError> {
+    pub(crate) fn read(path: &Path) -> Result<Self, SecretError> {
         let cannot = |why: String| SecretError::KeyFile { path: path.to_owned(), why };
         let text = std::fs::read_to_string(path).map_err(|error| cannot(error.to_string()))?;
         let mode = std::fs::metadata(path).map_or(0, |known| known.permissions().mode());
         if mode & 0o077 != 0 {
-            tracing::warn!(file = %path.display(), "others than its owner may read the key to the secrets");
+            tracing::warn!(file = %path.display(), "others than its owner may read this key");
         }
         let bytes = STANDARD.decode(text.trim()).ok().filter(|bytes| bytes.len() == 32);
-        let cipher = bytes.and_then(|bytes| XChaCha20Poly1305::new_from_slice(&bytes).ok());
-        cipher.map(Self).ok_or_else(|| {
+        let key = bytes.and_then(|bytes| Some(seal::Key::new(bytes.as_slice().try_into().ok()?)));
+        key.map(Self).ok_or_else(|| {
             cannot("it does not hold 32 bytes in base64; `redrive secret key` makes one".to_owned())
         })
     }
@@ -63,8 +60,7 @@ impl Key {
     pub(super) fn lock(&self, name: &str, version: u32, plain: &[u8]) -> Result<Vec<u8>, SecretError> {
         let nonce = random::<NONCE>()?;
         let aad = about(name, version);
-        let locked = self.0.encrypt(&XNonce::from(nonce), Payload { msg: plain, aad: &aad });
-        let locked = locked.map_err(|_| SecretError::Chance)?;
+        let locked = self.0.seal(&nonce, &aad, plain).map_err(|_| SecretError::Chance)?;
         Ok([nonce.as_slice(), &locked].concat())
     }
 
@@ -72,7 +68,12 @@ impl Key {
     pub(super) fn open(&self, name: &str, version: u32, locked: &[u8]) -> Option<Vec<u8>> {
         let (nonce, locked) = locked.split_first_chunk::<NONCE>()?;
         let aad = about(name, version);
-        self.0.decrypt(&XNonce::from(*nonce), Payload { msg: locked, aad: &aad }).ok()
+        self.0.open(nonce, &aad, locked)
+    }
+
+    /// As a key of a ring.
+    pub(crate) fn into_inner(self) -> seal::Key {
+        self.0
     }
 }
 
@@ -82,9 +83,7 @@ fn about(name: &str, version: u32) -> Vec<u8> {
 
 /// So many bytes by chance.
 pub(super) fn random<const N: usize>() -> Result<[u8; N], SecretError> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|_| SecretError::Chance)?;
-    Ok(bytes)
+    seal::chance().map_err(|_| SecretError::Chance)
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ use redrive_store::operate::{Refusal, What};
 
 use super::{Desk, DeskError};
 
+/// How many bytes the name of a tenant or of an operation has, at most, that an operator gives.
+const NAME_MAX: usize = 1024;
 /// How many headers an answer has, at most, that an operator gives.
 const HEADERS_MAX: usize = 100;
 /// How many bytes an answer has, at most, that an operator gives.
@@ -39,11 +41,24 @@ impl Desk {
     /// Where there is none, or it is not unknown; where the answer cannot be given; where the store could not.
     pub async fn resolve(&self, scope: Scope, resolution: Resolution, why: &str) -> Result<(), DeskError> {
         check_words(why).map_err(Refusal::Senseless)?;
+        check_scope(&scope).map_err(Refusal::Senseless)?;
         if let Resolution::Completed(reply) = &resolution {
             check_reply(reply).map_err(Refusal::Senseless)?;
         }
         self.one(What::Resolve { scope, resolution, why: why.to_owned() }).await.map(drop)
     }
+}
+
+/// What is refused has a line in the audit, too, so that names are bounded here.
+fn check_scope(Scope { tenant, operation, key }: &Scope) -> Result<(), String> {
+    for (what, name, most) in
+        [("a tenant", tenant, NAME_MAX), ("an operation", operation, NAME_MAX), ("a key", key, 255)]
+    {
+        if name.len() > most || name.chars().any(char::is_control) {
+            return Err(format!("{what} has at most {most} bytes, and no letters that cannot be shown"));
+        }
+    }
+    Ok(())
 }
 
 /// Whether an answer can be given.

@@ -119,7 +119,7 @@ async fn show_by_path(
     shown(&seat, &queue, asked.tenant.as_deref(), &id, contents).await
 }
 
-fn is_yes(name: &str, text: Option<&str>) -> Result<bool, Problem> {
+pub(super) fn is_yes(name: &str, text: Option<&str>) -> Result<bool, Problem> {
     match text {
         None | Some("0" | "false") => Ok(false),
         Some("1" | "true") => Ok(true),

@@ -1,7 +1,8 @@
-//! How groups, jobs, rules and lines of the audit look on the wire.
+//! How groups, jobs, rules, requests and lines of the audit look on the wire.
 
-use redrive::desk::{AuditLine, Control, Group, Job, JobAct, Plan, Rule};
+use redrive::desk::{AuditLine, Control, Group, Job, JobAct, Phase, Plan, Record, Reply, Rule, Scope};
 use redrive::event::Story;
+use redrive::http::idempotent::keep::is_sealed;
 use redrive::{Event, Found};
 use serde_json::{Map, Value, json};
 
@@ -169,4 +170,61 @@ pub(super) fn line(line: &AuditLine) -> Value {
         view["note"] = line.note.clone().into();
     }
     view
+}
+
+/// A request with what is known of it, without its answer.
+pub(super) fn request(scope: &Scope, record: &Record) -> Value {
+    let Scope { tenant, operation, key } = scope;
+    let mut view = json!({
+        "tenant": tenant,
+        "operation": operation,
+        "key": key,
+        "state": record.phase.as_str(),
+        "attempt": record.attempt,
+        "first": wire::moment(record.first),
+    });
+    let Value::Object(members) = &mut view else { return view };
+    let mut put = |name: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            members.insert(name.to_owned(), value);
+        }
+    };
+    let time = |at: redrive::Moment| Some(wire::moment(at).into());
+    put("resource", record.resource.clone().map(Value::from));
+    match &record.phase {
+        Phase::InFlight { began, until } => {
+            put("since", time(*began));
+            put("lease_until", time(*until));
+        }
+        Phase::Retriable { since, not_before } => {
+            put("since", time(*since));
+            put("not_before", not_before.and_then(time));
+            put("until", time(*since + record.retention.answer));
+        }
+        Phase::Unknown { since } => put("since", time(*since)),
+        Phase::Completed { reply, at } => {
+            put("since", time(*at));
+            put("status", Some(reply.status.into()));
+            put("location", reply.location().map(Value::from));
+            put("sealed", is_sealed(reply).then(|| true.into()));
+            put("gone", reply.body.is_none().then(|| true.into()));
+            put("until", time(*at + record.retention.answer));
+        }
+        Phase::Tombstone { status, location, until } => {
+            put("status", status.map(Value::from));
+            put("location", location.clone().map(Value::from));
+            put("gone", Some(true.into()));
+            put("until", time(*until));
+        }
+    }
+    view
+}
+
+/// What a request was answered.
+pub(super) fn put_contents(view: &mut Value, reply: &Reply) {
+    let headers = reply.headers.iter().map(|(name, value)| json!([name, wire::bytes(value)]));
+    view["headers"] = headers.collect();
+    if let Some(body) = &reply.body {
+        view["body"] = wire::bytes(body);
+    }
 }
