@@ -37,8 +37,8 @@ mod requests;
 pub use commit::{CommitError, Committed};
 pub use operation::{NoLedger, Operation};
 pub use redrive_http::idempotent::{
-    Became, Drained, Effects, Endpoint, EndpointError, Idempotent, Mode, Observer, OnUnknown, Parts, Problem,
-    Reply, Tenant,
+    Became, Drained, Effects, Endpoint, EndpointError, Idempotent, Keep, KeepError, Mode, Observer,
+    OnUnknown, Parts, Problem, Reply, Tenant,
 };
 pub use requests::Requests;
 

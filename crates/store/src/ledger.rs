@@ -43,9 +43,6 @@ pub struct Recorded {
 /// How many records are listed at most.
 pub(crate) const RECORDS_MAX: usize = 1000;
 
-/// How many records are looked at for a page.
-pub(crate) const LOOKED_MAX: usize = 10_000;
-
 impl Records {
     /// How many are to be listed.
     pub(crate) fn limit(&self) -> usize {

@@ -9,6 +9,7 @@ use redrive_core::names::header;
 
 use super::body::Body;
 use super::identify::Known;
+use super::keep::Unopened;
 use super::layer::Shared;
 use super::observe::Became;
 use super::outcome::respond_with;
@@ -71,7 +72,7 @@ pub(super) fn say(shared: &Shared, known: &Known, answer: Answer, waited: bool) 
             let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "backing-off", detail);
             shared.problem(problem.after(until.since(now)))
         }
-        Answer::Replay(record) | Answer::Gone(record) => stored(shared, *record, waited),
+        Answer::Replay(record) | Answer::Gone(record) => stored(shared, known, *record, waited),
         Answer::TooOld => {
             shared.became(Became::TooOld);
             let detail = "it was first sent so long ago that its first try may be forgotten; it was not run";
@@ -121,16 +122,25 @@ fn replayed(headers: &mut HeaderMap, first: Moment, expires: Moment, waited: boo
 }
 
 /// A record that ended.
-fn stored(shared: &Shared, record: Record, waited: bool) -> Response<Body> {
+fn stored(shared: &Shared, known: &Known, record: Record, waited: bool) -> Response<Body> {
     let Record { first, phase, retention, .. } = record;
     match phase {
         Phase::Completed { reply, at } if reply.body.is_some() => {
+            let reply = match shared.settings.keep.replay(&known.scope, reply) {
+                Ok(reply) => reply,
+                Err(Unopened { status, location }) => {
+                    unopened(shared, known);
+                    let ends = (at + retention.answer, at + retention.record());
+                    return gone(shared, Some(status), location, ends);
+                }
+            };
             shared.became(Became::Replayed);
             let mut response = respond_with(reply);
             replayed(response.headers_mut(), first, at + retention.answer, waited);
             response
         }
         Phase::Completed { reply, at } => {
+            shared.became(Became::Gone);
             let ends = (at + retention.answer, at + retention.record());
             gone(shared, Some(reply.status), reply.location(), ends)
         }
@@ -138,10 +148,27 @@ fn stored(shared: &Shared, record: Record, waited: bool) -> Response<Body> {
             // A tombstone ends four times as long after the run as its answer did.
             let life = retention.record().saturating_sub(retention.answer);
             let expired = Moment::default() + until.since(Moment::default()).saturating_sub(life);
+            shared.became(Became::Gone);
             gone(shared, status, location, (expired, until))
         }
         Phase::InFlight { .. } | Phase::Retriable { .. } | Phase::Unknown { .. } => unknown(shared),
     }
+}
+
+/// No key opens the answer: somebody took one away too early, or the record was meddled with.
+#[cfg_attr(
+    not(feature = "tracing"),
+    expect(unused_variables, reason = "without logs there is nobody to tell")
+)]
+fn unopened(shared: &Shared, known: &Known) {
+    shared.became(Became::Unopened);
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        operation = known.scope.operation,
+        tenant = known.scope.tenant,
+        key = known.scope.key,
+        "no key opens a stored answer; it is told to be gone"
+    );
 }
 
 /// It happened, and there is no answer to replay.
@@ -151,7 +178,6 @@ fn gone(
     location: Option<String>,
     (answer, record): (Moment, Moment),
 ) -> Response<Body> {
-    shared.became(Became::Gone);
     let detail =
         "it ended, and its answer is not kept any more or was too large to be; it is never run again";
     let mut problem = Problem::new(StatusCode::GONE, "response-expired", detail)

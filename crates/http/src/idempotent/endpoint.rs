@@ -14,6 +14,7 @@ use redrive_core::ledger::{Effects, Retention};
 
 use super::body::Body;
 use super::bounds::{DAY, HOUR, MIB, MINUTE, SECOND};
+use super::keep::Keep;
 use super::observe::Observer;
 use super::probe::{Probe, Probed, Probing};
 use super::problem::PAGE;
@@ -148,6 +149,7 @@ pub(super) struct Settings {
     pub(super) headers: Vec<HeaderName>,
     pub(super) identity: Vec<String>,
     pub(super) principal: Option<Reader>,
+    pub(super) keep: Keep,
     pub(super) observer: Option<Arc<dyn Observer>>,
     pub(super) probe: Option<Probe>,
     pub(super) render: Option<Render>,
@@ -183,6 +185,7 @@ impl Endpoint {
             headers: Vec::new(),
             identity: Vec::new(),
             principal: None,
+            keep: Keep::new(),
             observer: None,
             probe: None,
             render: None,
@@ -340,6 +343,13 @@ impl<T, E> Endpoint<T, E> {
     #[must_use]
     pub fn stay_open(mut self) -> Self {
         self.settings.stay_open = true;
+        self
+    }
+
+    /// What is kept of answers, and in which form: parts can be left out, and the rest sealed.
+    #[must_use]
+    pub fn keep(mut self, keep: Keep) -> Self {
+        self.settings.keep = keep;
         self
     }
 

@@ -48,10 +48,15 @@ pub enum KeepError {
     TooMany,
 }
 
-/// An answer that no key opens, or that was moved or changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+/// An answer that no key opens, or that was moved or changed: what can still be told of it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no key opens the stored answer")]
-pub struct Unopened;
+pub struct Unopened {
+    /// Its status.
+    pub status: u16,
+    /// Where what was made is.
+    pub location: Option<String>,
+}
 
 /// The answer could not be sealed, and must not be stored as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -159,6 +164,21 @@ impl Keep {
         Ok(reply)
     }
 
+    /// The same with chance from the system. What cannot be sealed is stored as an answer that is gone.
+    #[must_use]
+    pub fn kept(&self, scope: &Scope, reply: Reply) -> Reply {
+        let (status, location) = match self.seals() {
+            true => (reply.status, reply.location()),
+            false => (reply.status, None),
+        };
+        let nonce = if self.seals() { chance() } else { Some([0; 24]) };
+        let stored = nonce.and_then(|nonce| self.store(scope, reply, nonce).ok());
+        stored.unwrap_or_else(|| {
+            let location = location.map(|location| ("location".to_owned(), location.into_bytes()));
+            Reply { status, headers: location.into_iter().collect(), body: None }
+        })
+    }
+
     /// An answer as it is to be given again.
     ///
     /// # Errors
@@ -173,9 +193,9 @@ impl Keep {
         }
         #[cfg(feature = "seal")]
         if let Some(ring) = &self.ring {
-            return sealed::open(ring, scope, &reply).ok_or(Unopened);
+            return sealed::open(ring, scope, &reply).ok_or_else(|| unopened(&reply));
         }
-        Err(Unopened)
+        Err(unopened(&reply))
     }
 
     fn check(self) -> Result<Self, KeepError> {
@@ -216,10 +236,25 @@ impl Keep {
     }
 }
 
+#[cfg(feature = "seal")]
+fn chance() -> Option<[u8; 24]> {
+    crate::seal::chance().ok()
+}
+
+/// Nothing is sealed without the feature, so none is needed.
+#[cfg(not(feature = "seal"))]
+const fn chance() -> Option<[u8; 24]> {
+    None
+}
+
 /// Whether a stored answer is sealed.
 #[must_use]
 pub fn is_sealed(reply: &Reply) -> bool {
     reply.headers.first().is_some_and(|(name, _)| name == SEALED)
+}
+
+fn unopened(reply: &Reply) -> Unopened {
+    Unopened { status: reply.status, location: reply.location() }
 }
 
 fn is_one_of(name: &str, names: &[&str]) -> bool {

@@ -26,6 +26,8 @@ pub enum Became {
     TooOld,
     /// It happened, and the answer is gone.
     Gone,
+    /// It happened, and no key opens the answer.
+    Unopened,
     /// It failed, and asked to be left alone for longer.
     BackingOff,
     /// It was not looked up: no key, a bad one, no room, no ledger.
@@ -46,6 +48,7 @@ impl Became {
             Self::Bypassed => "bypassed",
             Self::TooOld => "too_old",
             Self::Gone => "gone",
+            Self::Unopened => "unopened",
             Self::BackingOff => "backing_off",
             Self::Refused => "refused",
         }

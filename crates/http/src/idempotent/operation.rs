@@ -139,11 +139,11 @@ impl Operation {
         &self.0.shared.ledger
     }
 
-    /// An answer as it is to be kept: without what is never replayed, and without a body that is too large. For bridges
-    /// to a ledger.
+    /// An answer as it is to be kept: without what is never replayed, without a body that is too large, and as the
+    /// endpoint's [`Keep`](super::Keep) has it. For bridges to a ledger.
     #[must_use]
     pub fn kept(&self, reply: &Reply) -> Reply {
-        outcome::kept(&self.0.shared, reply.clone())
+        outcome::kept(&self.0.shared, &self.0.scope, reply.clone())
     }
 
     /// What was made, if the handler named it.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use redrive_core::Moment;
-use redrive_core::ledger::{Effects, End, Reply};
+use redrive_core::ledger::{Effects, End, Reply, Scope};
 use redrive_core::names::header as names;
 
 use super::body::{Body, Read};
@@ -137,7 +137,8 @@ fn completed(shared: &Shared, operation: &Operation, parts: &Parts, bytes: Optio
         headers: headers.collect(),
         body: bytes.map(|bytes| bytes.to_vec()),
     };
-    End::Completed { reply: kept(shared, reply), resource: operation.named_resource() }
+    let reply = kept(shared, operation.scope(), reply);
+    End::Completed { reply, resource: operation.named_resource() }
 }
 
 /// When the handler asked to be asked again.
@@ -148,7 +149,7 @@ fn not_before(headers: &HeaderMap, now: Moment, most: Duration) -> Option<Moment
 }
 
 /// An answer as it is kept.
-pub(super) fn kept(shared: &Shared, mut reply: Reply) -> Reply {
+pub(super) fn kept(shared: &Shared, scope: &Scope, mut reply: Reply) -> Reply {
     let named = connection_names(&reply);
     reply.headers.retain(|(name, _)| {
         !never_replayed(name) && !named.iter().any(|other| other.eq_ignore_ascii_case(name))
@@ -157,7 +158,7 @@ pub(super) fn kept(shared: &Shared, mut reply: Reply) -> Reply {
     if too_large || shared.settings.render.is_some() {
         reply.body = None;
     }
-    reply
+    shared.settings.keep.kept(scope, reply)
 }
 
 /// The headers that `Connection` names: they are for this connection alone.

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod gone;
+#[cfg(feature = "seal")]
+mod keeping;
 mod keys;
 mod replays;
 mod shop;

@@ -209,9 +209,7 @@ impl From<SecretError> for Problem {
             SecretError::Store(_)
             | SecretError::Chance
             | SecretError::Ring(_)
-            | SecretError::KeyFile { .. } => {
-                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "secrets", detail)
-            }
+            | SecretError::KeyFile { .. } => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "secrets", detail),
         }
     }
 }

@@ -18,9 +18,12 @@ use super::faults::{Fault, Step};
 use super::numbers::{bits, column, from_moment, nanos, signed, to_duration, to_moment};
 use super::rows::{Damage, Sum};
 use crate::error::StoreError;
-use crate::ledger::{End, LOOKED_MAX, Ledger, Recorded, Records, ended, kept, resolved};
+use crate::ledger::{End, Ledger, Recorded, Records, ended, kept, resolved};
 use crate::operate::Refusal;
 use crate::store::Answer;
+
+/// How many records are looked at for a page.
+const LOOKED_MAX: usize = 10_000;
 
 /// How many records are aged in a call.
 const AGED_MAX: i64 = 1000;
