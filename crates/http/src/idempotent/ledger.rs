@@ -38,6 +38,12 @@ pub trait Ledger: Any + Send + Sync + Debug {
 
     /// What is remembered of a request.
     fn record(&self, scope: Scope) -> Asked<Option<Record>>;
+
+    /// The ledger that this one stands before, where it only does: one that counts, or fails on request. Bridges look
+    /// there for their own.
+    fn inside(&self) -> Option<&dyn Ledger> {
+        None
+    }
 }
 
 /// The ledger did not answer. What was asked may have been done all the same.

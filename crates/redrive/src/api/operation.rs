@@ -9,7 +9,7 @@ use http::StatusCode;
 use http::request::Parts;
 use redrive_core::Event;
 use redrive_core::ledger::Reply;
-use redrive_http::idempotent::{self, Problem};
+use redrive_http::idempotent::{self, Ledger, Problem};
 
 use super::commit::{self, CommitError, Committed};
 use super::requests::Requests;
@@ -83,9 +83,13 @@ impl<S: Sync> FromRequestParts<S> for Operation {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, NoLedger> {
         let operation = parts.extensions.get::<idempotent::Operation>().cloned().ok_or(NoLedger)?;
-        let ledger: &dyn Any = &**operation.ledger();
-        let Requests(redrive) = ledger.downcast_ref::<Requests>().ok_or(NoLedger)?;
-        let redrive = redrive.clone();
+        let redrive = find(&**operation.ledger()).ok_or(NoLedger)?.clone();
         Ok(Self { operation, redrive })
     }
+}
+
+/// The store behind a ledger, however many stand before it.
+fn find(ledger: &dyn Ledger) -> Option<&Redrive> {
+    let own = (ledger as &dyn Any).downcast_ref::<Requests>().map(|Requests(redrive)| redrive);
+    own.or_else(|| find(ledger.inside()?))
 }

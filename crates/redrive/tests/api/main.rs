@@ -11,3 +11,4 @@ mod shop;
 mod spy;
 mod waits;
 mod wire;
+mod wrapped;
