@@ -8,6 +8,7 @@
 mod bench;
 mod crash;
 mod deny;
+mod faults;
 mod install;
 mod process;
 mod schemathesis;
@@ -89,6 +90,21 @@ enum Task {
         seed: u64,
     },
 
+    /// Kill, freeze and cut off an example's programs, and compare what all of them did
+    ///
+    /// Prints the seed, how far it is, and a table of the faults by kind. Exits 1 if anything happened twice, not at
+    /// all, or was answered in two ways.
+    Faults {
+        /// Which example
+        name: String,
+        /// How many faults at least
+        #[arg(long, default_value_t = 10_000)]
+        faults: u64,
+        /// What the faults are chosen by
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+
     /// Ask the server what its own description says it can be asked, and compare the answers with it
     ///
     /// Installs schemathesis first if it is missing, into an environment below the target folder. Exits 1 for an
@@ -150,6 +166,9 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
             bench::run(&workspace, &bench::Options { name, check, json, args })
         }
         Task::Crash { rounds, seed } => crash::run(&workspace, rounds, seed),
+        Task::Faults { name, faults, seed } => {
+            faults::run(&workspace, &faults::Options { name, faults, seed })
+        }
         Task::Schemathesis { examples, seed, no_install } => {
             schemathesis::run(&workspace, &schemathesis::Options { examples, seed, no_install })
         }

@@ -1,0 +1,165 @@
+//! The API: one endpoint, on a file that two processes share.
+//!
+//! Its effects are `keyed`: the deposit is authorised at somebody else's, under a key that is derived from the request's
+//! own, so that whoever runs the request again is given the same deposit. Everything else (the berth, the confirmation on
+//! the outbox, the answer itself) is one commit, under the fence of the run. So a process may die anywhere:
+//!
+//! | it dies | what is there | the next request under the key |
+//! |---|---|---|
+//! | before the claim | nothing | runs |
+//! | before the provider has heard | the key, in flight | runs when the lease is over |
+//! | after the provider has | the same, and a deposit | runs, and is given the same deposit |
+//! | after the commit | berth, confirmation and answer | is given that answer |
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Json, Router};
+use redrive::api::{Effects, Endpoint, Idempotent, Reply, Tenant};
+use redrive::engine::Transaction;
+use redrive::http::Client;
+use redrive::prelude::*;
+use redrive::{Event, Operation, Redrive};
+use serde_json::{Value, json};
+
+use crate::ledger::Mortal;
+use crate::wish::Wish;
+use crate::{outbox, points, program};
+
+/// The variable with the lease of a run, in milliseconds.
+pub(crate) const LEASE: &str = "BOOKING_LEASE_MS";
+/// The store that the API's processes share, in the folder of the programs.
+pub(crate) const FILE: &str = "booking.db";
+
+/// How long a run may take in all.
+const RUN_MAX: Duration = Duration::from_secs(20);
+/// How long the provider has for an answer.
+const PROVIDER: Duration = Duration::from_secs(2);
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// How long a run has its key before it has to renew.
+pub(crate) fn lease() -> anyhow::Result<Duration> {
+    let millis = std::env::var(LEASE).unwrap_or_else(|_| "10000".to_owned());
+    Ok(Duration::from_millis(millis.parse().with_context(|| format!("{LEASE} is no number"))?))
+}
+
+/// Runs it.
+pub(crate) async fn run(folder: &Path, provider: &str, mailer: &str) -> anyhow::Result<()> {
+    let redrive = Redrive::open(&format!("sqlite:{}", folder.join(FILE).display())).await?;
+    redrive.transact(make_tables).await?;
+    outbox::set_up(&redrive, provider, mailer).await?;
+    tokio::spawn(outbox::run(redrive.clone()));
+
+    let endpoint = Endpoint::new("POST /bookings")
+        .tenant(Tenant::fixed("ferry"))
+        .effects(Effects::Keyed)
+        .lease(lease()?)
+        .max_run(RUN_MAX);
+    let layer = Idempotent::new(Arc::new(Mortal(redrive.ledger())), endpoint)?;
+    let provider = Provider::at(provider)?;
+    program::serve(Router::new().route("/bookings", post(book).layer(layer)).with_state(provider)).await
+}
+
+fn make_tables(tx: &mut Transaction<'_>) -> Result<(), Error> {
+    let db = tx.sqlite().ok_or("not in SQLite")?;
+    // No key but the number on purpose: what is booked twice is there twice.
+    db.execute_batch(
+        "CREATE TABLE IF NOT EXISTS booking (number INTEGER PRIMARY KEY, guest TEXT, cabin TEXT, deposit INTEGER); \
+         CREATE INDEX IF NOT EXISTS booking_of_cabin ON booking (cabin)",
+    )?;
+    Ok(())
+}
+
+async fn book(State(provider): State<Provider>, op: Operation, Json(wish): Json<Wish>) -> Response {
+    let key = op.derive("deposit");
+    points::pass("before-provider");
+    let deposit = match provider.authorise(&key, &wish).await {
+        Ok(deposit) => deposit,
+        // A 5xx of a keyed endpoint is not kept: the same request again runs it again.
+        Err(error) => return problem(StatusCode::BAD_GATEWAY, "no-deposit", &error.to_string()),
+    };
+    points::pass("after-provider");
+    let confirmation = op.event(outbox::CONFIRMATIONS, "confirmation").payload(json!(wish).to_string());
+    let void = op.event(outbox::VOIDS, "void").payload(key);
+    let this = op.clone();
+    let committed = op.commit(move |tx| take(tx, &this, &wish, deposit, &confirmation, &void)).await;
+    if committed.is_ok() {
+        points::pass("after-commit");
+    }
+    committed.into_response()
+}
+
+/// Takes a berth and has it confirmed, or refuses and has the deposit voided. The answer is kept with either.
+fn take(
+    tx: &mut Transaction<'_>,
+    op: &Operation,
+    Wish { guest, cabin }: &Wish,
+    deposit: u32,
+    confirmation: &Event,
+    void: &Event,
+) -> Result<Reply, Error> {
+    let db = tx.sqlite().ok_or("not in SQLite")?;
+    let others = "SELECT EXISTS (SELECT 1 FROM booking WHERE cabin = ?1 AND guest <> ?2)";
+    let is_taken: bool = db.prepare_cached(others)?.query_row([cabin, guest], |row| row.get(0))?;
+    let reply = if is_taken {
+        // Not known before: to ask first would save a deposit, and close no window.
+        tx.publish(void.clone())?;
+        let why = json!({ "code": "cabin-taken", "title": "the cabin is somebody else's" });
+        Reply::new(409).header("content-type", "application/problem+json").body(why.to_string())
+    } else {
+        db.prepare_cached("INSERT INTO booking (guest, cabin, deposit) VALUES (?1, ?2, ?3)")?
+            .execute((guest, cabin, deposit))?;
+        let number = db.last_insert_rowid();
+        op.resource(format!("booking-{number}"));
+        tx.publish(confirmation.clone())?;
+        let booked = json!({ "booking": number, "guest": guest, "cabin": cabin });
+        Reply::new(201)
+            .header("location", format!("/bookings/{number}"))
+            .header("content-type", "application/json")
+            .body(booked.to_string())
+    };
+    points::pass("in-commit");
+    Ok(reply)
+}
+
+fn problem(status: StatusCode, code: &str, title: &str) -> Response {
+    (status, Json(json!({ "code": code, "title": title }))).into_response()
+}
+
+/// The payment provider, as the API calls it.
+#[derive(Debug, Clone)]
+struct Provider {
+    client: Client,
+    url: String,
+}
+
+impl Provider {
+    fn at(url: &str) -> anyhow::Result<Self> {
+        let client = reqwest::Client::builder().no_proxy().timeout(PROVIDER).build()?;
+        let policy = Policy::builder()
+            .name("provider")
+            .attempts(3)
+            .backoff(Backoff::exponential(Duration::from_millis(20), 2.0, Duration::from_millis(200)))
+            .build()?;
+        Ok(Self { client: Client::new(client, policy), url: format!("{url}/authorisations") })
+    }
+
+    /// Authorises a deposit: a new one, or the one that this key was given before.
+    async fn authorise(&self, key: &str, wish: &Wish) -> anyhow::Result<u32> {
+        let body = json!(wish).to_string();
+        let call = self.client.post(&self.url).idempotency_key(key);
+        let call = call.with(move |request| request.header("content-type", "application/json").body(body));
+        let answer = call.send().await?;
+        ensure!(answer.status().is_success(), "the provider said {}", answer.status());
+        let said: Value = serde_json::from_str(&answer.text().await?)?;
+        let number = said["authorisation"].as_u64().context("the provider gave no number")?;
+        Ok(u32::try_from(number)?)
+    }
+}

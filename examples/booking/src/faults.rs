@@ -1,0 +1,142 @@
+//! A campaign of faults against the booking API, and the account after it.
+//!
+//! Worlds run side by side, each with its own files and programs, for most of the time of one is spent waiting: for a
+//! lease that a dead process had, for two seconds of quiet. In each, rounds: guests ask while programs die, freeze and
+//! have their connections cut; then everything is quiet, every key is asked for again at both doors, and the files of all
+//! programs are compared with what the guests were told.
+
+pub(crate) mod audit;
+
+pub(crate) mod guests;
+
+pub(crate) mod life;
+
+pub(crate) mod post;
+
+pub(crate) mod proxy;
+
+pub(crate) mod tally;
+
+pub(crate) mod world;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use tokio::task::JoinSet;
+
+use post::{Storm, death_at};
+use tally::{Counts, Tally};
+use world::World;
+
+use life::Role;
+
+use crate::points;
+
+/// How many worlds there are at once.
+const WORLDS: u64 = 4;
+/// How often it is told how far it is.
+const PROGRESS: Duration = Duration::from_secs(5);
+
+/// What to do.
+#[derive(Debug, Clone)]
+pub(crate) struct Campaign {
+    /// How many faults at least.
+    pub(crate) faults: u64,
+    pub(crate) seed: u64,
+    /// Points of the store, where it was built with them.
+    pub(crate) store_points: &'static [&'static str],
+}
+
+/// Runs it. 1 where something does not hold.
+pub(crate) async fn run(campaign: Campaign) -> anyhow::Result<ExitCode> {
+    let began = Instant::now();
+    println!("seed {}: at least {} faults in {WORLDS} worlds", campaign.seed, campaign.faults);
+    let tally = Arc::new(Tally::default());
+    let mut worlds = JoinSet::new();
+    for number in 1..=WORLDS {
+        worlds.spawn(one(number, campaign.clone(), Arc::clone(&tally)));
+    }
+    let telling = tokio::spawn(tell(campaign.faults, Arc::clone(&tally)));
+    let mut sums = [0; 4];
+    while let Some(world) = worlds.join_next().await {
+        let world = world.context("a world")??;
+        sums.iter_mut().zip(world).for_each(|(sum, part)| *sum += part);
+    }
+    telling.abort();
+    Ok(account(&tally.so_far(), &campaign, sums, began.elapsed()))
+}
+
+/// One world, round after round, until there were enough faults or something is wrong. Gives what is booked, and how
+/// many bookings, authorisations and emails there are.
+async fn one(number: u64, campaign: Campaign, tally: Arc<Tally>) -> anyhow::Result<[u64; 4]> {
+    let storm = Storm::new(campaign.seed.wrapping_mul(1000) + number, campaign.store_points);
+    let mut world = World::start(format!("world-{number}"), storm, Arc::clone(&tally)).await?;
+    for round in 1.. {
+        if let Err(error) = world.round(round).await {
+            tally.violation(format!("world {number}, round {round}: {error:#}"));
+        }
+        tally.saw("rounds", 1);
+        if !tally.is_fine() || tally.so_far().all() >= campaign.faults {
+            break;
+        }
+    }
+    if !tally.is_fine() {
+        println!("the files of world {number} are kept in {}", world.keep().await.display());
+        return Ok([0; 4]);
+    }
+    let books = world.books()?;
+    let parts = [world.booked(), &books.bookings, &books.authorisations, &books.emails];
+    Ok(parts.map(|per| per.values().map(|count| u64::from(*count)).sum()))
+}
+
+async fn tell(faults: u64, tally: Arc<Tally>) {
+    loop {
+        tokio::time::sleep(PROGRESS).await;
+        let counts = tally.so_far();
+        eprintln!(
+            "{} of {faults} faults, {} rounds, {} intents",
+            counts.all(),
+            counts.of("rounds"),
+            counts.of("intents")
+        );
+    }
+}
+
+/// Prints what happened, and whether it adds up.
+fn account(counts: &Counts, campaign: &Campaign, sums: [u64; 4], took: Duration) -> ExitCode {
+    println!("\n{:>8}  fault", "times");
+    counts.faults.iter().for_each(|(kind, times)| println!("{times:>8}  {kind}"));
+    println!("{:>8}  in all", counts.all());
+    println!("\n{:>8}  seen by the guests", "times");
+    counts.seen.iter().for_each(|(what, times)| println!("{times:>8}  {what}"));
+    let [booked, bookings, authorisations, emails] = sums;
+    println!("\n{booked:>8}  intents were told that they are booked");
+    println!("{bookings:>8}  bookings\n{authorisations:>8}  standing authorisations\n{emails:>8}  emails");
+    counts.violations.iter().for_each(|what| println!("WRONG {what}"));
+    for point in missed(counts, campaign) {
+        println!("note  nobody died at {point}");
+    }
+    let word = if counts.violations.is_empty() { "ok   " } else { "WRONG" };
+    let (all, seed) = (counts.all(), campaign.seed);
+    println!(
+        "{word} {all} faults with seed {seed} in {} s, {} violations",
+        took.as_secs(),
+        counts.violations.len()
+    );
+    ExitCode::from(u8::from(!counts.violations.is_empty()))
+}
+
+/// The points at which nobody died.
+fn missed(counts: &Counts, campaign: &Campaign) -> Vec<String> {
+    let parts = [
+        (Role::Api, points::API),
+        (Role::Api, campaign.store_points),
+        (Role::Provider, points::PROVIDER),
+        (Role::Mailer, points::MAILER),
+    ];
+    let all =
+        parts.into_iter().flat_map(|(role, points)| points.iter().map(move |point| death_at(role, point)));
+    all.filter(|death| !counts.faults.contains_key(death)).collect()
+}

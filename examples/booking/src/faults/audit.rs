@@ -1,0 +1,122 @@
+//! What must hold, from the files of all programs: one booking, one authorisation and one email for each intent that was
+//! told that it is booked, and none of them for one that was refused.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Context;
+use redrive::rusqlite::{Connection, OpenFlags};
+
+use super::life::store;
+use crate::register::deeds;
+use crate::wish::Wish;
+use crate::{mailer, provider};
+
+/// How many there are of each.
+pub(crate) type Per = BTreeMap<Wish, u32>;
+
+/// What the files say.
+#[derive(Debug, Default)]
+pub(crate) struct Books {
+    pub(crate) bookings: Per,
+    /// Authorised and not voided.
+    pub(crate) authorisations: Per,
+    pub(crate) emails: Per,
+    /// Keys of requests, by where they are.
+    pub(crate) keys: BTreeMap<String, u32>,
+    /// Events of the outbox that have not gone through.
+    pub(crate) outbox: u32,
+}
+
+/// Reads them. Looking is free to everybody, also while the programs run.
+pub(crate) fn read(folder: &Path) -> anyhow::Result<Books> {
+    let file = store(folder);
+    let db = Connection::open_with_flags(&file, OpenFlags::SQLITE_OPEN_READ_ONLY).context("the store")?;
+    db.busy_timeout(std::time::Duration::from_secs(5))?;
+    let mut books = Books::default();
+    let mut select = db.prepare("SELECT guest, cabin, count(*) FROM booking GROUP BY guest, cabin")?;
+    let rows =
+        select.query_map([], |row| Ok((Wish { guest: row.get(0)?, cabin: row.get(1)? }, row.get(2)?)))?;
+    books.bookings = rows.collect::<Result<_, _>>()?;
+    let mut select = db.prepare("SELECT phase, count(*) FROM redrive_request GROUP BY phase")?;
+    books.keys = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
+    books.outbox = db.query_row(
+        "SELECT (SELECT count(*) FROM redrive_live) + (SELECT count(*) FROM redrive_held)",
+        [],
+        |row| row.get(0),
+    )?;
+
+    let mut standing: BTreeMap<String, Wish> = BTreeMap::new();
+    for deed in deeds(&folder.join(provider::FILE))? {
+        if deed.what == "voided" {
+            standing.remove(&deed.key);
+        } else {
+            standing.insert(deed.key, Wish { guest: deed.guest, cabin: deed.cabin });
+        }
+    }
+    standing.into_values().for_each(|wish| *books.authorisations.entry(wish).or_default() += 1);
+    for deed in deeds(&folder.join(mailer::FILE))? {
+        *books.emails.entry(Wish { guest: deed.guest, cabin: deed.cabin }).or_default() += 1;
+    }
+    Ok(books)
+}
+
+impl Books {
+    /// What does not hold, given what the guests were told.
+    pub(crate) fn violations(&self, booked: &Per, keys: u32) -> Vec<String> {
+        let mut found = Vec::new();
+        let parts = [
+            ("bookings", &self.bookings),
+            ("standing authorisations", &self.authorisations),
+            ("emails", &self.emails),
+        ];
+        for (what, seen) in parts {
+            let wishes: std::collections::BTreeSet<&Wish> = booked.keys().chain(seen.keys()).collect();
+            for wish in wishes {
+                let of = |per: &Per| per.get(wish).copied().unwrap_or_default();
+                if of(booked) != of(seen) {
+                    let (Wish { guest, cabin }, booked, seen) = (wish, of(booked), of(seen));
+                    found.push(format!(
+                        "{booked} of {guest}'s intents for {cabin} are booked, and there are {seen} {what}"
+                    ));
+                }
+            }
+        }
+        let completed = self.keys.get("completed").copied().unwrap_or_default();
+        if completed != keys || self.keys.len() > 1 {
+            found.push(format!("{keys} keys were used, and the ledger has {:?}", self.keys));
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn per(counts: &[(&str, u32)]) -> Per {
+        let wish = |guest: &str| Wish { guest: guest.to_owned(), cabin: "17".to_owned() };
+        counts.iter().map(|(guest, count)| (wish(guest), *count)).collect()
+    }
+
+    #[test]
+    fn too_many_too_few_and_keys_in_flight_are_found() {
+        let right = || Books {
+            bookings: per(&[("Ada", 2)]),
+            authorisations: per(&[("Ada", 2)]),
+            emails: per(&[("Ada", 2)]),
+            keys: [("completed".to_owned(), 3)].into(),
+            outbox: 0,
+        };
+        let found = |books: Books| books.violations(&per(&[("Ada", 2)]), 3).len();
+        assert_eq!(found(right()), 0);
+        assert_eq!(found(Books { bookings: per(&[("Ada", 3)]), ..right() }), 1);
+        assert_eq!(found(Books { authorisations: per(&[("Ada", 2), ("Ben", 1)]), ..right() }), 1);
+        assert_eq!(found(Books { emails: per(&[]), ..right() }), 1);
+        assert_eq!(
+            found(Books { keys: [("completed".into(), 2), ("in_flight".into(), 1)].into(), ..right() }),
+            1
+        );
+        assert_eq!(found(Books { keys: [("completed".into(), 2)].into(), ..right() }), 1);
+    }
+}

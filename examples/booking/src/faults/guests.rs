@@ -1,0 +1,129 @@
+//! Guests: each has an intent, keeps its key, and asks one process and the other until it is told.
+//!
+//! They are less patient than they are asked to be: whoever waits as `Retry-After` says meets fewer races.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use reqwest::StatusCode;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::tally::Tally;
+use crate::wish::Wish;
+
+/// How long a request may take before the guest asks elsewhere.
+const REQUEST: Duration = Duration::from_secs(3);
+/// How long a guest asks at all. A key that is in flight for so long is in flight for ever.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a guest waits between two requests.
+const WAIT: Duration = Duration::from_millis(25);
+
+/// One intent.
+#[derive(Debug, Clone)]
+pub(crate) struct Intent {
+    pub(crate) key: String,
+    pub(crate) wish: Wish,
+    /// How many clients send it at once.
+    pub(crate) clients: usize,
+}
+
+/// What a client was told in the end: the same for all of one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) status: u16,
+    pub(crate) location: Option<String>,
+    pub(crate) body: String,
+}
+
+impl Told {
+    /// Whether the guest has the berth.
+    pub(crate) fn is_booked(&self) -> bool {
+        self.status == StatusCode::CREATED
+    }
+}
+
+/// The doors of the two processes, and who goes through them.
+#[derive(Debug, Clone)]
+pub(crate) struct Doors {
+    client: reqwest::Client,
+    urls: [String; 2],
+    tally: Arc<Tally>,
+}
+
+impl Doors {
+    pub(crate) fn new(urls: [String; 2], tally: Arc<Tally>) -> anyhow::Result<Self> {
+        let client = reqwest::Client::builder().no_proxy().timeout(REQUEST).build()?;
+        Ok(Self { client, urls, tally })
+    }
+
+    /// Asks until there is an answer that is one, each time at the other door; the flag says whether it was a replay.
+    pub(crate) async fn ask(
+        &self,
+        intent: &Intent,
+        first: usize,
+        waits: bool,
+    ) -> anyhow::Result<(Told, bool)> {
+        let until = Instant::now() + PATIENCE;
+        let mut last = String::new();
+        for door in first.. {
+            if Instant::now() > until {
+                bail!("{} of {:?} had no answer in {PATIENCE:?}, lastly: {last}", intent.key, intent.wish);
+            }
+            match self.once(intent, door % 2, waits).await {
+                Ok(told) => return Ok(told),
+                Err(error) => last = format!("{error:#}"),
+            }
+            sleep(WAIT).await;
+        }
+        bail!("nobody counts that far")
+    }
+
+    /// Asks once. The error says why it is no answer; the flag, whether it was a replay.
+    pub(crate) async fn once(
+        &self,
+        intent: &Intent,
+        door: usize,
+        waits: bool,
+    ) -> anyhow::Result<(Told, bool)> {
+        let Intent { key, wish, .. } = intent;
+        let mut request = self
+            .client
+            .post(format!("{}/bookings", self.urls[door]))
+            .header("idempotency-key", format!("\"{key}\""))
+            .header("content-type", "application/json")
+            .body(serde_json::to_string(wish)?);
+        if waits {
+            request = request.header("prefer", "wait=2");
+        }
+        self.tally.saw("requests", 1);
+        let answer = request.send().await.inspect_err(|_| self.tally.saw("requests without an answer", 1))?;
+        let status = answer.status();
+        let header =
+            |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let (location, replayed) = (header("location"), header("idempotent-replayed"));
+        let body = answer.text().await.inspect_err(|_| self.tally.saw("requests without an answer", 1))?;
+        let said: Value = serde_json::from_str(&body).unwrap_or_default();
+        let code = said.get("code").and_then(Value::as_str).unwrap_or_default();
+        match (status, code) {
+            (StatusCode::CREATED, _) | (StatusCode::CONFLICT, "cabin-taken") => {
+                let replayed = replayed.context("an answer does not say whether it is a replay")? == "true";
+                self.tally.saw(if replayed { "replays" } else { "first answers" }, 1);
+                Ok((Told { status: status.as_u16(), location, body }, replayed))
+            }
+            (StatusCode::CONFLICT, "in-flight") => {
+                self.tally.saw("told that it runs already", 1);
+                bail!("in flight")
+            }
+            (StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE, _) => {
+                self.tally.saw("told to come back", 1);
+                bail!("{status}: {body}")
+            }
+            _ => {
+                self.tally.violation(format!("{key} was answered {status}: {body}"));
+                bail!("{status}: {body}")
+            }
+        }
+    }
+}

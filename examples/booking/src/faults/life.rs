@@ -1,0 +1,118 @@
+//! One life of a program: a process, how it is to end, and where it listens.
+
+use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+use crate::{api, points, program};
+
+/// The signal that cannot be caught.
+const SIGKILL: i32 = 9;
+/// The variable of the store's own points, where Redrive is built with them.
+const STORE_POINTS: &str = "REDRIVE_CRASH_AT";
+
+/// Which program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Api,
+    Provider,
+    Mailer,
+}
+
+/// How a program is started.
+#[derive(Debug, Clone)]
+pub(crate) struct Setting {
+    pub(crate) role: Role,
+    /// What it is called, as a file of its talk is.
+    pub(crate) name: &'static str,
+    pub(crate) folder: PathBuf,
+    /// How long a run of the API has a key before it has to renew.
+    pub(crate) lease: Duration,
+    /// Where the API finds the provider and the email program.
+    pub(crate) others: [String; 2],
+}
+
+/// A point at which a program is to kill itself, and the how manieth time that it passes there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Point {
+    pub(crate) name: &'static str,
+    pub(crate) time: u64,
+    /// Whether it is a point of the store.
+    pub(crate) in_store: bool,
+}
+
+/// A process.
+#[derive(Debug)]
+pub(crate) struct Life {
+    pub(crate) child: Child,
+    pub(crate) address: SocketAddr,
+    /// What it says is not read, but it must be able to say it; and its stdin must not end, or it does.
+    _pipes: (ChildStdin, ChildStdout),
+}
+
+impl Setting {
+    /// Starts a life.
+    pub(crate) async fn start(&self, dies_at: Option<Point>) -> anyhow::Result<Option<Life>> {
+        let mut command = Command::new(std::env::current_exe()?);
+        match self.role {
+            Role::Api => command.arg("api").arg(&self.folder).args(&self.others),
+            Role::Provider => command.arg("provider").arg(&self.folder),
+            Role::Mailer => command.arg("mailer").arg(&self.folder),
+        };
+        command.env(api::LEASE, self.lease.as_millis().to_string());
+        command.env_remove(points::VARIABLE).env_remove(STORE_POINTS);
+        if let Some(Point { name, time, in_store }) = dies_at {
+            let variable = if in_store { STORE_POINTS } else { points::VARIABLE };
+            command.env(variable, format!("{name}:{time}"));
+        }
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log())?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).kill_on_drop(true);
+        let mut child = command.spawn().context("cannot start a program of ours")?;
+        let stdin = child.stdin.take().context("its stdin")?;
+        let mut said = BufReader::new(child.stdout.take().context("its stdout")?);
+        let mut line = String::new();
+        said.read_line(&mut line).await?;
+        let Some(address) = line.trim().strip_prefix(program::LISTENING) else {
+            // At a point that is passed before it listens.
+            let status = child.wait().await?;
+            if dies_at.is_some() && is_killed(status) {
+                return Ok(None);
+            }
+            bail!("{} did not start: {status}; see {}", self.name, self.log().display());
+        };
+        let address = address.parse().context("its address")?;
+        Ok(Some(Life { child, address, _pipes: (stdin, said.into_inner()) }))
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.folder.join(format!("{}.log", self.name))
+    }
+}
+
+impl Life {
+    /// Stops it, as a debugger or a machine without memory does; or has it go on.
+    pub(crate) fn freeze(&self, stop: bool) {
+        let pid = self.child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        if let Some(pid) = pid {
+            // Not waited for yet, so the number is still its own.
+            let _ = kill_process(pid, if stop { Signal::STOP } else { Signal::CONT });
+        }
+    }
+}
+
+/// Whether it ended by the signal that cannot be caught.
+pub(crate) fn is_killed(status: ExitStatus) -> bool {
+    status.signal() == Some(SIGKILL)
+}
+
+/// The store that the API's processes share.
+pub(crate) fn store(folder: &Path) -> PathBuf {
+    folder.join(api::FILE)
+}

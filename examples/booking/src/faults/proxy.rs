@@ -1,0 +1,149 @@
+//! A TCP proxy that cuts connections where it hurts.
+//!
+//! It stands before every program, at an address that stays while the program behind it dies and comes back elsewhere.
+//! A cut is ordered beforehand, and done at the next piece that fits: that a request is never heard, that its answer is
+//! never heard although it says that the thing is done, or that half of the answer is.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use super::tally::Tally;
+
+/// The most that is read at once. Requests and answers here are smaller.
+const PIECE: usize = 16 << 10;
+
+/// Where a connection is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// The request does not get through.
+    Request,
+    /// The answer does not, and it was a good one: the effect is there.
+    Answer,
+    /// Half of the answer does.
+    HalfAnswer,
+}
+
+impl Cut {
+    pub(crate) const ALL: [Self; 3] = [Self::Request, Self::Answer, Self::HalfAnswer];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Request => "before the effect",
+            Self::Answer => "after the effect, before the answer",
+            Self::HalfAnswer => "in the middle of the answer",
+        }
+    }
+}
+
+/// A proxy. Ends with the program.
+#[derive(Debug, Clone)]
+pub(crate) struct Proxy {
+    pub(crate) address: SocketAddr,
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// Whom it stands before, in words.
+    name: &'static str,
+    target: watch::Sender<Option<SocketAddr>>,
+    /// What is ordered, each with how many pieces that fit are let through before.
+    ordered: Mutex<VecDeque<(u32, Cut)>>,
+    tally: Arc<Tally>,
+}
+
+impl Proxy {
+    pub(crate) async fn start(name: &'static str, tally: Arc<Tally>) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+        let address = listener.local_addr()?;
+        let target = watch::Sender::new(None);
+        let inner = Arc::new(Inner { name, target, ordered: Mutex::default(), tally });
+        let serving = Arc::clone(&inner);
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let inner = Arc::clone(&serving);
+                tokio::spawn(async move { inner.join(client).await });
+            }
+        });
+        Ok(Self { address, inner })
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The program is there now, or gone.
+    pub(crate) fn aim(&self, target: Option<SocketAddr>) {
+        self.inner.target.send_replace(target);
+    }
+
+    /// Orders a cut, after so many pieces that fit.
+    pub(crate) fn order(&self, after: u32, cut: Cut) {
+        self.inner.ordered().push_back((after, cut));
+    }
+
+    /// Forgets what is ordered.
+    pub(crate) fn calm(&self) {
+        self.inner.ordered().clear();
+    }
+}
+
+impl Inner {
+    fn ordered(&self) -> MutexGuard<'_, VecDeque<(u32, Cut)>> {
+        self.ordered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the connection is cut at a piece that fits these.
+    fn cuts(&self, fitting: &[Cut]) -> Option<Cut> {
+        let mut ordered = self.ordered();
+        let (after, cut) = ordered.front_mut().filter(|(_, cut)| fitting.contains(cut))?;
+        if *after > 0 {
+            *after -= 1;
+            return None;
+        }
+        let cut = *cut;
+        ordered.pop_front();
+        drop(ordered);
+        self.tally.count(format!("connection to {} cut {}", self.name, cut.as_str()));
+        Some(cut)
+    }
+
+    /// Joins a client with the program, until one of them ends or the connection is cut. What is dropped is closed.
+    async fn join(&self, mut client: TcpStream) {
+        let target = *self.target.borrow();
+        let Some(target) = target else { return };
+        let Ok(mut program) = TcpStream::connect(target).await else { return };
+        let (mut asked, mut answered) = (vec![0; PIECE], vec![0; PIECE]);
+        loop {
+            let passed = tokio::select! {
+                read = client.read(&mut asked) => match read {
+                    Ok(1..) if self.cuts(&[Cut::Request]).is_some() => return,
+                    Ok(length @ 1..) => program.write_all(&asked[..length]).await,
+                    _ => return,
+                },
+                read = program.read(&mut answered) => match read {
+                    Ok(length @ 1..) => {
+                        let is_good = answered[..length].starts_with(b"HTTP/1.1 2");
+                        match is_good.then(|| self.cuts(&[Cut::Answer, Cut::HalfAnswer])).flatten() {
+                            None => client.write_all(&answered[..length]).await,
+                            Some(Cut::HalfAnswer) => {
+                                let _ = client.write_all(&answered[..length / 2]).await;
+                                return;
+                            }
+                            Some(_) => return,
+                        }
+                    }
+                    _ => return,
+                },
+            };
+            if passed.is_err() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! A world: two API processes on one store, a provider, an email program, a proxy before each, and guests.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::audit::{self, Books, Per};
+use super::guests::{Doors, Intent, Told};
+use super::life::{Role, Setting};
+use super::post::{Post, Storm};
+use super::proxy::{Cut, Proxy};
+use super::tally::Tally;
+use crate::wish::Wish;
+
+/// How long a run has its key before it has to renew: short, so that what a killed process had is soon taken over.
+const LEASE: Duration = Duration::from_secs(1);
+/// How long the outbox has to be empty. A suspect waits for two seconds of quiet, and there may be some.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is looked at.
+const LOOKS: Duration = Duration::from_millis(20);
+
+/// Kills in a round.
+const KILLS: u32 = 8;
+/// Cuts that are ordered for a round; those that find nothing to cut are none.
+const CUTS: u32 = 18;
+/// Guests with an intent each, beside the others.
+const SINGLES: usize = 6;
+/// How many clients send one key at once.
+const CROWD: usize = 20;
+
+/// A world.
+#[derive(Debug)]
+pub(crate) struct World {
+    name: String,
+    folder: TempDir,
+    proxies: [Proxy; 4],
+    doors: Doors,
+    storm: Arc<Storm>,
+    tally: Arc<Tally>,
+    posts: JoinSet<()>,
+    /// What the guests were told so far.
+    booked: Per,
+    keys: u32,
+}
+
+impl World {
+    /// Starts all programs.
+    pub(crate) async fn start(name: String, storm: Storm, tally: Arc<Tally>) -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("booking-").tempdir()?;
+        let storm = Arc::new(storm);
+        let proxy = |name| Proxy::start(name, Arc::clone(&tally));
+        let (one, two) = (proxy("the api").await?, proxy("the api").await?);
+        let (provider, mailer) = (proxy("the provider").await?, proxy("the mailer").await?);
+        let others = [provider.url(), mailer.url()];
+        let mut posts = JoinSet::new();
+        let programs = [
+            (Role::Provider, "provider", &provider),
+            (Role::Mailer, "mailer", &mailer),
+            (Role::Api, "api-1", &one),
+            (Role::Api, "api-2", &two),
+        ];
+        for (role, name, proxy) in programs {
+            let folder = folder.path().to_owned();
+            let setting = Setting { role, name, folder, lease: LEASE, others: others.clone() };
+            let (proxy, storm, tally) = (proxy.clone(), Arc::clone(&storm), Arc::clone(&tally));
+            posts.spawn(Post { setting, proxy, storm, tally }.keep());
+        }
+        let doors = Doors::new([one.url(), two.url()], Arc::clone(&tally))?;
+        let proxies = [one, two, provider, mailer];
+        Ok(Self { name, folder, proxies, doors, storm, tally, posts, booked: Per::new(), keys: 0 })
+    }
+
+    /// One round: intents under faults, then quiet, then the account.
+    pub(crate) async fn round(&mut self, number: u64) -> anyhow::Result<()> {
+        let intents = self.intents(number);
+        self.order_cuts();
+        self.storm.rise(KILLS);
+        let told = self.ask_all(&intents).await?;
+        self.storm.calm();
+        self.proxies.iter().for_each(Proxy::calm);
+
+        for (intent, told) in intents.iter().zip(&told) {
+            for door in 0..2 {
+                let (again, replayed) = self.doors.ask(intent, door, false).await?;
+                ensure!(again == *told, "{} was told {told:?}, and later {again:?}", intent.key);
+                ensure!(replayed, "{} ran again long after it was answered", intent.key);
+            }
+            self.keys += 1;
+            if told.is_booked() {
+                *self.booked.entry(intent.wish.clone()).or_default() += 1;
+            }
+        }
+        let booked = told.iter().filter(|told| told.is_booked()).count();
+        self.tally.saw("intents", intents.len());
+        self.tally.saw("booked", booked);
+        self.tally.saw("refused, for somebody else has the cabin", intents.len() - booked);
+        self.settle().await
+    }
+
+    /// Waits until the outbox is empty, and compares.
+    async fn settle(&self) -> anyhow::Result<()> {
+        let until = Instant::now() + PATIENCE;
+        let books = loop {
+            let books = audit::read(self.folder.path())?;
+            if books.outbox == 0 {
+                break books;
+            }
+            ensure!(
+                Instant::now() < until,
+                "{} events are still in the outbox after {PATIENCE:?}",
+                books.outbox
+            );
+            ensure!(self.tally.is_fine(), "a program ended");
+            sleep(LOOKS).await;
+        };
+        let found = books.violations(&self.booked, self.keys);
+        if !found.is_empty() {
+            bail!("{}", found.join("\n"));
+        }
+        Ok(())
+    }
+
+    /// What the files say at the end.
+    pub(crate) fn books(&self) -> anyhow::Result<Books> {
+        audit::read(self.folder.path())
+    }
+
+    /// What the guests were told.
+    pub(crate) fn booked(&self) -> &Per {
+        &self.booked
+    }
+
+    /// Ends all programs, and keeps the files for whoever wants to look at them.
+    pub(crate) async fn keep(mut self) -> PathBuf {
+        self.posts.shutdown().await;
+        self.folder.keep()
+    }
+
+    /// Singles; twenty clients with one key; one guest with two intents that are alike; two guests who want one cabin.
+    fn intents(&self, round: u64) -> Vec<Intent> {
+        let name = &self.name;
+        let intent = |guest: &str, cabin: &str, number: usize, clients| Intent {
+            key: format!("{name}-{round}-{cabin}-{guest}-{number}"),
+            wish: Wish { guest: format!("{guest} of {name}"), cabin: format!("{round}/{cabin}") },
+            clients,
+        };
+        let mut intents: Vec<_> =
+            (0..SINGLES).map(|at| intent("Single", &format!("single-{at}"), 1, 1)).collect();
+        intents.push(intent("Crowd", "crowd", 1, CROWD));
+        intents.extend([1, 2].map(|number| intent("Twice", "twice", number, 1)));
+        intents.extend(["Rival", "Revel"].map(|guest| intent(guest, "rivals", 1, 2)));
+        intents
+    }
+
+    fn order_cuts(&self) {
+        for _ in 0..CUTS {
+            let (Some(proxy), Some(cut)) = (self.storm.pick(&self.proxies), self.storm.pick(&Cut::ALL))
+            else {
+                return;
+            };
+            proxy.order(u32::try_from(self.storm.below(3)).unwrap_or_default(), *cut);
+        }
+    }
+
+    /// Every client of every intent, at once; and what each intent was told, which is one thing.
+    async fn ask_all(&self, intents: &[Intent]) -> anyhow::Result<Vec<Told>> {
+        let mut clients = JoinSet::new();
+        for (at, intent) in intents.iter().enumerate() {
+            for client in 0..intent.clients {
+                let (doors, intent) = (self.doors.clone(), intent.clone());
+                let late = Duration::from_millis(self.storm.below(400));
+                let waits = self.storm.below(4) == 0;
+                clients.spawn(async move {
+                    // A crowd comes at once.
+                    if intent.clients == 1 {
+                        sleep(late).await;
+                    }
+                    doors.ask(&intent, client, waits).await.map(|(told, _)| (at, told))
+                });
+            }
+        }
+        let mut all: Vec<Option<Told>> = vec![None; intents.len()];
+        loop {
+            let told = tokio::select! {
+                told = clients.join_next() => told,
+                () = self.tally.wrong() => bail!("something else went wrong meanwhile"),
+            };
+            let Some(told) = told else { break };
+            let (at, told) = told.context("a client")??;
+            match &all[at] {
+                None => all[at] = Some(told),
+                Some(first) => ensure!(*first == told, "{}: {first:?}, and also {told:?}", intents[at].key),
+            }
+        }
+        all.into_iter().collect::<Option<_>>().context("nobody asked")
+    }
+}

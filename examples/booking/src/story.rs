@@ -1,0 +1,193 @@
+//! A short story for a reader: eight intents, a fault for most of them, and one table at the end.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::faults::audit::{self, Per};
+use crate::faults::guests::{Doors, Intent, Told};
+use crate::faults::life::{Life, Point, Role, Setting};
+use crate::faults::proxy::{Cut, Proxy};
+use crate::faults::tally::Tally;
+use crate::wish::Wish;
+
+/// How long a run has its key before it has to renew. Whoever takes over from a dead process waits for so long.
+const LEASE: Duration = Duration::from_secs(1);
+/// How long the outbox may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+const LOOKS: Duration = Duration::from_millis(20);
+
+/// The programs, as in [`World`](crate::faults::world::World), but each fault has its place.
+struct Stage {
+    folder: TempDir,
+    settings: [Setting; 4],
+    proxies: [Proxy; 4],
+    lives: [Option<Life>; 4],
+    doors: Doors,
+    tally: Arc<Tally>,
+    rows: Vec<(&'static str, u32, Vec<Wish>)>,
+}
+
+const API_1: usize = 0;
+const MAILER: usize = 3;
+
+/// Tells it. 1 where it does not add up.
+pub(crate) async fn tell() -> anyhow::Result<ExitCode> {
+    let mut stage = Stage::set().await?;
+    println!("two API processes on one file, a payment provider, an email program; a lease is {LEASE:?}\n");
+
+    println!("Ada books.");
+    stage.ask("Ada", "cabin-1", 1, 0).await?;
+
+    println!(
+        "Ben books. The connection is cut when it is done and before he hears of it; he asks the other process."
+    );
+    stage.proxies[API_1].order(0, Cut::Answer);
+    stage.ask("Ben", "cabin-2", 1, 0).await?;
+
+    println!("Cleo books. The process is killed when her deposit is authorised and nothing is written.");
+    stage.start(API_1, Some("after-provider")).await?;
+    stage.ask("Cleo", "cabin-3", 1, 0).await?;
+
+    println!("Dora books. The process is killed after the commit and before the answer.");
+    stage.start(API_1, Some("after-commit")).await?;
+    stage.ask("Dora", "cabin-4", 1, 0).await?;
+    stage.start(API_1, None).await?;
+
+    println!("Eli books, and twenty clients send his request at once, to both processes.");
+    stage.ask("Eli", "cabin-5", 20, 0).await?;
+
+    println!("Fay books two berths in the same words, under two keys.");
+    stage.ask("Fay", "cabin-6", 1, 0).await?;
+    stage.ask("Fay", "cabin-6", 1, 1).await?;
+
+    println!("Gus wants Ada's cabin, and is told no, each time he asks.");
+    let refused = stage.ask("Gus", "cabin-1", 2, 0).await?;
+    ensure!(!refused.is_booked(), "Gus was told {refused:?}");
+
+    println!("Hal books. The email program is killed when his email is sent and before it says so.");
+    stage.start(MAILER, Some("mailer-after-effect")).await?;
+    stage.ask("Hal", "cabin-7", 1, 0).await?;
+    stage.until_gone(MAILER).await?;
+    stage.start(MAILER, None).await?;
+    stage.account().await
+}
+
+impl Stage {
+    async fn set() -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let tally = Arc::new(Tally::default());
+        let proxy = |name| Proxy::start(name, Arc::clone(&tally));
+        let proxies = [
+            proxy("the api").await?,
+            proxy("the api").await?,
+            proxy("the provider").await?,
+            proxy("the mailer").await?,
+        ];
+        let others = [proxies[2].url(), proxies[MAILER].url()];
+        let setting = |role, name| {
+            let (folder, others) = (folder.path().to_owned(), others.clone());
+            Setting { role, name, folder, lease: LEASE, others }
+        };
+        let settings = [
+            setting(Role::Api, "api-1"),
+            setting(Role::Api, "api-2"),
+            setting(Role::Provider, "provider"),
+            setting(Role::Mailer, "mailer"),
+        ];
+        let doors = Doors::new([proxies[0].url(), proxies[1].url()], Arc::clone(&tally))?;
+        let lives = [None, None, None, None];
+        let mut stage = Self { folder, settings, proxies, lives, doors, tally, rows: Vec::new() };
+        for program in [2, 3, 0, 1] {
+            stage.start(program, None).await?;
+        }
+        Ok(stage)
+    }
+
+    /// Starts a program anew, perhaps to die at a point.
+    async fn start(&mut self, program: usize, dies_at: Option<&'static str>) -> anyhow::Result<()> {
+        if let Some(mut life) = self.lives[program].take() {
+            life.child.kill().await?;
+        }
+        let point = dies_at.map(|name| Point { name, time: 1, in_store: false });
+        let life = self.settings[program].start(point).await?.context("it died before it listened")?;
+        self.proxies[program].aim(Some(life.address));
+        self.lives[program] = Some(life);
+        Ok(())
+    }
+
+    /// Waits until a program has died.
+    async fn until_gone(&mut self, program: usize) -> anyhow::Result<()> {
+        let life = self.lives[program].as_mut().context("it runs")?;
+        tokio::time::timeout(PATIENCE, life.child.wait()).await.context("it does not die")??;
+        Ok(())
+    }
+
+    /// A guest's intent, from so many clients at once, until all of them are told the same.
+    async fn ask(
+        &mut self,
+        guest: &'static str,
+        cabin: &str,
+        clients: usize,
+        number: u32,
+    ) -> anyhow::Result<Told> {
+        let wish = Wish { guest: guest.to_owned(), cabin: cabin.to_owned() };
+        let intent = Intent { key: format!("{guest}-{number}"), wish: wish.clone(), clients };
+        let mut asking = JoinSet::new();
+        for client in 0..clients {
+            let (doors, intent) = (self.doors.clone(), intent.clone());
+            asking.spawn(async move { doors.ask(&intent, client, client % 2 == 1).await });
+        }
+        let mut first = None;
+        while let Some(told) = asking.join_next().await {
+            let (told, _) = told??;
+            let first = first.get_or_insert_with(|| told.clone());
+            ensure!(*first == told, "{guest} was told {first:?}, and also {told:?}");
+        }
+        let told = first.context("nobody asked")?;
+        println!("  {} {}", told.status, told.body);
+        self.rows.push((guest, u32::from(told.is_booked()), vec![wish]));
+        Ok(told)
+    }
+
+    /// Waits for the outbox, and prints what there is of each.
+    async fn account(self) -> anyhow::Result<ExitCode> {
+        let until = Instant::now() + PATIENCE;
+        let books = loop {
+            let books = audit::read(self.folder.path())?;
+            if books.outbox == 0 {
+                break books;
+            }
+            ensure!(Instant::now() < until, "{} events are still in the outbox", books.outbox);
+            sleep(LOOKS).await;
+        };
+        let mut booked = Per::new();
+        for (_, count, wishes) in &self.rows {
+            wishes.iter().for_each(|wish| *booked.entry(wish.clone()).or_default() += count);
+        }
+        booked.retain(|_, count| *count > 0);
+        println!("\n{:<10}{:>8}{:>10}{:>16}{:>8}", "", "intents", "bookings", "authorisations", "emails");
+        let row = |name: &str, [intents, bookings, authorisations, emails]: [u32; 4]| {
+            println!("{name:<10}{intents:>8}{bookings:>10}{authorisations:>16}{emails:>8}");
+        };
+        let per = [&booked, &books.bookings, &books.authorisations, &books.emails];
+        for wish in booked.keys() {
+            row(&wish.guest, per.map(|per| per.get(wish).copied().unwrap_or_default()));
+        }
+        row("all", per.map(|per| per.values().sum()));
+        println!("{:<10}refused, and nothing was kept but the answer", "Gus");
+        let keys = u32::try_from(self.rows.len())?;
+        let mut found = books.violations(&booked, keys);
+        found.extend(self.tally.so_far().violations);
+        found.iter().for_each(|what| println!("WRONG {what}"));
+        if found.is_empty() {
+            println!("ok    one booking, one authorisation and one email for each intent");
+        }
+        Ok(ExitCode::from(u8::from(!found.is_empty())))
+    }
+}

@@ -1,0 +1,10 @@
+//! What a guest wants.
+
+use serde::{Deserialize, Serialize};
+
+/// A berth in a cabin. A cabin is one guest's; that guest may have more than one berth in it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Wish {
+    pub(crate) guest: String,
+    pub(crate) cabin: String,
+}
