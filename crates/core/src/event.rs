@@ -136,6 +136,16 @@ pub struct Meta {
     pub tuning: Option<Tuning>,
 }
 
+impl Meta {
+    /// What type of event it is, see [`Event::kind`].
+    #[must_use]
+    pub fn kind(&self) -> Option<&str> {
+        let mut headers = self.headers.iter();
+        let (_, value) = headers.find(|(name, _)| name.eq_ignore_ascii_case(crate::names::header::TYPE))?;
+        Some(value)
+    }
+}
+
 impl Event {
     /// An event with an empty payload, due at once.
     #[must_use]
@@ -236,6 +246,12 @@ impl Event {
     pub fn tuning(mut self, tuning: Tuning) -> Self {
         self.meta_mut().tuning = Some(tuning);
         self
+    }
+
+    /// What type of event it is, where it says so: its header `ce-type`, as CloudEvents have it.
+    #[must_use]
+    pub fn kind(&self) -> Option<&str> {
+        self.meta.as_ref()?.kind()
     }
 
     /// The part that is seldom there, made if it is not.

@@ -68,6 +68,8 @@ pub mod header {
     pub const GRPC_TIMEOUT: &str = "grpc-timeout";
     /// The publisher's trace: attempts link to it.
     pub const TRACEPARENT: &str = "traceparent";
+    /// What kind of event it is, as CloudEvents call it.
+    pub const TYPE: &str = "ce-type";
     /// What else belongs to that trace.
     pub const TRACESTATE: &str = "tracestate";
 }

@@ -321,6 +321,10 @@ pub enum GroupBy {
     Queue,
     /// By tenant.
     Tenant,
+    /// By the type of the event. Of very many letters only so many are looked at, see [`Group::looked`].
+    Type,
+    /// By key. Of very many letters only so many are looked at, see [`Group::looked`].
+    Key,
 }
 
 /// Which groups.
@@ -336,12 +340,20 @@ pub struct GroupQuery {
     pub limit: usize,
 }
 
+impl GroupQuery {
+    /// Whether those of a queue and a tenant are asked for.
+    pub(crate) fn is_of(&self, queue: &str, tenant: &str) -> bool {
+        let is = |wanted: &Option<String>, is: &str| wanted.as_deref().is_none_or(|wanted| wanted == is);
+        is(&self.queue, queue) && is(&self.tenant, tenant)
+    }
+}
+
 /// Dead letters that have something in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     /// What they died of; none where they are put together otherwise.
     pub cause: Option<CauseId>,
-    /// The cause without numbers and ids, or the queue, or the tenant.
+    /// The cause without numbers and ids, or the queue, the tenant, the type, the key; empty for those that have none.
     pub title: String,
     /// The queues they are of: one, or several for the same cause.
     pub queues: Vec<String>,
@@ -353,8 +365,11 @@ pub struct Group {
     pub last: Moment,
     /// How many keys they hold up.
     pub keys_blocked: u64,
-    /// What became of the last redrive.
+    /// What became of the last redrive; none where they are put together by type or key.
     pub redriven: Option<Redriven>,
+    /// How many letters were looked at for all groups together, where that was not all of them: what is counted here
+    /// then is of those.
+    pub looked: Option<u64>,
 }
 
 /// What became of the last redrive of a group.

@@ -262,6 +262,7 @@ macro_rules! promises {
             what_a_job_puts_back_is_told,
             letters_of_one_cause_are_a_group,
             letters_are_put_together_as_asked,
+            letters_are_put_together_by_type_and_key,
             groups_count_what_is_dead_now,
             a_group_tells_what_became_of_its_last_redrive,
             a_job_is_one_redrive_of_a_group,

@@ -54,8 +54,9 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct Groups {
-    /// By what: cause, queue, tenant
-    #[arg(long, value_name = "WORD", default_value = "cause", value_parser = ["cause", "queue", "tenant"])]
+    /// By what
+    #[arg(long, value_name = "WORD", default_value = "cause")]
+    #[arg(value_parser = ["cause", "queue", "tenant", "type", "key"])]
     by: String,
     /// Of this queue
     #[arg(long, value_name = "QUEUE")]
@@ -247,6 +248,9 @@ async fn groups(line: &Line, out: &Out, args: Groups) -> Result<ExitCode> {
     })?;
     if answer["more"] == true {
         say("there are more groups; see --limit");
+    }
+    if let Some(looked) = answer["looked"].as_u64() {
+        say(format!("counted are the newest {looked} letters; for all of them name a --queue or a --tenant"));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -39,6 +39,34 @@ async fn letters_of_one_cause_are_a_group_and_fit_filters() {
 }
 
 #[tokio::test]
+async fn letters_are_put_together_by_type_and_key() {
+    let house = House::open(QUEUE).await;
+    publish(&house, "orders", "", Some("customer-3"), &["1", "2"]).await;
+    for (id, kind) in [("3", "order.paid"), ("4", "order.paid"), ("5", "order.sent")] {
+        let event = json!({ "specversion": "1.0", "id": id, "source": "/shop", "type": kind });
+        let request = house.client.post(house.url("/v1/queues/orders/events")).body(event.to_string());
+        let request = request.header("content-type", "application/cloudevents+json");
+        assert_eq!(answer(request).await.0, 202);
+    }
+    assert_eq!(die(&house, "orders").await, 5);
+    for (by, titles, letters) in
+        [("type", &["order.paid", "", "order.sent"][..], [2, 2, 1]), ("key", &["", "customer-3"], [3, 2, 0])]
+    {
+        let (status, groups) = house.get(&format!("/v1/dead/groups?by={by}&queue=orders")).await;
+        let mut found = each(&groups, "groups", "title");
+        // Two with the same count are in the order of their last death.
+        found.sort_unstable();
+        let mut titles = titles.to_vec();
+        titles.sort_unstable();
+        assert_eq!((status, found), (200, titles), "{groups}");
+        let counts: Vec<_> =
+            groups["groups"].as_array().expect("a list").iter().map(|it| &it["letters"]).collect();
+        assert_eq!(counts, letters.iter().filter(|letters| **letters > 0).collect::<Vec<_>>(), "{groups}");
+        assert_eq!(groups["looked"], json!(null), "all were counted");
+    }
+}
+
+#[tokio::test]
 async fn what_is_asked_wrongly_is_told() {
     let house = House::open(&format!("[server]\nbatch_max = 2\n{QUEUE}")).await;
     for path in [

@@ -27,6 +27,15 @@ async fn groups_and_letters_are_tables_for_people_and_json_for_programs() {
     let json = ask(&house, &["dead", "groups", "--json"]).await.fine().json();
     assert_eq!((&json["groups"][0]["cause"], &json["groups"][0]["letters"]), (&json!(cause), &json!(2)));
 
+    for by in ["type", "key"] {
+        let json = ask(&house, &["dead", "groups", "--by", by, "--json"]).await.fine().json();
+        assert_eq!(
+            (&json["groups"][0]["title"], &json["groups"][0]["letters"]),
+            (&json!(""), &json!(2)),
+            "{by}"
+        );
+    }
+
     let listed = ask(&house, &["dead", "ls", "--group", &cause[..6], "--since", "2h"]).await.fine();
     let rows = listed.rows();
     assert_eq!(rows[0], ["QUEUE", "ID", "STATE", "ATTEMPTS", "WHEN", "REASON", "ERROR"]);

@@ -68,6 +68,7 @@ pub async fn letters_of_one_cause_are_a_group<S: Subject>(subject: S) {
         last: at(4),
         keys_blocked: 1,
         redriven: None,
+        looked: None,
     };
     assert_eq!(groups[0], expected);
     assert_eq!((groups.len(), groups[1].cause, groups[1].letters), (2, Some(cause_of(&rare)), 1));
@@ -96,6 +97,46 @@ pub async fn letters_are_put_together_as_asked<S: Subject>(subject: S) {
         brief(GroupBy::Cause, Some(MAILS), None).await,
         [of("Http 500: a", 2, 1), of("Http 500: b", 1, 1)]
     );
+}
+
+/// Letters can be put together by what they say themselves: their type, their key. Those without one are a group, too.
+pub async fn letters_are_put_together_by_type_and_key<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    let typed = |event: redrive_core::Event, kind: &str| event.header("a", "b").header("ce-type", kind);
+    owner.dies_of(mail("1"), 1, of("a", Park::GoOn)).await;
+    owner.dies_of(typed(mail("2").key("k").tenant("t"), "paid"), 2, of("b", Park::GoOn)).await;
+    owner.dies_of(typed(order("3", "k"), "paid"), 3, of("a", Park::Stay)).await;
+    owner.dies_of(typed(order("4", "l").tenant("t"), "sent"), 4, of("a", Park::GoOn)).await;
+    owner.dies_of(typed(mail("5"), "paid"), 5, of("a", Park::GoOn)).await;
+    owner.publish(typed(mail("6").key("k"), "paid"), at(6)).await;
+    let owner = owner.crash().await;
+    let brief = async |by, queue: Option<&str>, tenant: Option<&str>| {
+        let (queue, tenant) = (queue.map(str::to_owned), tenant.map(str::to_owned));
+        let groups = owner.groups(GroupQuery { by, queue, tenant, limit: 0 }).await;
+        groups.into_iter().map(|group| (group.title, group.letters)).collect::<Vec<_>>()
+    };
+    let of = |title: &str, letters| (title.to_owned(), letters);
+    assert_eq!(brief(GroupBy::Type, None, None).await, [of("paid", 3), of("sent", 1), of("", 1)]);
+    assert_eq!(brief(GroupBy::Key, None, None).await, [of("", 2), of("k", 2), of("l", 1)]);
+    assert_eq!(brief(GroupBy::Key, Some(ORDERS), None).await, [of("l", 1), of("k", 1)]);
+    assert_eq!(brief(GroupBy::Type, None, Some("t")).await, [of("sent", 1), of("paid", 1)]);
+    let by_key = GroupQuery { by: GroupBy::Key, limit: 2, ..GroupQuery::default() };
+    let expected = Group {
+        cause: None,
+        title: "k".to_owned(),
+        queues: vec![MAILS.to_owned(), ORDERS.to_owned()],
+        letters: 2,
+        first: at(2),
+        last: at(3),
+        keys_blocked: 1,
+        redriven: None,
+        looked: None,
+    };
+    assert_eq!(owner.groups(by_key.clone()).await[1], expected);
+    owner.act(&mail("2").tenant("t"), redrive(), at(7)).await;
+    owner.act(&order("3", "k"), Act::Discard, at(7)).await;
+    assert_eq!(brief(GroupBy::Key, None, None).await, [of("", 2), of("l", 1)]);
+    assert_eq!(brief(GroupBy::Type, None, None).await, [of("paid", 1), of("sent", 1), of("", 1)]);
 }
 
 /// A letter is in its group as long as it is a dead letter, whatever takes it out and brings it back.

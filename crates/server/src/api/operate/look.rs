@@ -45,8 +45,11 @@ async fn groups(seat: Seat, Asked(asked): Asked<Groups>) -> Result<Json<Value>, 
         None | Some("cause") => GroupBy::Cause,
         Some("queue") => GroupBy::Queue,
         Some("tenant") => GroupBy::Tenant,
+        Some("type") => GroupBy::Type,
+        Some("key") => GroupBy::Key,
         Some(other) => {
-            let detail = format!("letters are not put together by `{other}`; there are cause, queue, tenant");
+            let words = "cause, queue, tenant, type, key";
+            let detail = format!("letters are not put together by `{other}`; there are {words}");
             return Err(Problem::bad_request(detail));
         }
     };
@@ -57,7 +60,11 @@ async fn groups(seat: Seat, Asked(asked): Asked<Groups>) -> Result<Json<Value>, 
     let mut groups = seat.desk.groups(query).await?;
     let more = groups.len() > limit;
     groups.truncate(limit);
-    Ok(Json(json!({ "groups": groups.iter().map(view::group).collect::<Vec<_>>(), "more": more })))
+    let mut answer = json!({ "groups": groups.iter().map(view::group).collect::<Vec<_>>(), "more": more });
+    if let Some(looked) = groups.iter().find_map(|group| group.looked) {
+        answer["looked"] = looked.into();
+    }
+    Ok(Json(answer))
 }
 
 async fn list(seat: Seat, Asked(asked): Asked<Search>) -> Result<Json<Value>, Problem> {

@@ -92,28 +92,50 @@ impl State {
     }
 
     pub(super) fn groups(&self, query: &GroupQuery) -> Vec<Group> {
+        if let GroupBy::Type | GroupBy::Key = query.by {
+            return page(self.looked_at(query), query.limit);
+        }
         let mut merged: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for ((stream, cause), letters) in self.groups.iter().filter(|(_, group)| group.letters > 0) {
             let Some(stream) = self.streams.get(stream) else { continue };
-            let other =
-                |wanted: &Option<String>, is: &str| wanted.as_ref().is_some_and(|wanted| wanted != is);
-            if other(&query.queue, &stream.queue) || other(&query.tenant, &stream.tenant) {
+            if !query.is_of(&stream.queue, &stream.tenant) {
                 continue;
             }
             let key = match query.by {
                 GroupBy::Cause => (Some(*cause), letters.title.clone()),
                 GroupBy::Queue => (None, stream.queue.clone()),
-                GroupBy::Tenant => (None, stream.tenant.clone()),
+                _ => (None, stream.tenant.clone()),
             };
             merged.entry(key).or_default().push((stream.queue.as_str(), letters));
         }
         let merged = merged.into_iter().filter_map(|((cause, title), parts)| merge(cause, title, &parts));
-        let mut groups: Vec<_> = merged.collect();
-        groups.sort_by(|a, b| {
-            b.letters.cmp(&a.letters).then(b.last.cmp(&a.last)).then_with(|| a.title.cmp(&b.title))
-        });
-        groups.truncate(if query.limit == 0 { PAGE } else { query.limit });
-        groups
+        page(merged.collect(), query.limit)
+    }
+
+    /// By what letters say themselves: all of them are looked at, and nothing is kept for it.
+    fn looked_at(&self, query: &GroupQuery) -> Vec<Group> {
+        let mut merged: BTreeMap<&str, Vec<_>> = BTreeMap::new();
+        for row in self.rows.iter().map(|(_, row)| row) {
+            let event = &row.entry.event;
+            let Some(death) = row.letter().filter(|_| query.is_of(&event.queue, &event.tenant)) else {
+                continue;
+            };
+            let title = if query.by == GroupBy::Key { event.key.as_deref() } else { event.kind() };
+            let letter = Letters {
+                title: String::new(),
+                letters: 1,
+                holding: u64::from(death.holds),
+                first: death.at,
+                last: death.at,
+                redrive: None,
+            };
+            merged.entry(title.unwrap_or_default()).or_default().push((event.queue.as_str(), letter));
+        }
+        let group = |(title, parts): (&str, Vec<(&str, Letters)>)| {
+            let parts: Vec<_> = parts.iter().map(|(queue, letter)| (*queue, letter)).collect();
+            merge(None, title.to_owned(), &parts)
+        };
+        merged.into_iter().filter_map(group).collect()
     }
 
     pub(super) fn matching(&self, filter: &Filter) -> Matching {
@@ -136,6 +158,15 @@ impl State {
         matching.keys = keys.into_iter().cloned().collect();
         matching
     }
+}
+
+/// Those with most letters, the first ones first.
+fn page(mut groups: Vec<Group>, limit: usize) -> Vec<Group> {
+    groups.sort_by(|a, b| {
+        b.letters.cmp(&a.letters).then(b.last.cmp(&a.last)).then_with(|| a.title.cmp(&b.title))
+    });
+    groups.truncate(if limit == 0 { PAGE } else { limit });
+    groups
 }
 
 /// Whether a filter means an event. A dead letter is looked at as of its death, the others as of their publishing.
@@ -175,5 +206,6 @@ fn merge(cause: Option<CauseId>, title: String, parts: &[(&str, &Letters)]) -> O
         last: letters().map(|letters| letters.last).max()?,
         keys_blocked: letters().map(|letters| letters.holding).sum(),
         redriven,
+        looked: None,
     })
 }

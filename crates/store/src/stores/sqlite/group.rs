@@ -1,7 +1,7 @@
 //! Groups: dead letters that have something in common, counted by stream and cause.
 //!
 //! The counts are kept with every death and every end of one, so that looking at a million letters reads a row for
-//! each cause and not for each letter.
+//! each cause and not for each letter. What is not counted so is in [`sampled`].
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,6 +15,8 @@ use super::held::PutBack;
 use super::names::Names;
 use super::numbers::{bits, column, from_moment, signed, to_moment};
 use crate::operate::{Group, GroupBy, GroupQuery, Redriven};
+
+mod sampled;
 
 /// How many groups are given where nobody says.
 const GROUPS: usize = 100;
@@ -120,7 +122,7 @@ impl Tally {
 }
 
 /// Several tallies that are one group for whoever looks.
-struct Merged {
+pub(super) struct Merged {
     group: Group,
     queues: BTreeSet<String>,
     by: Option<PutBack>,
@@ -128,6 +130,9 @@ struct Merged {
 
 /// Dead letters, put together, in the transaction that is open.
 pub(super) fn groups(conn: &Connection, names: &mut Names, query: &GroupQuery) -> Step<Vec<Group>> {
+    if let GroupBy::Type | GroupBy::Key = query.by {
+        return sampled::groups(conn, names, query);
+    }
     let mut merged: HashMap<(Option<CauseId>, String), Merged> = HashMap::new();
     let mut select = conn.prepare_cached(
         "SELECT stream, cause, title, letters, holding, first, last, redrive, redriven_at, redriven_letters, \
@@ -136,8 +141,7 @@ pub(super) fn groups(conn: &Connection, names: &mut Names, query: &GroupQuery) -
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
         let Some(stream) = names.of(conn, StreamId(row.get(0)?))? else { continue };
-        let is_other = |wanted: &Option<String>, is: &str| wanted.as_deref().is_some_and(|name| name != is);
-        if is_other(&query.queue, &stream.queue) || is_other(&query.tenant, &stream.tenant) {
+        if !query.is_of(&stream.queue, &stream.tenant) {
             continue;
         }
         let cause = CauseId(bits(row.get(1)?));
@@ -145,23 +149,27 @@ pub(super) fn groups(conn: &Connection, names: &mut Names, query: &GroupQuery) -
         let (cause, title) = match query.by {
             GroupBy::Cause => (Some(cause), tally.title.clone()),
             GroupBy::Queue => (None, stream.queue.clone()),
-            GroupBy::Tenant => (None, stream.tenant.clone()),
+            _ => (None, stream.tenant.clone()),
         };
         // One cause has one title; only what was cut off a list of causes may differ.
         let name = if cause.is_some() { String::new() } else { title.clone() };
         let into = merged.entry((cause, name)).or_insert_with(|| Merged::new(cause, title, &tally));
         into.add(&tally, &stream.queue);
     }
-    let mut groups: Vec<Group> = merged.into_values().map(Merged::end).collect();
+    Ok(page(merged.into_values().map(Merged::end).collect(), query.limit))
+}
+
+/// Those with most letters, the first ones first.
+pub(super) fn page(mut groups: Vec<Group>, limit: usize) -> Vec<Group> {
     groups.sort_by(|a, b| {
         b.letters.cmp(&a.letters).then(b.last.cmp(&a.last)).then_with(|| a.title.cmp(&b.title))
     });
-    groups.truncate(if query.limit == 0 { GROUPS } else { query.limit });
-    Ok(groups)
+    groups.truncate(if limit == 0 { GROUPS } else { limit });
+    groups
 }
 
 impl Merged {
-    fn new(cause: Option<CauseId>, title: String, first: &Tally) -> Self {
+    pub(super) fn new(cause: Option<CauseId>, title: String, first: &Tally) -> Self {
         let group = Group {
             cause,
             title,
@@ -171,11 +179,12 @@ impl Merged {
             last: first.last,
             keys_blocked: 0,
             redriven: None,
+            looked: None,
         };
         Self { group, queues: BTreeSet::new(), by: None }
     }
 
-    fn add(&mut self, tally: &Tally, queue: &str) {
+    pub(super) fn add(&mut self, tally: &Tally, queue: &str) {
         let group = &mut self.group;
         group.letters += tally.letters;
         group.keys_blocked += tally.holding;
@@ -197,7 +206,7 @@ impl Merged {
         }
     }
 
-    fn end(self) -> Group {
+    pub(super) fn end(self) -> Group {
         Group { queues: self.queues.into_iter().collect(), ..self.group }
     }
 }

@@ -235,6 +235,12 @@ fn decode_extra(extra: Option<&[u8]>) -> Result<Extra, Damage> {
     Ok((meta, when, expires))
 }
 
+/// What type of event it is, by such a column alone.
+pub(super) fn kind_of(extra: &[u8]) -> Option<String> {
+    let (meta, _, _) = decode_extra(Some(extra)).ok()?;
+    meta?.kind().map(str::to_owned)
+}
+
 /// A checksum of columns, with their lengths. Small ones are gathered first: a call for each of them would cost
 /// more than the checksum does.
 pub(super) struct Sum {

@@ -109,7 +109,7 @@ impl World {
         let holding =
             letters.iter().filter(|letter| matches!(letter.fate, Fate::Dead { holds: Some(_), .. }));
         let expected = (letters.len() as u64, holding.count() as u64);
-        for by in [GroupBy::Cause, GroupBy::Queue, GroupBy::Tenant] {
+        for by in [GroupBy::Cause, GroupBy::Queue, GroupBy::Tenant, GroupBy::Type, GroupBy::Key] {
             let query = GroupQuery { by, limit: usize::MAX, ..GroupQuery::default() };
             let groups = at_once(self.store.groups(query)).map_err(cannot)?;
             let sum = |of: fn(&Group) -> u64| groups.iter().map(of).sum::<u64>();
