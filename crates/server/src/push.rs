@@ -5,7 +5,8 @@
 //!
 //! - [`destination`]: where to, made ready from the settings;
 //! - [`guard`], [`address`]: which addresses may be called at all;
-//! - [`names`]: whose header names are whose.
+//! - [`names`]: whose header names are whose;
+//! - [`target`]: which queues share a budget and a breaker.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -27,6 +28,7 @@ pub mod guard;
 pub mod names;
 mod request;
 mod sign;
+pub mod target;
 
 use address::Network;
 use answer::Bounds;

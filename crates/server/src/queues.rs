@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use redrive::engine::QueueBuilder;
-use redrive::policy::PolicySettings;
-use redrive::{AfterDead, Rate, Redrive};
+use redrive::{AfterDead, Policy, Rate, Redrive};
 
 use crate::config::{AfterDeadSettings, Config, KeepSettings, Order, QueueSettings};
 use crate::push::Push;
+use crate::push::target::{self, Shared, Target};
 
 /// How long an attempt at a destination may take, unless its policy says: somebody has to end it, and the other side
 /// may never answer.
@@ -20,8 +20,12 @@ const ATTEMPT_TIME: Duration = Duration::from_secs(30);
 /// # Errors
 /// With the queue that cannot be, and why.
 pub async fn set_up(redrive: &Redrive, config: &Config, push: &Arc<Push>) -> Result<()> {
+    let targets = target::targets(config);
+    let mut shared = Shared::default();
     for (name, settings) in &config.queues {
-        let builder = builder(redrive, name, settings).with_context(|| format!("queues.{name}"))?;
+        let policy = policy(name, settings, targets.get(name), &mut shared);
+        let builder = policy.and_then(|policy| builder(redrive, name, settings, policy));
+        let builder = builder.with_context(|| format!("queues.{name}"))?;
         match &settings.pull {
             Some(_) => builder.pull().await?,
             None => send(builder, name, push).await?,
@@ -40,19 +44,32 @@ async fn send(builder: QueueBuilder, name: &str, push: &Arc<Push>) -> Result<()>
     Ok(builder.handle(attempt).await?)
 }
 
-fn builder(redrive: &Redrive, name: &str, settings: &QueueSettings) -> Result<QueueBuilder> {
+/// How it is tried again, with the budget and the breaker of what it calls.
+fn policy(
+    name: &str,
+    settings: &QueueSettings,
+    target: Option<&Target>,
+    shared: &mut Shared,
+) -> Result<Policy> {
     let mut policy = settings.policy.clone();
-    // A name that nobody gave: all queues would be one target.
-    if policy.name.is_empty() || policy.name == PolicySettings::default().name {
-        name.clone_into(&mut policy.name);
-    }
     if settings.push.is_some() {
         policy.attempt_time = policy.attempt_time.or(Some(ATTEMPT_TIME));
     }
+    if let Some(target) = target {
+        return Ok(shared.policy(policy, target)?.build()?);
+    }
+    // A name that nobody gave: all queues would be one target.
+    if target::given_name(&policy).is_none() {
+        name.clone_into(&mut policy.name);
+    }
+    Ok(policy.build()?)
+}
+
+fn builder(redrive: &Redrive, name: &str, settings: &QueueSettings, policy: Policy) -> Result<QueueBuilder> {
     let KeepSettings { time, count } = settings.keep_dead.clone();
     let mut builder = redrive
         .queue(name)
-        .policy(policy.build()?)
+        .policy(policy)
         .concurrency(settings.concurrency)
         .retry_share(settings.retry_share)
         .window(settings.window)

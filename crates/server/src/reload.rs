@@ -13,6 +13,7 @@ use tokio::sync::Mutex;
 use crate::app::App;
 use crate::audit::noted;
 use crate::config::{Config, ConfigError, QueueSettings, ServerSettings, Source};
+use crate::push::target;
 use crate::secrets::SecretError;
 
 /// Where a configuration is read again.
@@ -123,6 +124,14 @@ fn fixed(old: &Config, new: &Config) -> Vec<String> {
             Some(new) => {
                 fixed_of_queue(queue, new, |same, what| unless(same, &format!("queues.{name}.{what}")));
             }
+        }
+    }
+    let (before, after) = (target::targets(old), target::targets(new));
+    for (name, target) in &before {
+        let url = |config: &Config| Some(config.queues.get(name)?.push.as_ref()?.url.clone());
+        // Who goes alone takes its budget along.
+        if after.get(name).is_some_and(|other| other != target) && url(old) != url(new) {
+            unless(false, &format!("queues.{name}.push.url (which queues share a budget)"));
         }
     }
     for name in new.queues.keys().filter(|name| !old.queues.contains_key(*name)) {

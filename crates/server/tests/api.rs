@@ -42,6 +42,8 @@ mod receiver;
 mod reload;
 #[path = "api/secrets.rs"]
 mod secrets;
+#[path = "api/shared.rs"]
+mod shared;
 #[path = "api/tls.rs"]
 mod tls;
 #[path = "api/waiting.rs"]

@@ -92,7 +92,13 @@ impl PolicySettings {
     /// # Errors
     /// With what makes no sense, and what to change.
     pub fn build(self) -> Result<Policy, PolicyError> {
-        PolicyBuilder { settings: self, ..PolicyBuilder::default() }.build()
+        self.builder().build()
+    }
+
+    /// Goes on from these settings, with a budget or a breaker that others share.
+    #[must_use]
+    pub fn builder(self) -> PolicyBuilder {
+        PolicyBuilder { settings: self, ..PolicyBuilder::default() }
     }
 
     fn check(&self) -> Result<(), PolicyError> {

@@ -193,7 +193,7 @@ fn check_push(config: &Config) -> Result<(), ConfigError> {
         let destination = Destination::new(push).map_err(|error| wrong(&error))?;
         guard.check_host(destination.url()).map_err(|error| wrong(&error))?;
     }
-    Ok(())
+    push::target::check(config).map_err(ConfigError::value)
 }
 
 #[cfg(test)]

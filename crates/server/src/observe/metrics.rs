@@ -11,6 +11,7 @@ use redrive::event::DeadReason;
 use redrive::names::{label, metric};
 
 use crate::app::App;
+use crate::push::target;
 
 /// Bounds for what takes from a millisecond to a minute.
 const SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0, 60.0];
@@ -86,6 +87,7 @@ pub async fn render(app: &App) -> String {
         Some(Some(handle)) => handle.render(),
         _ => String::new(),
     };
-    app.samples.write(&app.redrive, &mut text).await;
+    let targets = target::targets(&app.live().config);
+    app.samples.write(&app.redrive, &targets, &mut text).await;
     text
 }

@@ -4,14 +4,18 @@
 //! To count events reads every one of them. So a count is used again for twenty times as long as it took: looking
 //! costs a twentieth of a reader at most, however many there are and however often somebody looks.
 
+use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redrive::Redrive;
+use redrive::engine::Pressure;
 use redrive::names::{label, metric};
 use redrive::store::{Count, Figures, Room, Spread, StoreError};
 use tokio::sync::Mutex;
+
+use crate::push::target::Target;
 
 /// For how many times as long as it took a count is used again.
 const AGAIN: u32 = 20;
@@ -29,12 +33,17 @@ struct Counted {
 
 impl Samples {
     /// Writes all there is. What cannot be read is left out: whether the store works is for `/readyz` to say.
-    pub(super) async fn write(&self, redrive: &Redrive, text: &mut String) {
+    pub(super) async fn write(
+        &self,
+        redrive: &Redrive,
+        targets: &BTreeMap<String, Target>,
+        text: &mut String,
+    ) {
         match self.counted(redrive).await {
             Ok(counted) => write_counted(&counted, text),
             Err(error) => tracing::debug!(%error, "events cannot be counted"),
         }
-        write_pressures(redrive, text);
+        write_pressures(&redrive.pressures(), targets, text);
         write_figures(&redrive.figures(), text);
     }
 
@@ -63,16 +72,23 @@ fn write_counted(counted: &Counted, text: &mut String) {
     }
 }
 
-fn write_pressures(redrive: &Redrive, text: &mut String) {
-    let pressures = redrive.pressures();
-    // Queues whose policies have one name have a budget and a breaker each all the same: then the queue says which.
-    let is_shared = |target: &str| pressures.iter().filter(|other| other.target == target).count() > 1;
-    let mut family = |name, kind, help, value: &dyn Fn(&redrive::engine::Pressure) -> Option<u64>| {
+fn write_pressures(pressures: &[Pressure], targets: &BTreeMap<String, Target>, text: &mut String) {
+    // Of several queues that share a budget and a breaker, the first one tells of them.
+    let is_told = |pressure: &&Pressure| {
+        targets
+            .get(&pressure.queue)
+            .and_then(|target| target.queues.first())
+            .is_none_or(|it| *it == pressure.queue)
+    };
+    let pressures: Vec<&Pressure> = pressures.iter().filter(is_told).collect();
+    // Others may have the same name and a budget each: then the queue says which.
+    let is_twice = |target: &str| pressures.iter().filter(|other| other.target == target).count() > 1;
+    let mut family = |name, kind, help, value: &dyn Fn(&Pressure) -> Option<u64>| {
         let mut family = Family::new(text, name, kind, help);
         for pressure in &pressures {
             if let Some(value) = value(pressure) {
                 let labels = [(label::TARGET, pressure.target.as_str()), (label::QUEUE, &pressure.queue)];
-                family.line(if is_shared(&pressure.target) { &labels } else { &labels[..1] }, value);
+                family.line(if is_twice(&pressure.target) { &labels } else { &labels[..1] }, value);
             }
         }
     };

@@ -11,7 +11,7 @@ const QUEUE: &str = "[queues.orders.pull]\n[queues.orders.policy]\nattempts = 1\
 /// The hash of `secret`.
 const HASH: &str = "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
 
-async fn scrape(house: &House) -> String {
+pub(crate) async fn scrape(house: &House) -> String {
     house.client.get(house.url("/metrics")).send().await.expect("an answer").text().await.expect("a body")
 }
 
@@ -133,23 +133,37 @@ async fn the_trace_of_a_request_is_kept_with_its_events() {
 }
 
 #[tokio::test]
-async fn every_queue_has_a_budget_and_a_breaker_of_its_own() {
-    let queue = |name: &str, policy: &str| {
+async fn every_target_has_a_budget_and_a_breaker_of_its_own() {
+    let queue = |name: &str, host: &str, policy: &str| {
         format!(
-            "[queues.{name}.push]\nurl = \"https://{name}.example\"\n\
+            "[queues.{name}.push]\nurl = \"https://{host}.example\"\n\
              [queues.{name}.policy]\n{policy}budget = {{}}\nbreaker = {{}}\n"
         )
     };
     let shared = "name = \"shop\"\n";
-    let house =
-        House::open(&[queue("a", ""), queue("b", ""), queue("c", shared), queue("d", shared)].concat()).await;
+    let queues = [
+        queue("a", "a", ""),
+        queue("b", "b", ""),
+        queue("c", "c", shared),
+        queue("d", "d", shared),
+        queue("e", "one", ""),
+        queue("f", "one", ""),
+        queue("g", "g", "name = \"a\"\n"),
+    ];
+    let house = House::open(&queues.concat()).await;
     let text = scrape(&house).await;
     for name in ["redrive_budget_tokens", "redrive_budget_spent_total", "redrive_breaker_state"] {
-        for labels in
-            ["target=\"a\"", "target=\"b\"", "target=\"shop\",queue=\"c\"", "target=\"shop\",queue=\"d\""]
-        {
-            let line = format!("{name}{{{labels}}} ");
-            assert_eq!(text.lines().filter(|shown| shown.starts_with(&line)).count(), 1, "{line}\n{text}");
-        }
+        let shown: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix(name)?.strip_prefix('{')?.split('}').next())
+            .collect();
+        let targets = [
+            "target=\"a\",queue=\"a\"",
+            "target=\"b\"",
+            "target=\"shop\"",
+            "target=\"https://one.example\"",
+            "target=\"a\",queue=\"g\"",
+        ];
+        assert_eq!(shown, targets, "{name}");
     }
 }

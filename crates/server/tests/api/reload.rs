@@ -101,6 +101,24 @@ async fn a_destination_and_what_it_may_reach_change_while_events_run() {
 }
 
 #[tokio::test]
+async fn who_shares_a_budget_with_whom_needs_a_restart() {
+    let queues = |orders: &str, mails: &str| {
+        format!(
+            "[queues.mails.push]\nurl = \"https://{mails}.example/m\"\n[queues.orders.push]\nurl = \
+             \"https://{orders}.example/o\"\n"
+        )
+    };
+    let house = Reloaded::open(&queues("shop", "shop")).await;
+    let (status, problem) = house.reload(&queues("hall", "shop")).await;
+    let told = json!(["queues.orders.push.url (which queues share a budget)"]);
+    assert_eq!((status, &problem["restart"]), (409, &told));
+    assert_eq!(house.reload(&queues("shop", "shop").replace("/o", "/other")).await.0, 200);
+    let house = Reloaded::open(&queues("shop", "post")).await;
+    assert_eq!(house.reload(&queues("hall", "post")).await.0, 200, "it is alone before and after");
+    assert_eq!(house.reload(&queues("post", "post")).await.1["restart"], told);
+}
+
+#[tokio::test]
 async fn tokens_quotas_and_limits_change_at_once() {
     let hash = "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
     let token = |rights: &str| format!("[tokens.a]\nhash = \"{hash}\"\nrights = [\"operate\"{rights}]\n");
