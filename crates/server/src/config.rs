@@ -9,10 +9,15 @@ use std::path::{Path, PathBuf};
 mod check;
 mod environment;
 mod error;
+mod gateway;
 mod settings;
 
 pub use environment::Layer;
 pub use error::ConfigError;
+pub use gateway::{
+    EffectsWord, FingerprintSettings, GatewaySettings, HeaderSettings, HostWord, KeyWord, PrincipalSettings,
+    PrincipalWord, RouteSettings, TenantSettings, UnknownWord, UpstreamKeyWord,
+};
 pub use settings::{
     AfterDeadSettings, Config, KeepSettings, LedgerSettings, LogForm, NotifySettings, ObserveSettings, Order,
     PullSettings, PushSettings, PushTo, QueueSettings, Quota, Right, SecretSettings, ServerSettings,

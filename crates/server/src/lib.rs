@@ -14,6 +14,7 @@
 //! - [`observe`]: metrics, logs, traces;
 //! - [`notify`]: a message to people when letters die of something new;
 //! - [`serve`]: the life of a server, from its start to its stop;
+//! - [`gateway`]: the idempotency ledger in front of any HTTP API;
 //! - [`cli`]: the commands.
 
 pub mod config;
@@ -42,6 +43,8 @@ pub mod observe;
 pub mod notify;
 
 pub mod serve;
+
+pub mod gateway;
 
 mod rates;
 

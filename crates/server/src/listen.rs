@@ -9,10 +9,9 @@ use axum::Router;
 use axum::body::Body;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tower::ServiceExt;
 
 use crate::auth::Origin;
@@ -36,7 +35,9 @@ pub async fn serve(
     mut stop: watch::Receiver<bool>,
 ) {
     let places = Arc::new(Semaphore::new(settings.connections_max));
-    let graceful = GracefulShutdown::new();
+    // Connections that are open: each holds the sender, and is told to end by the other channel.
+    let (open, mut ended) = mpsc::channel::<Infallible>(1);
+    let end = watch::Sender::new(false);
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(settings.head_time).max_headers(100);
     let mut over = std::pin::pin!(async {
@@ -70,13 +71,24 @@ pub async fn serve(
         let service = service.map_err(|error: Infallible| match error {});
         let stream = LetGo::after(settings.body_time, stream);
         let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
-        let connection = graceful.watch(connection);
+        // A gateway's clients may go on in another protocol.
+        let connection = connection.with_upgrades();
+        let (open, mut end) = (open.clone(), end.subscribe());
         tokio::spawn(async move {
+            let mut connection = std::pin::pin!(connection);
             // A client that broke off, or spoke no HTTP, was answered as far as it can be.
-            let _ = connection.await;
-            drop(place);
+            let told = async { end.wait_for(|end| *end).await.is_ok() };
+            tokio::select! {
+                _ = connection.as_mut() => {}
+                _ = told => {
+                    connection.as_mut().graceful_shutdown();
+                    let _ = connection.await;
+                }
+            }
+            drop((place, open));
         });
     }
-    drop(listener);
-    let _ = tokio::time::timeout(settings.grace, graceful.shutdown()).await;
+    drop((listener, open));
+    end.send_replace(true);
+    let _ = tokio::time::timeout(settings.grace, ended.recv()).await;
 }

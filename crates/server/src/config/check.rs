@@ -31,6 +31,7 @@ impl Config {
         }
         check_rates(self)?;
         check_push(self)?;
+        self.gateway.check()?;
         Ok(())
     }
 }

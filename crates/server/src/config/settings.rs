@@ -9,6 +9,8 @@ use redrive::policy::PolicySettings;
 use redrive::rate::RateSettings;
 use serde::Deserialize;
 
+use super::GatewaySettings;
+
 /// The whole configuration.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -35,6 +37,8 @@ pub struct Config {
     pub tokens: BTreeMap<String, TokenSettings>,
     /// The queues, by name.
     pub queues: BTreeMap<String, QueueSettings>,
+    /// The gateway.
+    pub gateway: GatewaySettings,
 }
 
 /// Where events are kept.

@@ -1,0 +1,16 @@
+//! The gateway, over real sockets: what it passes on, what it refuses, and what the ledger answers for.
+
+#[path = "gateway/stand.rs"]
+mod stand;
+
+#[path = "gateway/passing.rs"]
+mod passing;
+
+#[path = "gateway/framing.rs"]
+mod framing;
+
+#[path = "gateway/tunnels.rs"]
+mod tunnels;
+
+#[path = "gateway/failing.rs"]
+mod failing;

@@ -1,0 +1,87 @@
+//! Connections that go on in another protocol.
+
+use std::time::Duration;
+
+use crate::stand::{Gate, Talk, Upstream, in_time};
+
+const ASK: &str = "GET /chat HTTP/1.1\nHost: a\nConnection: keep-alive, Upgrade\nUpgrade: websocket\n\
+                   Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\n\n";
+const AGREE: &str = "HTTP/1.1 101 Switching Protocols\nConnection: Upgrade\nUpgrade: websocket\n\
+                     Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\n\n";
+
+/// A tunnel, both its ends.
+async fn dug(gate: &Gate, upstream: &Upstream) -> (Talk, Talk) {
+    let mut client = gate.connect().await;
+    client.say(ASK).await;
+    let mut served = upstream.accept().await;
+    let asked = served.head().await;
+    assert_eq!((asked.get("connection"), asked.get("upgrade")), (Some("upgrade"), Some("websocket")));
+    assert_eq!(asked.get("sec-websocket-key"), Some("dGhlIHNhbXBsZSBub25jZQ=="));
+    // What is said right after it is in the same segment.
+    served.send(format!("{}first", AGREE.replace('\n', "\r\n")).as_bytes()).await;
+    let answer = client.head().await;
+    assert_eq!((answer.status(), answer.get("upgrade")), (101, Some("websocket")));
+    assert_eq!(answer.get("sec-websocket-accept"), Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
+    assert_eq!(client.bytes(5).await, "first");
+    (client, served)
+}
+
+#[tokio::test]
+async fn a_websocket_is_passed_through_untouched() {
+    let upstream = Upstream::open().await;
+    let gate = Gate::before(upstream.address(), "").await;
+    let (mut client, mut served) = dug(&gate, &upstream).await;
+    for n in 0..3 {
+        client.send(format!("\u{1}ping {n}").as_bytes()).await;
+        assert_eq!(served.bytes(7).await, format!("\u{1}ping {n}"));
+        served.send(format!("\u{2}pong {n}").as_bytes()).await;
+        assert_eq!(client.bytes(7).await, format!("\u{2}pong {n}"));
+    }
+    drop(served);
+    assert_eq!(client.rest().await, "", "it ends where the other side ends");
+}
+
+#[tokio::test]
+async fn who_is_not_let_go_on_has_the_answer_and_the_connection() {
+    let upstream = Upstream::open().await;
+    let gate = Gate::before(upstream.address(), "").await;
+    let mut client = gate.connect().await;
+    client.say(ASK).await;
+    let mut served = upstream.accept().await;
+    served.head().await;
+    served.say("HTTP/1.1 426 Upgrade Required\nContent-Length: 2\n\nno").await;
+    let (answer, body) = client.message().await;
+    assert_eq!((answer.status(), body.as_str()), (426, "no"));
+    client.say("GET /next HTTP/1.1\nHost: a\n\n").await;
+    assert_eq!(served.head().await.first, "GET /next HTTP/1.1");
+}
+
+#[tokio::test]
+async fn nobody_goes_on_in_http_past_the_gateway() {
+    let upstream = Upstream::open().await;
+    let gate = Gate::before(upstream.address(), "").await;
+    let mut client = gate.connect().await;
+    client
+        .say("GET / HTTP/1.1\nHost: a\nConnection: Upgrade, HTTP2-Settings\nUpgrade: h2c\nHTTP2-Settings: AAA\n\n")
+        .await;
+    let mut served = upstream.accept().await;
+    let asked = served.head().await;
+    for name in ["connection", "upgrade", "http2-settings"] {
+        assert_eq!(asked.get(name), None, "{asked:?}");
+    }
+    // And an upstream that switches without being asked is none to talk to.
+    served.say(AGREE).await;
+    assert_eq!(client.head().await.status(), 502);
+}
+
+#[tokio::test]
+async fn a_stop_waits_for_tunnels_for_its_grace_and_no_longer() {
+    let upstream = Upstream::open().await;
+    let gate = Gate::before(upstream.address(), "").await;
+    let (mut client, mut served) = dug(&gate, &upstream).await;
+    let stopping = tokio::spawn(gate.0.stop(Duration::from_millis(300)));
+    client.send(b"still").await;
+    assert_eq!(served.bytes(5).await, "still");
+    in_time(stopping).await.expect("it stops");
+    assert_eq!((client.rest().await, served.rest().await), (String::new(), String::new()));
+}
