@@ -140,13 +140,14 @@ async fn probed(
     });
     // No longer than the lease, which nobody renews here.
     let found = tokio::time::timeout(shared.settings.lease, probing).await.ok().flatten();
-    let end = match &found {
+    let found = match found {
         Some(Probed::DidNotHappen) => return None,
-        Some(Probed::Completed(reply)) => {
-            let reply = kept(shared, reply.clone());
-            End::Completed { reply, resource: None }
-        }
-        Some(Probed::StillUnknown) | None => End::Unknown,
+        Some(Probed::Completed(reply)) => Some(kept(shared, &known.scope, reply)),
+        Some(Probed::StillUnknown) | None => None,
+    };
+    let end = match &found {
+        Some(reply) => End::Completed { reply: reply.clone(), resource: None },
+        None => End::Unknown,
     };
     let ended = shared.ledger.end(known.scope.clone(), record.epoch, end).await;
     shared.hints.ended(&known.scope);
@@ -155,11 +156,11 @@ async fn probed(
     }
     let now = shared.ledger.now();
     Some(match found {
-        Some(Probed::Completed(reply)) => {
+        Some(reply) => {
             let phase = Phase::Completed { reply, at: now };
             answer::say(shared, known, Answer::Replay(Box::new(Record { phase, ..record.clone() })), false)
         }
-        _ => answer::say(shared, known, Answer::Unknown { since: now }, false),
+        None => answer::say(shared, known, Answer::Unknown { since: now }, false),
     })
 }
 

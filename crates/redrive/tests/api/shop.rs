@@ -57,7 +57,7 @@ impl Shop {
 
 /// What is remembered.
 pub(crate) async fn records(redrive: &Redrive, store: &Memory) -> Vec<(Scope, Record)> {
-    store.records(Records::default(), redrive.ledger().now()).await.unwrap()
+    store.records(Records::default(), redrive.ledger().now()).await.unwrap().records
 }
 
 /// A store in memory, and an engine whose time stands still.
