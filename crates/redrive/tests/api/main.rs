@@ -6,9 +6,12 @@ mod gone;
 #[cfg(feature = "seal")]
 mod keeping;
 mod keys;
+mod ledger;
 mod replays;
+mod runs;
 mod shop;
 mod spy;
+mod unknown;
 mod waits;
 mod wire;
 mod wrapped;
