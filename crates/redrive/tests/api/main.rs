@@ -2,11 +2,16 @@
 #![cfg(all(feature = "api", feature = "sqlite"))]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod commits;
 mod gone;
 #[cfg(feature = "seal")]
 mod keeping;
+mod kept;
 mod keys;
 mod ledger;
+mod mistakes;
+mod observed;
+mod processes;
 mod replays;
 mod runs;
 mod shop;
