@@ -330,6 +330,11 @@ impl Redrive {
         self.0.clock.now()
     }
 
+    #[cfg(feature = "api")]
+    pub(crate) fn follow(&self) {
+        self.0.clock.follow();
+    }
+
     pub(crate) fn pass(&self, time: Duration) {
         self.0.clock.pass(time);
     }

@@ -144,6 +144,11 @@ pub struct EngineGuide;
 #[doc = include_str!("../../../docs/desk.md")]
 pub struct DeskGuide;
 
+/// The examples of the page on retry-safe APIs, run.
+#[cfg(all(doctest, feature = "api"))]
+#[doc = include_str!("../../../docs/idempotency.md")]
+pub struct IdempotencyGuide;
+
 /// The window guide's examples, run.
 #[cfg(all(doctest, feature = "sqlite"))]
 #[doc = include_str!("../../../docs/window.md")]

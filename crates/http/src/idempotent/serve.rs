@@ -140,12 +140,12 @@ async fn probed(
     });
     // No longer than the lease, which nobody renews here.
     let found = tokio::time::timeout(shared.settings.lease, probing).await.ok().flatten();
-    let found = match found {
+    let reply = match found {
         Some(Probed::DidNotHappen) => return None,
         Some(Probed::Completed(reply)) => Some(kept(shared, &known.scope, reply)),
         Some(Probed::StillUnknown) | None => None,
     };
-    let end = match &found {
+    let end = match &reply {
         Some(reply) => End::Completed { reply: reply.clone(), resource: None },
         None => End::Unknown,
     };
@@ -155,13 +155,19 @@ async fn probed(
         return Some(winners(shared, known, fenced.map(|fenced| *fenced.0), None).await);
     }
     let now = shared.ledger.now();
-    Some(match found {
-        Some(reply) => {
-            let phase = Phase::Completed { reply, at: now };
-            answer::say(shared, known, Answer::Replay(Box::new(Record { phase, ..record.clone() })), false)
-        }
-        None => answer::say(shared, known, Answer::Unknown { since: now }, false),
-    })
+    let answer = match reply {
+        Some(reply) => ended_as(Record { phase: Phase::Completed { reply, at: now }, ..record.clone() }),
+        None => Answer::Unknown { since: now },
+    };
+    Some(said(shared, known, answer, false).await)
+}
+
+/// The answer of a record that ended.
+fn ended_as(record: Record) -> Answer {
+    match &record.phase {
+        Phase::Completed { reply, .. } if reply.body.is_some() => Answer::Replay(Box::new(record)),
+        _ => Answer::Gone(Box::new(record)),
+    }
 }
 
 /// Another run has the request: what it says is what is sent, once it says something.
@@ -181,10 +187,7 @@ async fn winners(
             // Forgotten, or not to be read: whoever asks again finds out.
             None => Answer::InFlight { left: SOON },
             Some(record) => match record.phase {
-                Phase::Completed { ref reply, .. } if reply.body.is_some() => {
-                    Answer::Replay(Box::new(record))
-                }
-                Phase::Completed { .. } | Phase::Tombstone { .. } => Answer::Gone(Box::new(record)),
+                Phase::Completed { .. } | Phase::Tombstone { .. } => ended_as(record),
                 Phase::InFlight { until, .. } => Answer::InFlight { left: until.since(now) },
                 Phase::Retriable { not_before, .. } => {
                     Answer::BackingOff { until: not_before.unwrap_or(now + SOON) }

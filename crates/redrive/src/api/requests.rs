@@ -23,6 +23,9 @@ impl Redrive {
 
 impl Ledger for Requests {
     fn now(&self) -> Moment {
+        // Of several processes over one file, one that slept must not think that all leases still run; and one that only
+        // answers requests has no loop that would look.
+        self.0.follow();
         self.0.now()
     }
 

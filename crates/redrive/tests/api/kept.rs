@@ -8,7 +8,7 @@ use redrive::api::{Effects, Endpoint, OnUnknown, Tenant};
 use tokio::io::AsyncReadExt;
 
 use crate::shop::{BOOK, Calls, keyed, memory, records, serve};
-use crate::spy::Gate;
+use crate::spy::{Gate, within};
 use crate::wire::post;
 
 const HOLD: Effects = Effects::Opaque(OnUnknown::Hold);
@@ -102,12 +102,12 @@ async fn an_answer_over_the_cap_is_passed_on_as_it_comes_and_completes_without_i
     // The first part is here before the second was made: nobody holds it back.
     let mut bytes = Vec::new();
     while bytes.iter().filter(|byte| **byte == b'x').count() < 2000 {
-        client.read_buf(&mut bytes).await.unwrap();
+        within(client.read_buf(&mut bytes)).await.unwrap();
     }
     gate.reached.wait().await;
     assert_eq!(server.ask(&post("{}").key("k")).await.code(), "response-expired", "it has ended already");
     gate.open.give();
-    client.read_to_end(&mut bytes).await.unwrap();
+    within(client.read_to_end(&mut bytes)).await.unwrap();
     assert!(String::from_utf8_lossy(&bytes).contains("the end"));
     assert_eq!(calls.count(), 1);
 }
@@ -125,7 +125,7 @@ async fn an_event_stream_is_not_held_back_and_completes_without_its_body() {
     let mut client = server.send(&post("{}").key("k")).await;
     let mut bytes = Vec::new();
     while !String::from_utf8_lossy(&bytes).contains("data: 1") {
-        client.read_buf(&mut bytes).await.unwrap();
+        within(client.read_buf(&mut bytes)).await.unwrap();
     }
     let again = server.ask(&post("{}").key("k")).await;
     assert_eq!((again.status, again.json()["original_status"].as_u64()), (410, Some(200)));

@@ -15,7 +15,7 @@ use redrive::{Redrive, testing};
 use tower::ServiceExt;
 
 use crate::shop::{BOOK, Calls, behind, keyed, layer, memory, records, serve};
-use crate::spy::{Gate, Signal, Spy};
+use crate::spy::{Gate, Signal, Spy, within};
 use crate::wire::{Server, post};
 
 fn opaque() -> Endpoint<Tenant, Effects> {
@@ -189,7 +189,7 @@ async fn row_7_what_runs_at_the_end_of_a_drain_is_aborted_and_recorded() {
         gone.wait().await;
         let stuck = server.later(post("stuck").key("stuck"));
         gate.reached.wait().await;
-        assert_eq!(stopping.drain(Duration::ZERO).await.aborted, 1);
+        assert_eq!(within(stopping.drain(Duration::ZERO)).await.aborted, 1);
         gone.wait().await;
         let answer = stuck.await.unwrap();
         assert_eq!((answer.status, answer.code().as_str()), (503, "shutting-down"));

@@ -71,6 +71,11 @@ impl Ledger for Spy {
     }
 }
 
+/// What does not come in this time does not come: a test fails then, and does not hang.
+pub(crate) async fn within<F: Future>(coming: F) -> F::Output {
+    tokio::time::timeout(Duration::from_secs(30), coming).await.expect("it never came")
+}
+
 /// Something that happens and can be waited for, so many times as it happens.
 #[derive(Debug, Clone)]
 pub(crate) struct Signal(Arc<Semaphore>);
@@ -87,7 +92,7 @@ impl Signal {
     }
 
     pub(crate) async fn wait(&self) {
-        self.0.acquire().await.unwrap().forget();
+        within(self.0.acquire()).await.unwrap().forget();
     }
 }
 

@@ -8,6 +8,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
+use crate::spy::within;
+
 /// A server that ends with its test.
 pub(crate) struct Server {
     address: SocketAddr,
@@ -44,7 +46,7 @@ impl Server {
     pub(crate) async fn ask(&self, request: &Request) -> Answer {
         let mut stream = self.send(request).await;
         let mut bytes = Vec::new();
-        stream.read_to_end(&mut bytes).await.unwrap();
+        within(stream.read_to_end(&mut bytes)).await.unwrap();
         Answer::parse(&bytes)
     }
 }
