@@ -25,7 +25,13 @@ const NEEDS: &[Need] = &[
     Need {
         program: "python3",
         packages: &["python3", "python3-venv"],
-        why: "the worker in Python, and schemathesis",
+        why: "the worker in Python, an upstream of the gateway, and schemathesis",
+    },
+    Need { program: "curl", packages: &["curl"], why: "a client of the gateway that nobody here wrote" },
+    Need {
+        program: "busybox",
+        packages: &["busybox"],
+        why: "an upstream of the gateway that nobody here wrote",
     },
     // Nothing else makes a sync fail in a program that is not changed for it.
     Need { program: "strace", packages: &["strace"], why: "tests of a disk that fails" },
@@ -143,7 +149,7 @@ mod tests {
     #[test]
     fn advice_names_programs_and_packages() {
         let advice = advice(&missing(NEEDS, |program| program == "c++"));
-        let expected = "install `cc` (Debian package gcc, libc6-dev), `make` (Debian package make), `python3` (Debian package python3, python3-venv), `strace` (Debian package strace)";
+        let expected = "install `cc` (Debian package gcc, libc6-dev), `make` (Debian package make), `python3` (Debian package python3, python3-venv), `curl` (Debian package curl), `busybox` (Debian package busybox), `strace` (Debian package strace)";
         assert_eq!(advice, expected);
     }
 

@@ -17,6 +17,7 @@ mod backup;
 mod dead;
 mod event;
 mod flow;
+mod gateway;
 mod help;
 mod job;
 mod ledger;
@@ -42,6 +43,7 @@ enum Command {
     Demo(demo::Args),
     /// Run the server.
     Serve(serve::Args),
+    Gateway(gateway::Args),
     /// Copy the store, while it is in use.
     Backup(backup::Args),
     /// Make a store out of a copy.
@@ -109,6 +111,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         Command::Demo(args) => runtime()?.block_on(demo::run(args)),
         Command::Serve(args) => runtime()?.block_on(serve::run(args)),
+        Command::Gateway(args) => runtime()?.block_on(gateway::run(args)),
         Command::Backup(args) => runtime()?.block_on(backup::run(args)),
         Command::Restore(args) => backup::restore(&args),
         Command::Check(configured) => runtime()?.block_on(check(configured)),

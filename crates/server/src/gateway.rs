@@ -14,14 +14,22 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use axum::Router;
+use futures_util::future::join_all;
+use redrive::Redrive;
+use redrive::api::Requests;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
 
 use crate::config::{Config, GatewaySettings};
-use crate::listen;
+use crate::{listen, observe, serve};
 
-mod upstream;
+mod gate;
+
+mod table;
+
+mod route;
 
 mod proxy;
 
@@ -33,25 +41,48 @@ mod flow;
 
 mod tunnel;
 
+mod upstream;
+
 mod failure;
 
-mod table;
+mod admin;
 
+pub use route::endpoint;
 pub use table::check_routes;
 pub use upstream::Address;
 
 use forwarded::Teller;
+use gate::Gate;
 use proxy::{Proxy, Shared, Times};
+use route::Route;
+use table::Table;
 use tunnel::Tunnels;
 use upstream::Upstream;
+
+/// How often what is over is forgotten, and what was measured is put in order.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// How long answers may take to be written that were given at the very end of a stop.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A gateway that runs.
 #[derive(Debug)]
 pub struct Gateway {
     address: SocketAddr,
-    stop: watch::Sender<bool>,
-    listening: JoinHandle<()>,
+    admin: Option<SocketAddr>,
+    redrive: Redrive,
+    routes: Vec<Route>,
     tunnels: Tunnels,
+    stop: watch::Sender<bool>,
+    listening: JoinSet<()>,
+    chores: JoinSet<()>,
+}
+
+/// What became of what was under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stopped {
+    /// Enrolled requests that were ended before their end: recorded as ones that may run again, or as unknown.
+    pub aborted: usize,
 }
 
 impl Gateway {
@@ -60,16 +91,32 @@ impl Gateway {
     /// # Errors
     /// With what is in the way.
     pub async fn start(config: Config) -> Result<Self> {
+        observe::metrics::install();
+        // First, so that an address that is taken is told before anything is touched.
         let listener = bind(config.gateway.listen).await?;
-        let address = listener.local_addr().context("the address that is listened on")?;
+        let admin = match config.gateway.admin {
+            Some(address) => Some(bind(address).await?),
+            None => None,
+        };
         let shared = Arc::new(shared(&config)?);
         let tunnels = shared.tunnels.clone();
-        let router = Router::new().fallback_service(Proxy::new(shared));
-        let (stop, stopped) = watch::channel(false);
-        let settings = config.server;
-        let listening =
-            tokio::spawn(async move { listen::serve(listener, router, &settings, stopped).await });
-        Ok(Self { address, stop, listening, tunnels })
+        let proxy = Proxy::new(shared);
+        let redrive = serve::open(&config).await?;
+        let (table, routes) = routes(&config.gateway, &redrive, &proxy).map_err(anyhow::Error::msg)?;
+        let stop = watch::Sender::new(false);
+        let mut listening = JoinSet::new();
+        let mut listen_on = |listener: TcpListener, router: Router| -> Result<SocketAddr> {
+            let address = listener.local_addr().context("the address that is listened on")?;
+            let (settings, stop) = (config.server.clone(), stop.subscribe());
+            listening.spawn(async move { listen::serve(listener, router, &settings, stop).await });
+            Ok(address)
+        };
+        let asked = admin::Asked { redrive: redrive.clone(), stopping: stop.subscribe() };
+        let admin = admin.map(|admin| listen_on(admin, admin::router(asked))).transpose()?;
+        let address = listen_on(listener, Router::new().fallback_service(Gate::new(table, proxy)))?;
+        let mut chores = JoinSet::new();
+        chores.spawn(upkeep(redrive.ledger()));
+        Ok(Self { address, admin, redrive, routes, tunnels, stop, listening, chores })
     }
 
     /// Where it listens.
@@ -78,15 +125,68 @@ impl Gateway {
         self.address
     }
 
-    /// Stops: no new connections; requests and tunnels under way get `grace`.
-    pub async fn stop(self, grace: Duration) {
+    /// Where health and metrics are shown.
+    #[must_use]
+    pub const fn admin(&self) -> Option<SocketAddr> {
+        self.admin
+    }
+
+    /// What the ledger is kept in.
+    #[must_use]
+    pub const fn redrive(&self) -> &Redrive {
+        &self.redrive
+    }
+
+    /// Stops: no new connections; requests and tunnels under way get `grace`. Enrolled ones that are not done by then
+    /// are ended, and recorded as what they are.
+    ///
+    /// # Errors
+    /// Where the ledger could not be closed cleanly. Nothing is lost then either.
+    pub async fn stop(mut self, grace: Duration) -> Result<Stopped> {
+        let end = Instant::now() + grace;
         self.stop.send_replace(true);
-        let ended = async {
-            let _ = self.listening.await;
+        self.chores.abort_all();
+        let open = async {
+            while self.listening.join_next().await.is_some() {}
             self.tunnels.ended().await;
         };
-        let _ = tokio::time::timeout(grace, ended).await;
+        let _ = timeout_at(end, open).await;
         self.tunnels.cut();
+        // Those whose clients hung up are on no connection.
+        let left = end.saturating_duration_since(Instant::now());
+        let drained = join_all(self.routes.iter().map(|route| route.layer().drain(left))).await;
+        let answered = async { while self.listening.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(LAST_WORDS, answered).await;
+        self.redrive.shutdown(Duration::ZERO).await?;
+        Ok(Stopped { aborted: drained.iter().map(|drained| drained.aborted).sum() })
+    }
+}
+
+/// Every route, by what it matches.
+fn routes(
+    settings: &GatewaySettings,
+    redrive: &Redrive,
+    proxy: &Proxy,
+) -> Result<(Table<Route>, Vec<Route>), String> {
+    let trusted: Arc<[_]> = settings.networks()?.into();
+    let mut all = Vec::new();
+    let table = Table::of(&settings.enrolled(), |settings| {
+        let endpoint = route::trusting(settings, trusted.clone())?;
+        let route = Route::new(settings, endpoint, Arc::new(redrive.ledger()), proxy.clone())?;
+        all.push(route.clone());
+        Ok(route)
+    })?;
+    Ok((table, all))
+}
+
+/// What an engine would do, if one ran here: none does, so that a server can have the same store.
+async fn upkeep(ledger: Requests) {
+    let mut tick = tokio::time::interval(UPKEEP);
+    loop {
+        tick.tick().await;
+        observe::metrics::keep_small();
+        // In slices, until there is none left. What could not be done now is done the next time.
+        while ledger.sweep().await.is_ok_and(|forgotten| forgotten > 0) {}
     }
 }
 

@@ -14,3 +14,12 @@ mod tunnels;
 
 #[path = "gateway/failing.rs"]
 mod failing;
+
+#[path = "gateway/contract.rs"]
+mod contract;
+
+#[path = "gateway/process.rs"]
+mod process;
+
+#[path = "gateway/programs.rs"]
+mod programs;

@@ -16,8 +16,11 @@ pub(super) const MIB: usize = 1 << 20;
 const OPERATION_MAX: usize = 255;
 
 impl Endpoint<Tenant, Effects> {
-    /// Whether it makes sense.
-    pub(super) fn check(&self) -> Result<(), EndpointError> {
+    /// Whether it makes sense. A layer that is made of it asks by itself.
+    ///
+    /// # Errors
+    /// With what does not.
+    pub fn check(&self) -> Result<(), EndpointError> {
         let Settings { operation, retention, lease, .. } = &self.settings;
         let settings = &self.settings;
         if operation.is_empty() || operation.len() > OPERATION_MAX {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redrive_core::Moment;
 use redrive_core::ledger::{Ask, Claim, End, Fenced, Record, Renewed, Scope};
 use redrive_http::idempotent::{Asked, Ledger, LedgerError};
-use redrive_store::Answer;
+use redrive_store::{Answer, StoreError};
 
 use crate::Redrive;
 
@@ -18,6 +18,17 @@ impl Redrive {
     #[must_use]
     pub fn ledger(&self) -> Requests {
         Requests(self.clone())
+    }
+}
+
+impl Requests {
+    /// Forgets requests whose time is over, a bounded slice of them; gives how much. To be called now and then by a
+    /// program that does not [start](Redrive::start) the engine, which does it by itself.
+    ///
+    /// # Errors
+    /// Where the store does not answer.
+    pub async fn sweep(&self) -> Result<usize, StoreError> {
+        self.0.store().forget(self.now()).await
     }
 }
 

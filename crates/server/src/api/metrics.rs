@@ -13,10 +13,7 @@ use super::Problem;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::config::Right;
-use crate::observe::metrics;
-
-/// The version of the format.
-const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
+use crate::observe::metrics::{self, FORMAT};
 
 pub(super) fn routes() -> Router<Arc<App>> {
     Router::new().route("/metrics", get(show))

@@ -100,7 +100,7 @@ pub struct RouteSettings {
     #[serde(default = "half_minute", with = "redrive::config::duration")]
     pub lease: Duration,
     /// How long a request may take.
-    #[serde(default = "two_minutes", with = "redrive::config::duration")]
+    #[serde(default = "five_minutes", with = "redrive::config::duration")]
     pub max_run: Duration,
     /// How long `Prefer: wait` may wait.
     #[serde(default = "half_minute", with = "redrive::config::duration")]
@@ -111,9 +111,9 @@ pub struct RouteSettings {
     /// How many bytes of an answer are kept.
     #[serde(default = "mebibyte")]
     pub reply_max: usize,
-    /// Requests under way at once; no bound where it is none.
-    #[serde(default)]
-    pub concurrency: Option<usize>,
+    /// Requests under way at once.
+    #[serde(default = "thousand")]
+    pub concurrency: usize,
     /// Statuses with which the upstream says that it did nothing.
     #[serde(default)]
     pub not_executed: Vec<u16>,
@@ -133,8 +133,12 @@ const fn half_minute() -> Duration {
     Duration::from_secs(30)
 }
 
-const fn two_minutes() -> Duration {
-    Duration::from_secs(120)
+const fn five_minutes() -> Duration {
+    Duration::from_secs(300)
+}
+
+const fn thousand() -> usize {
+    1024
 }
 
 const fn mebibyte() -> usize {
@@ -263,11 +267,11 @@ impl RouteSettings {
             upstream_key: UpstreamKeyWord::default(),
             retention: day(),
             lease: half_minute(),
-            max_run: two_minutes(),
+            max_run: five_minutes(),
             wait_max: half_minute(),
             body_max: mebibyte(),
             reply_max: mebibyte(),
-            concurrency: None,
+            concurrency: thousand(),
             not_executed: Vec::new(),
             fingerprint: FingerprintSettings::default(),
             stay_open: false,

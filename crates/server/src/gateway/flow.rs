@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use hyper::body::{Frame, SizeHint};
+use futures_util::stream::{self, StreamExt as _};
+use http_body_util::{BodyDataStream, BodyExt as _};
+use hyper::body::{Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 /// How far a request's body has come.
@@ -162,6 +164,33 @@ impl hyper::body::Body for Within {
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
+}
+
+/// An answer's body, once it is whole or larger than `most`: what was read goes before the rest. One that goes on and
+/// on is not waited for.
+///
+/// # Errors
+/// Where it breaks off before.
+pub(super) async fn begun(mut body: Incoming, most: usize) -> Result<Body, hyper::Error> {
+    let (mut pieces, mut size) = (Vec::new(), 0);
+    while size <= most {
+        match body.frame().await.transpose()? {
+            None => {
+                return Ok(Body::from_stream(stream::iter(
+                    pieces.into_iter().map(Ok::<Bytes, hyper::Error>),
+                )));
+            }
+            Some(frame) => {
+                // Trailers are not kept.
+                if let Ok(piece) = frame.into_data() {
+                    size = size.saturating_add(piece.len());
+                    pieces.push(piece);
+                }
+            }
+        }
+    }
+    let read = stream::iter(pieces.into_iter().map(Ok));
+    Ok(Body::from_stream(read.chain(BodyDataStream::new(body))))
 }
 
 /// Why a body ends before its end.

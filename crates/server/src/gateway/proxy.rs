@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tower::Service;
 
 use super::failure::{Failure, OUTCOME};
-use super::flow::{Sending, Within};
+use super::flow::{self, Sending, Within};
 use super::forwarded::Teller;
 use super::hops;
 use super::tunnel::{self, Tunnels};
@@ -60,9 +60,14 @@ pub(super) struct Enrolled {
     pub(super) connections: Connections,
     /// Whether they may run again.
     pub(super) may_rerun: bool,
+    /// How many bytes of an answer are kept, and so waited for.
+    pub(super) reply_max: usize,
     /// The upstream's statuses that prove that nothing was done.
     pub(super) not_executed: Arc<[StatusCode]>,
 }
+
+/// The answer to come.
+pub(super) type Passing = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
 /// Has the upstream answer requests.
 #[derive(Debug, Clone)]
@@ -131,10 +136,14 @@ impl Proxy {
             (None, Some(_)) => return Err(Failure::BrokeOff),
             (_, None) => {}
         }
-        Ok(answer.map(|body| match whole {
-            None => Body::new(body),
-            Some(end) => Body::new(Within::new(Body::new(body), end)),
-        }))
+        let (parts, body) = answer.into_parts();
+        let body = match (enrolled, whole) {
+            // An answer that breaks off is none, and its client is told so instead of being sent half of it.
+            (Some(route), _) => flow::begun(body, route.reply_max).await.map_err(|_| Failure::BrokeOff)?,
+            (None, None) => Body::new(body),
+            (None, Some(end)) => Body::new(Within::new(Body::new(body), end)),
+        };
+        Ok(Response::from_parts(parts, body))
     }
 
     /// Makes of a request that came here one that goes on. Gives the client's side of a tunnel, where it asks for one
@@ -179,13 +188,13 @@ where
 {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+    type Future = Passing;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, request: Request<B>) -> Passing {
         let proxy = self.clone();
         let request = request.map(Body::new);
         Box::pin(async move { Ok(proxy.pass(request).await) })

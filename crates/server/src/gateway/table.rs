@@ -13,15 +13,29 @@ pub(super) struct Table<T> {
 }
 
 impl<T: Clone> Table<T> {
-    pub(super) fn new() -> Self {
-        Self { methods: HashMap::new() }
+    /// A table of these routes, each as `make` makes it.
+    ///
+    /// # Errors
+    /// With the first that cannot be made, or told from the others.
+    pub(super) fn of(
+        routes: &[RouteSettings],
+        mut make: impl FnMut(&RouteSettings) -> Result<T, String>,
+    ) -> Result<Self, String> {
+        let mut table = Self { methods: HashMap::new() };
+        // Those with the rest of a path come last, so that what they take as well is free for others.
+        let (rests, plain): (Vec<_>, Vec<_>) = routes.iter().partition(|route| route.on.contains("{*"));
+        for route in plain.into_iter().chain(rests) {
+            let made = make(route).map_err(|what| format!("gateway.routes `{}`: {what}", route.on))?;
+            table.add(route, made)?;
+        }
+        Ok(table)
     }
 
     /// Adds a route. One that has the rest of a path has no rest as well.
     ///
     /// # Errors
     /// Where its path is none, or cannot be told from another's.
-    pub(super) fn add(&mut self, route: &RouteSettings, to: T) -> Result<(), String> {
+    fn add(&mut self, route: &RouteSettings, to: T) -> Result<(), String> {
         let wrong = |what: String| format!("gateway.routes `{}`: {what}", route.on);
         let (method, path) = route.method_and_path().map_err(wrong)?;
         let paths = self.methods.entry(method).or_default();
@@ -44,11 +58,7 @@ impl<T: Clone> Table<T> {
 /// # Errors
 /// With the first that cannot.
 pub fn check_routes(routes: &[RouteSettings]) -> Result<(), String> {
-    let mut table = Table::new();
-    // Those with the rest of a path come last, so that what they take as well is free for others.
-    let is_rest = |route: &&RouteSettings| route.on.contains("{*");
-    routes.iter().filter(|route| !is_rest(route)).try_for_each(|route| table.add(route, ()))?;
-    routes.iter().filter(is_rest).try_for_each(|route| table.add(route, ()))
+    Table::of(routes, |_| Ok(())).map(drop)
 }
 
 #[cfg(test)]
@@ -61,10 +71,9 @@ mod tests {
 
     #[test]
     fn a_request_is_on_the_route_that_says_most_of_it() {
-        let mut table = Table::new();
-        for on in ["POST /orders", "POST /orders/{id}", "POST /{*path}", "PATCH /files/{*path}"] {
-            table.add(&route(on), on).expect("a route");
-        }
+        let routes =
+            ["POST /{*path}", "POST /orders", "POST /orders/{id}", "PATCH /files/{*path}"].map(route);
+        let table = Table::of(&routes, |route| Ok(route.on.clone())).expect("a table");
         for (method, path, on) in [
             (Method::POST, "/orders", Some("POST /orders")),
             (Method::POST, "/orders/17", Some("POST /orders/{id}")),
@@ -75,7 +84,7 @@ mod tests {
             (Method::PATCH, "/files/a/b", Some("PATCH /files/{*path}")),
             (Method::PATCH, "/other", None),
         ] {
-            assert_eq!(table.find(&method, path).copied(), on, "{method} {path}");
+            assert_eq!(table.find(&method, path).map(String::as_str), on, "{method} {path}");
         }
     }
 

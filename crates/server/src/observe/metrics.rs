@@ -81,12 +81,21 @@ pub fn keep_small() {
     }
 }
 
-/// Everything, in Prometheus' text format.
-pub async fn render(app: &App) -> String {
-    let mut text = match RECORDER.get() {
+/// The version of the format.
+pub const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What was counted as it happened, in Prometheus' text format.
+#[must_use]
+pub fn counted() -> String {
+    match RECORDER.get() {
         Some(Some(handle)) => handle.render(),
         _ => String::new(),
-    };
+    }
+}
+
+/// Everything, in the same format.
+pub async fn render(app: &App) -> String {
+    let mut text = counted();
     let targets = target::targets(&app.live().config);
     app.samples.write(&app.redrive, &targets, &mut text).await;
     text

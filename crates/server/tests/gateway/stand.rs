@@ -19,6 +19,11 @@ impl Upstream {
         Self(TcpListener::bind("127.0.0.1:0").await.expect("a port"))
     }
 
+    /// At an address that was somebody's.
+    pub(crate) async fn at(address: SocketAddr) -> Self {
+        Self(TcpListener::bind(address).await.expect("it is free"))
+    }
+
     pub(crate) fn address(&self) -> SocketAddr {
         self.0.local_addr().expect("an address")
     }
@@ -47,16 +52,13 @@ impl Gate {
     pub(crate) async fn connect(&self) -> Talk {
         Talk::to(self.0.address()).await
     }
-
-    pub(crate) fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.0.address())
-    }
 }
 
 /// The settings of a gateway on a free port, with its records in memory.
 pub(crate) fn config(upstream: SocketAddr, settings: &str) -> Config {
+    let store = if settings.contains("store.address") { "" } else { "store.address = \"memory:\"\n" };
     let text = format!(
-        "store.address = \"memory:\"\ngateway.listen = \"127.0.0.1:0\"\ngateway.upstream = \"http://{upstream}\"\n\
+        "{store}gateway.listen = \"127.0.0.1:0\"\ngateway.upstream = \"http://{upstream}\"\n\
          {settings}"
     );
     toml::from_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))

@@ -82,6 +82,6 @@ async fn a_stop_waits_for_tunnels_for_its_grace_and_no_longer() {
     let stopping = tokio::spawn(gate.0.stop(Duration::from_millis(300)));
     client.send(b"still").await;
     assert_eq!(served.bytes(5).await, "still");
-    in_time(stopping).await.expect("it stops");
+    in_time(stopping).await.expect("no panic").expect("it stops");
     assert_eq!((client.rest().await, served.rest().await), (String::new(), String::new()));
 }

@@ -1,7 +1,6 @@
 //! Whether the gateway's settings can be meant together.
 
 use std::collections::HashSet;
-use std::time::Duration;
 
 use http::{HeaderName, StatusCode};
 
@@ -86,14 +85,12 @@ impl RouteSettings {
             let known = StatusCode::from_u16(*status).ok().filter(|status| status.as_u16() >= 400);
             known.ok_or_else(|| format!("not_executed: {status} is no status of a refusal, 400 to 599"))?;
         }
-        let bounds = [self.body_max, self.reply_max, self.concurrency.unwrap_or(1)];
-        if bounds.contains(&0) {
-            return Err("body_max, reply_max and concurrency of 0 serve nobody".to_owned());
+        if [self.body_max, self.reply_max].contains(&0) {
+            return Err("body_max and reply_max of 0 serve nobody".to_owned());
         }
-        if self.lease < Duration::from_secs(1) || self.max_run.is_zero() || self.retention.is_zero() {
-            return Err("a lease has at least a second, and neither max_run nor retention is 0s".to_owned());
-        }
-        Ok(())
+        // The rest is the layer's to know.
+        crate::gateway::endpoint(self)
+            .and_then(|endpoint| endpoint.check().map_err(|error| error.to_string()))
     }
 
     /// Headers that a proxy in front has to set.
@@ -136,7 +133,7 @@ mod tests {
             ("effects = \"keyed\"\nprincipal = { header = \"x-user\" }", "principal: anybody could send"),
             ("effects = \"keyed\"\nnot_executed = [200]", "not_executed: 200"),
             ("effects = \"keyed\"\nbody_max = 0", "body_max"),
-            ("effects = \"keyed\"\nlease = \"10ms\"", "a lease has"),
+            ("effects = \"keyed\"\nlease = \"10ms\"", "lease is between"),
             ("effects = \"keyed\"\nfingerprint.only = [\"a\"]", "fingerprint: a JSON pointer"),
             ("effects = \"keyed\"\nfingerprint.headers = [\"a b\"]", "fingerprint.headers"),
         ] {

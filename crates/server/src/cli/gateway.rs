@@ -1,0 +1,108 @@
+//! `redrive gateway`.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+
+use super::Configured;
+use super::serve::Signals;
+use crate::config::{Config, EffectsWord, KeyWord, Layer, RouteSettings, TenantSettings};
+use crate::gateway::Gateway;
+use crate::observe;
+
+/// Stand in front of an HTTP API, and make its requests safe to send again.
+///
+/// A request with an `Idempotency-Key` that comes a second time is given the first answer; what has none, and what is
+/// not enrolled, passes through as it is. Without routes in the configuration every POST and PATCH is enrolled.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  redrive gateway --upstream http://127.0.0.1:8080
+  redrive gateway --upstream http://127.0.0.1:8080 --listen 0.0.0.0:8081 --admin 127.0.0.1:8082
+  redrive gateway --config shop.toml --store sqlite:shop.db
+  curl -H 'Idempotency-Key: order-17' -d '{\"cabins\": 2}' --retry 5 --retry-all-errors 127.0.0.1:8081/orders
+
+Routes, effects and times are in [gateway] of the configuration: `redrive config --default`.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    config: Configured,
+    /// Where the API is: http://HOST:PORT or https://HOST
+    #[arg(long, value_name = "URL")]
+    upstream: Option<String>,
+    /// Where to listen [default: 127.0.0.1:8081]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Where to show health and metrics [default: nowhere]
+    #[arg(long, value_name = "ADDRESS")]
+    admin: Option<String>,
+    /// Where requests are remembered, instead of what the configuration says: sqlite:FILE
+    #[arg(long, env = "REDRIVE_STORE", value_name = "ADDRESS")]
+    store: Option<String>,
+}
+
+/// Runs a gateway until Ctrl-C or SIGTERM. A second signal stops it at once.
+pub(super) async fn run(args: Args) -> Result<ExitCode> {
+    let mut signals = Signals::new().context("cannot wait for signals")?;
+    let flags = [
+        args.upstream.map(|value| Layer::flag("--upstream", ["gateway", "upstream"], value)),
+        args.listen.map(|value| Layer::flag("--listen", ["gateway", "listen"], value)),
+        args.admin.map(|value| Layer::flag("--admin", ["gateway", "admin"], value)),
+        args.store.map(|value| Layer::flag("--store", ["store", "address"], value)),
+    ];
+    let config = args.config.source(flags.into_iter().flatten()).load()?;
+    let observing = observe::log::start(&config.observe)?;
+    let grace = config.server.grace;
+    let told = config.clone();
+    let gateway = Gateway::start(config).await?;
+    for line in beginning(&gateway, &told) {
+        if observing.is_text() {
+            eprintln!("redrive: {line}");
+        } else {
+            tracing::info!("{line}");
+        }
+    }
+    signals.next().await;
+    tracing::info!("stopping; requests under way get {}", humantime::format_duration(grace));
+    let stopped = tokio::select! {
+        stopped = gateway.stop(grace) => stopped?,
+        () = signals.next() => {
+            tracing::warn!("stopped at once; of what was under way the next request of its key finds out");
+            return Ok(ExitCode::from(130));
+        }
+    };
+    if stopped.aborted > 0 {
+        tracing::warn!(aborted = stopped.aborted, "some requests did not end in time");
+    }
+    observing.end().await;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is said at the start: where it stands, and what it answers for.
+fn beginning(gateway: &Gateway, config: &Config) -> Vec<String> {
+    let upstream = config.gateway.upstream.as_deref().unwrap_or_default();
+    let store = &config.store.address;
+    let mut lines = vec![format!(
+        "listening on http://{}, in front of {upstream}, requests remembered in {store}",
+        gateway.address()
+    )];
+    lines.extend(gateway.admin().map(|admin| format!("health and metrics on http://{admin}")));
+    lines.extend(config.gateway.enrolled().iter().map(enrolled));
+    lines.push("everything else passes through as it is".to_owned());
+    lines
+}
+
+fn enrolled(route: &RouteSettings) -> String {
+    let key = match route.key {
+        KeyWord::Optional => "with an Idempotency-Key",
+        KeyWord::Required => "Idempotency-Key required",
+    };
+    let effects = match (route.effects, route.on_unknown.unwrap_or_default()) {
+        (EffectsWord::Opaque, unknown) => format!("opaque, {unknown:?} if unknown").to_lowercase(),
+        (effects, _) => format!("{effects:?}").to_lowercase(),
+    };
+    let tenant = match &route.tenant {
+        TenantSettings::Fixed(name) => name.clone(),
+        TenantSettings::Header(header) => format!("as {} says", header.header),
+    };
+    let kept = humantime::format_duration(route.retention);
+    format!("enrolled: {}, {key}; effects {effects}; tenant {tenant}; answers kept for {kept}", route.on)
+}
