@@ -56,7 +56,8 @@ pub use outcome::respond;
 pub use probe::{Probed, Probing};
 pub use problem::Problem;
 pub use redrive_core::ledger::{
-    Ask, Claim, Effects, End, Fenced, OnUnknown, Phase, Record, Renewed, Reply, Resolution, Retention, Scope,
+    Answer, Ask, Claim, Effects, End, Fenced, OnUnknown, Phase, Record, Renewed, Reply, Resolution,
+    Retention, Scope,
 };
 pub use render::Pointer;
 

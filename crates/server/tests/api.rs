@@ -8,6 +8,8 @@ mod cloudevents;
 mod commands;
 #[path = "api/house.rs"]
 mod house;
+#[path = "api/ledger.rs"]
+mod ledger;
 #[path = "api/letters.rs"]
 mod letters;
 #[path = "api/malformed.rs"]
@@ -40,6 +42,8 @@ mod python;
 mod receiver;
 #[path = "api/reload.rs"]
 mod reload;
+#[path = "api/requests.rs"]
+mod requests;
 #[path = "api/secrets.rs"]
 mod secrets;
 #[path = "api/shared.rs"]

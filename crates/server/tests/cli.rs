@@ -8,6 +8,9 @@ mod house;
 mod letters;
 #[path = "cli/program.rs"]
 mod program;
+#[allow(dead_code, reason = "the tests of the API use all of it")]
+#[path = "api/requests.rs"]
+mod requests;
 
 #[path = "cli/dead.rs"]
 mod dead;
@@ -15,5 +18,7 @@ mod dead;
 mod file;
 #[path = "cli/flow.rs"]
 mod flow;
+#[path = "cli/ledger.rs"]
+mod ledger;
 #[path = "cli/words.rs"]
 mod words;
