@@ -9,6 +9,7 @@ mod bench;
 mod crash;
 mod deny;
 mod faults;
+mod fuzz;
 mod install;
 mod process;
 mod schemathesis;
@@ -140,6 +141,18 @@ enum Task {
         planted: bool,
     },
 
+    /// Fuzz what reads keys and bodies, under libFuzzer
+    ///
+    /// Installs a nightly compiler and cargo-fuzz first if they are missing. What is found is kept in
+    /// fuzz/artifacts; as a file in fuzz/seeds it is run by every `cargo xtask test`.
+    Fuzz {
+        /// Which target; all of them where nothing is said
+        target: Option<String>,
+        /// How long to run each
+        #[arg(long, default_value_t = 300)]
+        seconds: u32,
+    },
+
     /// Check licences, sources and bans of all dependencies with cargo-deny
     ///
     /// Installs cargo-deny first if it is missing, which takes several minutes. The rules are in deny.toml.
@@ -175,6 +188,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Sim { seeds, from, seed, planted } => {
             sim::run(&workspace, &sim::Options { seeds, from, seed, planted })
         }
+        Task::Fuzz { target, seconds } => fuzz::run(&workspace, &fuzz::Options { target, seconds }),
         Task::Deny => deny::run(&workspace),
     }
 }
