@@ -36,11 +36,19 @@ const GRACE: Duration = Duration::from_secs(2);
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// How long to run, such as 20s [default: until Ctrl-C]
-    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long = "for", value_name = "TIME", value_parser = for_how_long)]
     time: Option<Duration>,
     /// How many orders to place a second, 1 to 500.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=500))]
     rate: u32,
+}
+
+fn for_how_long(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(Duration::ZERO) => Err("in no time nothing is to be seen; give it some seconds".to_owned()),
+        Ok(time) => Ok(time),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// The server's settings, as they would stand in `redrive.toml`.

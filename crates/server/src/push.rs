@@ -19,7 +19,7 @@ use redrive::event::Cause;
 use redrive::{Delivery, Failure, Fault, Reply};
 
 use crate::config::{Config, PushSettings};
-use crate::secrets::Secrets;
+use crate::secrets::{Lack, Secrets};
 
 pub mod address;
 mod answer;
@@ -88,13 +88,13 @@ impl Push {
         self.routes.store(Arc::new(routes));
     }
 
-    /// Queues whose destination is signed with a secret that is not known, with its name.
+    /// Queues whose destination is signed with a secret that is not known, or locked; with what is to be said of it.
     #[must_use]
     pub fn unsigned(&self) -> Vec<(String, String)> {
         let routes = self.routes.load();
         let missing = |(queue, destination): (&String, &Arc<Destination>)| {
-            let secret = destination.secret.clone().filter(|secret| !self.secrets.knows(secret))?;
-            Some((queue.clone(), secret))
+            let secret = destination.secret.as_deref()?;
+            Some((queue.clone(), self.secrets.lacks(secret)?.told(secret)))
         };
         let mut missing: Vec<_> = routes.destinations.iter().filter_map(missing).collect();
         missing.sort();
@@ -114,9 +114,8 @@ impl Push {
         let secrets = match &destination.secret {
             None => Vec::new(),
             Some(name) => self.secrets.signing(name, SystemTime::now()).ok_or_else(|| {
-                let told =
-                    format!("the secret `{name}` is not known here; set it with `redrive secret set {name}`");
-                later("no-secret", told)
+                let lack = self.secrets.lacks(name).unwrap_or(Lack::Unknown);
+                later(if lack == Lack::Locked { "secret-locked" } else { "no-secret" }, lack.told(name))
             })?,
         };
         routes.guard.check_host(&destination.url).map_err(|error| refused(&error))?;

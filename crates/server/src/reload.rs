@@ -91,11 +91,7 @@ async fn read_again(app: &Arc<App>) -> Result<Vec<String>, ReloadError> {
 #[must_use]
 pub fn warnings(app: &App) -> Vec<String> {
     let unsigned = app.push.unsigned().into_iter();
-    let told = |(queue, secret)| {
-        format!(
-            "queues.{queue}.push: the secret `{secret}` is not known; its events are not sent until it is set"
-        )
-    };
+    let told = |(queue, told)| format!("queues.{queue}.push: {told}; its events are not sent until then");
     unsigned.map(told).chain(app.live().config.idle_settings()).collect()
 }
 

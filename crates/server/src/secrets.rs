@@ -72,6 +72,31 @@ impl Version {
     }
 }
 
+/// Why nothing can be signed with a secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lack {
+    /// There is none of that name.
+    Unknown,
+    /// It is there, and no key opens it: they are of another store, or were changed without the old one beside.
+    Locked,
+}
+
+impl Lack {
+    /// What is to be said of a secret of this name, and done about it.
+    #[must_use]
+    pub fn told(self, name: &str) -> String {
+        match self {
+            Self::Unknown => {
+                format!("the secret `{name}` is not known; set it with `redrive secret set {name}`")
+            }
+            Self::Locked => format!(
+                "the secret `{name}` is there, and the key does not open it; set secrets.key_file or \
+                 secrets.old_key_file to the one that it was locked with, or set it anew with `redrive secret set {name}`"
+            ),
+        }
+    }
+}
+
 /// Why something cannot be done with a secret. Never with the secret.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -181,10 +206,15 @@ impl Secrets {
         opened.secrets.iter().map(|(name, versions)| (name.clone(), versions.clone())).collect()
     }
 
-    /// Whether there is one of this name, and it is open.
+    /// Why nothing can be signed with it; nothing where it can.
     #[must_use]
-    pub fn knows(&self, name: &str) -> bool {
-        self.signing(name, SystemTime::now()).is_some()
+    pub fn lacks(&self, name: &str) -> Option<Lack> {
+        let opened = self.opened.load();
+        match opened.secrets.get(name).and_then(|versions| versions.last()) {
+            None => Some(Lack::Unknown),
+            Some(newest) if !newest.is_open() => Some(Lack::Locked),
+            Some(_) => None,
+        }
     }
 
     /// What signs in this name now, the newest first. `None` where the newest is not there, or not open.

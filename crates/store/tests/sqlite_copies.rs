@@ -162,6 +162,38 @@ async fn what_is_damaged_is_found_before_it_is_restored() {
     assert!(sqlite::restore(&backup, &place.folder.path().join("r2.db"), true).is_err());
 }
 
+/// Whoever reads the error must know which of the two files to look at.
+#[tokio::test]
+async fn the_file_that_is_at_fault_is_named() {
+    let place = Place::new();
+    let store = place.open().await;
+    publish(&store, Event::new("orders", "1")).await.unwrap();
+    let folder = place.folder.path();
+    let (backup, restored) = (folder.join("b.db"), folder.join("r.db"));
+    store.backup(backup.clone()).await.unwrap();
+    let named = |from: &std::path::Path, to: &std::path::Path| match sqlite::restore(from, to, true) {
+        Err(StoreError::Open { path, .. }) => path,
+        other => panic!("{other:?}"),
+    };
+    let nowhere = folder.join("no folder").join("r.db");
+    assert_eq!(named(&backup, &nowhere), nowhere);
+    let whole = std::fs::read(&backup).unwrap();
+    for (name, bytes) in [
+        ("short.db", &whole[..whole.len() - 4096]),
+        ("text.db", b"no database at all, but long enough to look like something, and then some more of it"),
+        ("empty.db", b""),
+    ] {
+        let wrong = folder.join(name);
+        std::fs::write(&wrong, bytes).unwrap();
+        assert_eq!(named(&wrong, &restored), wrong);
+    }
+    // A file that is there, and whose first bytes cannot be read.
+    let unread = std::path::Path::new("/proc/self/mem");
+    if unread.is_file() {
+        assert_eq!(named(unread, &restored), unread);
+    }
+}
+
 /// What was written last is in the log beside it, and would be left out without a word.
 #[tokio::test]
 async fn the_file_of_a_store_is_not_taken_for_a_copy() {

@@ -34,7 +34,8 @@ async fn ready(State(app): State<Arc<App>>) -> Result<Json<Value>, Problem> {
     // Without names: anybody may ask.
     let unsigned = app.push.unsigned().len();
     if unsigned > 0 {
-        let warning = format!("queues whose signing secret is not known: {unsigned}; the log says which");
+        let warning =
+            format!("queues whose signing secret is not known, or locked: {unsigned}; the log says which");
         told["warnings"] = json!([warning]);
     }
     Ok(Json(told))

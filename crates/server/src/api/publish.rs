@@ -17,7 +17,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Extension, Router};
 use http::{HeaderMap, StatusCode};
+use redrive::event::bounds::ID_BYTES_MAX;
 use redrive::{Event, Published};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::body::Needs;
@@ -53,17 +55,18 @@ async fn publish(
     }
     let asked = Asked::read(&body, batch_max)?;
     let tenant = text(&body.headers, "redrive-tenant")?;
-    let events = asked.events.into_iter().map(|written| {
-        let written = written?;
+    let event = |written: Written| {
         let own = written.tenant.clone();
         let tenant = caller.tenant(own.as_deref().or(tenant.as_deref()))?;
         let mut event = written.event(&queue, tenant.unwrap_or_default())?;
         trace::keep(&mut event, &body.headers);
         Ok(event)
-    });
-    let events: Vec<Result<Event, Problem>> = events.collect();
-    take_quotas(&app, &events)?;
-    let answer = answer(&app, asked.one, events).await;
+    };
+    let items = asked.items.into_iter().map(|Item { id, is }| Item { id, is: is.and_then(event) });
+    let mut items: Vec<Item<Event>> = items.collect();
+    refuse_expired(&app, &mut items).await?;
+    take_quotas(&app, &items)?;
+    let answer = answer(&app, asked.one, items).await;
     // Also where some were refused, or nobody knows: to look once too often is harmless.
     app.lines.ring(&queue);
     answer
@@ -78,20 +81,48 @@ fn bounded(count: usize, max: usize) -> Result<(), Problem> {
     Ok(())
 }
 
+/// One of what was asked to be published, or what is wrong with it.
+struct Item<T> {
+    /// Its id, where one can be read: also of what is refused.
+    id: Option<String>,
+    is: Result<T, Problem>,
+}
+
+impl From<Result<Written, Problem>> for Item<Written> {
+    fn from(is: Result<Written, Problem>) -> Self {
+        let id = is.as_ref().ok().and_then(|written| written.id.clone());
+        Self { id: id.filter(|id| id.len() <= ID_BYTES_MAX), is }
+    }
+}
+
+impl Item<Written> {
+    /// One of many, in JSON. What is wrong with it is wrong with it alone.
+    fn read(text: &[u8], wrong: impl FnOnce(serde_json::Error) -> String) -> Self {
+        #[derive(Deserialize)]
+        struct Peek {
+            id: Option<String>,
+        }
+        match serde_json::from_slice(text) {
+            Ok(Object(written)) => Ok(written).into(),
+            Err(error) => {
+                let id = serde_json::from_slice(text).ok().and_then(|Object(Peek { id })| id);
+                let id = id.filter(|id| id.len() <= ID_BYTES_MAX);
+                Self { id, is: Err(Problem::bad_request(wrong(error))) }
+            }
+        }
+    }
+}
+
 /// What was asked to be published.
 struct Asked {
-    events: Vec<Result<Written, Problem>>,
+    items: Vec<Item<Written>>,
     /// Whether it is one event, and the answer about it alone.
     one: bool,
 }
 
 impl Asked {
     fn one(written: Written) -> Self {
-        Self { events: vec![Ok(written)], one: true }
-    }
-
-    fn many(events: impl IntoIterator<Item = Written>) -> Self {
-        Self { events: events.into_iter().map(Ok).collect(), one: false }
+        Self { items: vec![Ok(written).into()], one: true }
     }
 
     fn read(body: &Body, max: usize) -> Result<Self, Problem> {
@@ -102,7 +133,7 @@ impl Asked {
             }
             Some(cloudevents::Mode::Batched) => {
                 let events = cloudevents::batched(&body.bytes, |count| bounded(count, max))?;
-                return Ok(Self { events, one: false });
+                return Ok(Self { items: events.into_iter().map(Item::from).collect(), one: false });
             }
             None if body.headers.contains_key("redrive-id") => {
                 return Ok(Self::one(Written::from_headers(body)?));
@@ -114,15 +145,13 @@ impl Asked {
                 let lines = body.bytes.split(|byte| *byte == b'\n').enumerate();
                 let lines = lines.filter(|(_, line)| !line.trim_ascii().is_empty());
                 bounded(lines.clone().count(), max)?;
-                let event = |(number, line): (usize, &[u8])| {
-                    serde_json::from_slice(line).map(|Object(event)| event).map_err(|error| {
-                        Problem::bad_request(format!("line {} is not an event: {error}", number + 1))
-                    })
+                let item = |(number, line): (usize, &[u8])| {
+                    Item::read(line, |error| format!("line {} is not an event: {error}", number + 1))
                 };
-                Ok(Self::many(lines.map(event).collect::<Result<Vec<_>, _>>()?))
+                Ok(Self { items: lines.map(item).collect(), one: false })
             }
             "application/json" => Ok(match written::Form::read(body, max)? {
-                written::Form::Many(events) => Self::many(events),
+                written::Form::Many(items) => Self { items, one: false },
                 written::Form::One(event) => Self::one(*event),
             }),
             other => {
@@ -142,11 +171,27 @@ fn text(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {
     text.transpose().map_err(|_| Problem::bad_request(format!("the header {name} is not plain text")))
 }
 
+/// Refuses what would end without a run, so that its publisher hears of it. What is known already goes on: whoever
+/// sends it again, because an answer was lost, hears what became of the first.
+async fn refuse_expired(app: &App, items: &mut [Item<Event>]) -> Result<(), Problem> {
+    let now = redrive::Moment::from(std::time::SystemTime::now());
+    for item in items {
+        let Ok(Event { tenant, queue, id, expires: Some(expires), .. }) = &item.is else { continue };
+        let end = expires.moment(now);
+        if end > now || app.redrive.event(tenant, queue, id).await?.is_some() {
+            continue;
+        }
+        let detail = format!("its time was over at {}, before it was published", wire::moment(end));
+        item.is = Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "expired", detail));
+    }
+    Ok(())
+}
+
 /// Takes the right to publish, for all tenants or for none.
-fn take_quotas(app: &App, events: &[Result<Event, Problem>]) -> Result<(), Problem> {
+fn take_quotas(app: &App, items: &[Item<Event>]) -> Result<(), Problem> {
     // A batch may have thousands of tenants.
     let mut tenants: BTreeMap<&str, u32> = BTreeMap::new();
-    for event in events.iter().flatten() {
+    for event in items.iter().filter_map(|item| item.is.as_ref().ok()) {
         *tenants.entry(&event.tenant).or_default() += 1;
     }
     let tenants: Vec<_> = tenants.into_iter().collect();
@@ -157,13 +202,11 @@ fn take_quotas(app: &App, events: &[Result<Event, Problem>]) -> Result<(), Probl
     })
 }
 
-async fn answer(app: &App, one: bool, events: Vec<Result<Event, Problem>>) -> Result<Response, Problem> {
-    let ids: Vec<Option<String>> =
-        events.iter().map(|event| event.as_ref().ok().map(|e| e.id.clone())).collect();
-    let mut good = Vec::with_capacity(events.len());
+async fn answer(app: &App, one: bool, items: Vec<Item<Event>>) -> Result<Response, Problem> {
+    let mut good = Vec::with_capacity(items.len());
     // An event is large, so it is handed on and not copied.
-    let taken = events.into_iter().map(|event| event.map(|event| good.push(event)));
-    let taken: Vec<Result<(), Problem>> = taken.collect();
+    let taken = items.into_iter().map(|Item { id, is }| (is.map(|event| good.push(event)), id));
+    let (taken, ids): (Vec<Result<(), Problem>>, Vec<Option<String>>) = taken.unzip();
     let mut published = app.redrive.publish_all(good).await?.into_iter();
     let closed = || Err(Problem::from(redrive::StoreError::Closed));
     let results = taken.into_iter().map(|taken| {

@@ -53,10 +53,12 @@ impl Figures {
         self.accepted.saturating_sub(self.waiting + self.dead)
     }
 
-    fn lines(&self) -> [String; 3] {
+    /// What is done stays done, so where fewer seem to be than were told before, those are told again.
+    fn lines(&self, before: &mut u64) -> [String; 3] {
         let Self { accepted, waiting, dead, requests, retried, effects, recognised, twice, duplicates } =
             self;
-        let done = self.done();
+        let done = self.done().max(*before);
+        *before = done;
         [
             format!(
                 "orders    {accepted} accepted ({duplicates} sent twice, known): {done} done, {waiting} waiting, {dead} dead"
@@ -74,12 +76,14 @@ pub(super) struct Board {
     /// Lines that are on the terminal now.
     shown: usize,
     began: Instant,
+    /// How many were told to be done.
+    done: u64,
 }
 
 impl Board {
     pub(super) fn new() -> Self {
         let in_place = stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
-        Self { in_place, shown: 0, began: Instant::now() }
+        Self { in_place, shown: 0, began: Instant::now(), done: 0 }
     }
 
     pub(super) const fn is_in_place(&self) -> bool {
@@ -95,7 +99,7 @@ impl Board {
     }
 
     pub(super) fn show(&mut self, figures: &Figures) {
-        let lines = figures.lines();
+        let lines = figures.lines(&mut self.done);
         if self.in_place {
             self.wipe();
             lines.iter().for_each(|line| say(format_args!("  {line}")));
@@ -117,5 +121,33 @@ impl Board {
             let _ = write!(stdout(), "\x1b[{}A\x1b[J", self.shown);
             self.shown = 0;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_done_never_steps_back() {
+        let figures = |accepted, waiting, dead| Figures {
+            accepted,
+            waiting,
+            dead,
+            requests: 0,
+            retried: 0,
+            effects: 0,
+            recognised: 0,
+            twice: 0,
+            duplicates: 0,
+        };
+        let mut before = 0;
+        let mut done = |figures: Figures| {
+            let [line, ..] = figures.lines(&mut before);
+            line.split(": ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok())
+        };
+        // The third has events in the store whose answers the shop has not read yet.
+        let told = [figures(5, 5, 0), figures(10, 2, 1), figures(10, 6, 1), figures(20, 2, 1)].map(&mut done);
+        assert_eq!(told, [Some(0), Some(7), Some(7), Some(17)]);
     }
 }

@@ -70,6 +70,86 @@ async fn each_event_of_a_batch_has_its_answer() {
     assert_eq!(results, ["accepted", "refused", "duplicate", "accepted"]);
 }
 
+/// What each of a batch is told: its id, what became of it, and the status of its problem.
+fn told(answer: &serde_json::Value) -> Vec<(Option<&str>, &str, Option<u64>)> {
+    let results = answer["results"].as_array().unwrap_or_else(|| panic!("results in {answer}"));
+    let told = |one| {
+        let one: &serde_json::Value = one;
+        (one["id"].as_str(), one["result"].as_str().unwrap_or_default(), one["problem"]["status"].as_u64())
+    };
+    results.iter().map(told).collect()
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_of_a_batch_is_refused_alone_and_says_which_it_is() {
+    let house = House::open(QUEUE).await;
+    let long = "x".repeat(300);
+    let items = [
+        r#"{"id":"a"}"#,
+        r#"{"id":"b","paylaod":1}"#,
+        r#"{"id":7}"#,
+        r#"["c"]"#,
+        r#"{"id":"d","payload":1,"payload_base64":"AA=="}"#,
+        &format!(r#"{{"id":"{long}"}}"#),
+        &format!(r#"{{"id":"{long}","x":1}}"#),
+    ];
+    let expected = [
+        (Some("a"), "accepted", None),
+        (Some("b"), "refused", Some(400)),
+        (None, "refused", Some(400)),
+        (None, "refused", Some(400)),
+        (Some("d"), "refused", Some(422)),
+        (None, "refused", Some(422)),
+        (None, "refused", Some(400)),
+    ];
+    let send = async |kind: &str, body: String| {
+        let request = house.client.post(house.url("/v1/queues/orders/events")).header("content-type", kind);
+        answer(request.body(body)).await
+    };
+    // The last line is cut off.
+    let lines = format!("{}\n{{\"id\":\"cut", items.join("\n"));
+    let (status, answer) = send("application/x-ndjson", lines).await;
+    assert_eq!(status, 207, "{answer}");
+    let cut = (None, "refused", Some(400));
+    assert_eq!(told(&answer), [&expected[..], &[cut]].concat());
+    let detail = answer["results"][1]["problem"]["detail"].as_str().expect("a detail");
+    assert!(detail.starts_with("line 2 is not an event: unknown field `paylaod`"), "{detail}");
+    let (status, answer) = send("application/json", format!("{{\"events\":[{}]}}", items.join(","))).await;
+    assert_eq!(status, 207, "{answer}");
+    let again = (Some("a"), "duplicate", None);
+    assert_eq!(told(&answer), [&[again], &expected[1..]].concat());
+    // A document that is none as a whole has no parts.
+    assert_eq!(send("application/json", "{\"events\":[{\"id\":\"e\"}".to_owned()).await.0, 400);
+    assert_eq!(send("application/json", "{\"events\":[{\"id\":\"e\"}],\"x\":1}".to_owned()).await.0, 400);
+}
+
+#[tokio::test]
+async fn what_would_never_run_is_refused_unless_it_is_known() {
+    let house = House::open(QUEUE).await;
+    let publish = async |event| house.post("/v1/queues/orders/events", event).await;
+    for (id, when) in
+        [("a", json!({ "expires_at": "2020-01-31T12:00:00Z" })), ("b", json!({ "expires_after": "0s" }))]
+    {
+        let mut event = when;
+        event["id"] = id.into();
+        let (status, problem) = publish(event.clone()).await;
+        assert_eq!((status, &problem["type"]), (422, &json!("urn:redrive:problem:expired")), "{problem}");
+        assert_eq!(
+            house.get(&format!("/v1/queues/orders/events/{id}")).await.0,
+            404,
+            "nothing is kept of it"
+        );
+        // Under an id that is known, the first one's fate is told: its publisher may have lost the answer.
+        assert_eq!(publish(json!({ "id": id })).await.0, 202);
+        let (status, told) = publish(event).await;
+        assert_eq!((status, &told["result"]), (202, &json!("duplicate")), "{told}");
+    }
+    let (status, problem) =
+        publish(json!({ "id": "a", "payload": 1, "expires_at": "2020-01-31T12:00:00Z" })).await;
+    assert_eq!((status, &problem["type"]), (422, &json!("urn:redrive:problem:id-reused")), "{problem}");
+    assert_eq!(publish(json!({ "id": "c", "expires_after": "1h" })).await.0, 202);
+}
+
 #[tokio::test]
 async fn lines_and_bodies_as_they_are_can_be_published() {
     let house = House::open(QUEUE).await;
@@ -140,4 +220,22 @@ async fn what_would_mean_nothing_is_refused() {
     assert_eq!(status, 400, "{problem}");
     let never = json!({ "id": "b", "policy": { "attempts": 0 } });
     assert_eq!(house.post("/v1/queues/orders/events", never).await.0, 422);
+}
+
+/// The page's own example of a policy, and the limit that it names.
+#[tokio::test]
+async fn a_policy_and_a_payload_are_as_the_page_says() {
+    let house = House::open(QUEUE).await;
+    let page = include_str!("../../../../docs/publishing.md");
+    let example =
+        page.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+    let example: serde_json::Value = serde_json::from_str(example).expect("JSON");
+    let (status, told) = house.post("/v1/queues/orders/events", example).await;
+    assert_eq!(status, 202, "{told}");
+    for (more, status) in [(0, 202), (1, 422)] {
+        let id = more.to_string();
+        let request = house.client.post(house.url("/v1/queues/orders/events")).header("redrive-id", &id);
+        let (is, told) = answer(request.body(vec![0; (1 << 20) + more])).await;
+        assert_eq!(is, status, "{told}");
+    }
 }

@@ -144,7 +144,7 @@ async fn what_should_be_signed_is_not_sent_without_its_secret() {
         format!("{}{}", key_file(&keys, "key"), queue(receiver.address, once, "secret = \"orders\""));
     let house = House::open(&settings).await;
     let (status, ready) = house.get("/readyz").await;
-    let warning = "queues whose signing secret is not known: 1; the log says which";
+    let warning = "queues whose signing secret is not known, or locked: 1; the log says which";
     assert_eq!((status, &ready["warnings"]), (200, &json!([warning])));
     house.publish(json!({ "id": "a" })).await;
     let found = house.fate("a", 1).await;
@@ -217,6 +217,31 @@ async fn a_key_is_changed_with_the_old_one_beside_it() {
         }
         house.stop().await;
     }
+}
+
+/// A secret that is there is not to be set again by whoever only has the wrong key.
+#[tokio::test]
+async fn a_key_that_does_not_fit_is_told_as_such() {
+    let mut receiver = Receiver::friendly().await;
+    let keys = keys(&["key", "other"]);
+    let rest = queue(receiver.address, "attempts = 1\nbudget = \"none\"", "secret = \"orders\"");
+    let mut house = House::open(&format!("{}{rest}", key_file(&keys, "key"))).await;
+    minted(&house.put("/v1/secrets/orders", json!({})).await.1);
+    house.stop().await;
+    for key in [key_file(&keys, "other"), String::new()] {
+        house.set(&format!("{key}{rest}"));
+        house.start().await;
+        let warnings = redrive_server::reload::warnings(house.server.as_ref().expect("it runs").app());
+        let told = "queues.orders.push: the secret `orders` is there, and the key does not open it; set secrets.key_file";
+        assert!(warnings.len() == 1 && warnings[0].starts_with(told), "{warnings:?}");
+        let id = format!("a{}", key.len());
+        house.publish(json!({ "id": id })).await;
+        let story = house.fate(&id, 1).await.story.expect("a story");
+        let cause = story.records().next().and_then(|record| record.cause.clone()).expect("a cause");
+        assert_eq!(cause.kind, "secret-locked", "{cause:?}");
+        house.stop().await;
+    }
+    assert!(receiver.is_quiet());
 }
 
 #[tokio::test]

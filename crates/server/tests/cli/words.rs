@@ -44,6 +44,15 @@ async fn every_command_has_help_completions_and_a_page() {
     assert!(misspelt.code == Some(2) && misspelt.err.contains("redrive"), "{misspelt:?}");
 }
 
+#[tokio::test]
+async fn a_demo_of_no_time_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for none in ["0s", "0ms", "0h 0s"] {
+        let said = run(folder.path(), &["demo", "--for", none], &[], "").await;
+        assert!(said.code == Some(2) && said.err.contains("give it some seconds"), "{none}: {said:?}");
+    }
+}
+
 /// What can be checked is wrong before a server is started with it.
 #[tokio::test]
 async fn a_check_tells_what_cannot_work() {

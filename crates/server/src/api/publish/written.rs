@@ -12,7 +12,8 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use super::super::{Body, Object, Problem};
+use super::super::{Body, Problem};
+use super::Item;
 use crate::push::names::check_of_event;
 
 /// Those of them that say what an event is whose payload is the body.
@@ -29,7 +30,7 @@ const READ: [&str; 8] = [
 
 /// One event, or many.
 pub(super) enum Form {
-    Many(Vec<Written>),
+    Many(Vec<Item<Written>>),
     One(Box<Written>),
 }
 
@@ -46,13 +47,17 @@ impl Form {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
         struct Many {
-            events: Vec<Object<Written>>,
+            events: Vec<Box<RawValue>>,
         }
         match serde_json::from_slice::<Peek>(&body.bytes) {
             Ok(Peek { events: Some(events) }) => {
                 super::bounded(events.len(), max)?;
                 let Many { events } = body.object()?;
-                Ok(Self::Many(events.into_iter().map(|Object(event)| event).collect()))
+                let item = |(number, event): (usize, Box<RawValue>)| {
+                    let wrong = |error| format!("number {} is not an event: {error}", number + 1);
+                    Item::read(event.get().as_bytes(), wrong)
+                };
+                Ok(Self::Many(events.into_iter().enumerate().map(item).collect()))
             }
             _ => Ok(Self::One(Box::new(body.object()?))),
         }

@@ -7,11 +7,12 @@
 //! all of it: what was written last is in the log beside it.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::Path;
+use std::sync::Arc;
 
 use redrive_core::entry::{Seq, StreamId};
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 
 use super::columns::change_columns;
 use super::copy::{MakeError, fresh, make, new_life, with_ending};
@@ -55,26 +56,46 @@ pub fn restore(from: &Path, to: &Path, even_damaged: bool) -> Result<Restored, S
     }
     let mut restored = Restored::default();
     make(to, |part| {
-        take_over(from, part)?;
-        let conn = fresh(part)?;
-        let found = schema::number(&conn)?;
-        if found == 0 {
-            return Err(MakeError::Store(cannot(from, "it is no store of events", None)));
-        }
-        if found > schema::KNOWN {
-            let newer = StoreError::Newer { path: from.to_owned(), found, known: schema::KNOWN };
-            return Err(MakeError::Store(newer));
-        }
-        conn.query_row("PRAGMA journal_mode = DELETE", [], |_| Ok(()))?;
-        check_whole(&conn, from)?;
-        restored = check_rows(&conn)?;
-        if let (Some(row), false) = (restored.damaged.0.first(), even_damaged) {
-            let row = format!("{row} (one of {})", restored.damaged.1);
-            return Err(MakeError::Store(StoreError::Damaged { row }));
-        }
-        new_life(&conn).map_err(MakeError::Sql)
+        restored = fill(from, part, even_damaged).map_err(|error| error.of_copy(from))?;
+        Ok(())
     })?;
     Ok(restored)
+}
+
+/// Fills the file that is made.
+fn fill(from: &Path, part: &Path, even_damaged: bool) -> Result<Restored, MakeError> {
+    take_over(from, part)?;
+    let conn = fresh(part)?;
+    let found = schema::number(&conn)?;
+    if found == 0 {
+        return Err(MakeError::Store(cannot(from, "it is no store of events", None)));
+    }
+    if found > schema::KNOWN {
+        let newer = StoreError::Newer { path: from.to_owned(), found, known: schema::KNOWN };
+        return Err(MakeError::Store(newer));
+    }
+    conn.query_row("PRAGMA journal_mode = DELETE", [], |_| Ok(()))?;
+    check_whole(&conn, from)?;
+    let restored = check_rows(&conn)?;
+    if let (Some(row), false) = (restored.damaged.0.first(), even_damaged) {
+        let row = format!("{row} (one of {})", restored.damaged.1);
+        return Err(MakeError::Store(StoreError::Damaged { row }));
+    }
+    new_life(&conn)?;
+    Ok(restored)
+}
+
+impl MakeError {
+    /// What shows in the file that is made, and is a fault of the one that it is made of.
+    fn of_copy(self, from: &Path) -> Self {
+        let Self::Sql(error) = self else { return self };
+        let why = match error.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase) => "it is not a SQLite database",
+            Some(ErrorCode::DatabaseCorrupt) => "the database is damaged; use an older copy",
+            _ => return Self::Sql(error),
+        };
+        Self::Store(cannot(from, why, Some(error)))
+    }
 }
 
 /// Takes the bytes of a copy over, into a file that is there already and stays as private as it is.
@@ -91,7 +112,21 @@ fn take_over(from: &Path, part: &Path) -> Result<(), MakeError> {
         return Err(is_no_copy());
     }
     let mut to = OpenOptions::new().write(true).truncate(true).open(part).map_err(MakeError::Io)?;
-    File::open(from).and_then(|mut from| io::copy(&mut from, &mut to)).map_err(MakeError::Io)?;
+    let unread = |error: io::Error| {
+        let (path, why) = (from.to_owned(), format!("it cannot be read ({error})"));
+        MakeError::Store(StoreError::Open { path, why, source: Some(Arc::new(error)) })
+    };
+    let mut copy = File::open(from).map_err(unread)?;
+    let mut bytes = vec![0; 1 << 20];
+    // One by one, because either side may fail, and whoever reads it must know which.
+    loop {
+        match copy.read(&mut bytes) {
+            Ok(0) => break,
+            Ok(read) => to.write_all(&bytes[..read]).map_err(MakeError::Io)?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(unread(error)),
+        }
+    }
     // Of what was taken over, so that nobody changes it in between. What is too short is no database, and found so.
     let mut head = [0; VERSIONS + 2];
     let is_read = File::open(part).and_then(|mut part| part.read_exact(&mut head)).is_ok();
