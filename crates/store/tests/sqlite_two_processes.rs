@@ -125,7 +125,7 @@ async fn a_request_runs_once_in_two_processes_of_which_the_owner_dies() {
         assert_eq!(count("SELECT count(DISTINCT key) FROM booking"), KEYS, "{point}");
         assert_eq!(count("SELECT count(*) FROM booking"), KEYS, "{point}: some are there twice");
         let limit = usize::try_from(KEYS).unwrap() + 1;
-        let records = store.records(Records { limit, ..Records::default() }, now()).await.unwrap();
+        let records = store.records(Records { limit, ..Records::default() }, now()).await.unwrap().records;
         let completed = records.iter().filter(|(_, record)| record.phase.as_str() == "completed").count();
         assert_eq!((records.len(), completed), (limit - 1, limit - 1), "{point}");
         assert!(store.take(0, now()).await.unwrap().unclean, "{point}: it can be owned again");
