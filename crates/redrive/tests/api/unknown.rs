@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redrive::api::{Effects, Endpoint, OnUnknown, Reply, Tenant};
-use redrive::http::idempotent::{Probed, Probing};
-use redrive::store::Ledger as _;
+use redrive::http::idempotent::{Probed, Probing, Resolution};
 use redrive::{Redrive, testing};
 
 use crate::shop::{BOOK, Calls, memory, records, serve};
@@ -137,14 +136,12 @@ async fn rows_12b_and_13_what_is_held_is_unknown_until_its_own_late_end() {
 
 #[tokio::test]
 async fn row_13_an_operator_resolves_it() {
-    use redrive::http::idempotent::{Ledger as _, Resolution};
-
     let (redrive, store) = memory();
     let (server, _gate) = crashed(&redrive, endpoint(OnUnknown::Hold)).await;
     testing::pass(&redrive, LEASE);
     assert_eq!(server.ask(&post("{}").key("k")).await.code(), "outcome-unknown");
     let scope = records(&redrive, &store).await[0].0.clone();
     let resolution = Resolution::Completed(Reply::new(201).body("by hand"));
-    store.resolve(scope, resolution, redrive.ledger().now()).await.unwrap().unwrap();
+    redrive.desk("ann", "test").resolve(scope, resolution, "asked the bank").await.unwrap();
     assert_eq!(server.ask(&post("{}").key("k")).await.text(), "by hand");
 }
