@@ -127,6 +127,9 @@ where
     if body.size_hint().lower() > length(max) {
         return Read::Larger(Body::stream(body));
     }
+    if body.is_end_stream() {
+        return Read::Whole(Bytes::new());
+    }
     let mut body = Box::pin(body);
     let mut chunks = VecDeque::new();
     let mut size: usize = 0;
@@ -138,6 +141,9 @@ where
             Err(_) => return Read::Broken,
         };
         size = size.saturating_add(data.len());
+        if size <= max && chunks.is_empty() && body.is_end_stream() {
+            return Read::Whole(data);
+        }
         if !data.is_empty() {
             chunks.push_back(data);
         }

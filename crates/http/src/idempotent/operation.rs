@@ -54,8 +54,6 @@ pub(super) enum Commit {
     None,
     /// This was committed.
     Done(Arc<Reply>),
-    /// Another run has the request: nothing was committed.
-    Fenced,
     /// Nobody knows whether it was committed.
     InDoubt,
 }
@@ -156,11 +154,6 @@ impl Operation {
     /// bridges to a ledger.
     pub fn committed(&self, reply: Arc<Reply>) {
         self.said().commit = Commit::Done(reply);
-    }
-
-    /// Tells that another run has the request, and nothing was committed. For bridges to a ledger.
-    pub fn fenced(&self) {
-        self.said().commit = Commit::Fenced;
     }
 
     /// Tells that nobody knows whether it was committed. For bridges to a ledger.

@@ -39,8 +39,6 @@ pub(super) enum Sent<E> {
     Answer(Response<Body>),
     /// The service's own error.
     Error(E),
-    /// Whatever the run that took over says.
-    Winner,
 }
 
 /// What is to be kept, if anything is still to be said, and what is to be sent.
@@ -56,7 +54,6 @@ pub(super) fn verdict<E>(
             response.headers_mut().remove(names::IDEMPOTENCY_OUTCOME);
             return (None, Sent::Answer(response));
         }
-        Commit::Fenced => return (None, Sent::Winner),
         Commit::InDoubt => {
             let detail =
                 "the commit failed in a way that leaves its fate open; the same request again finds out";

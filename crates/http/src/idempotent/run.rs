@@ -74,7 +74,6 @@ where
     };
     shared.hints.ended(&known.scope);
     match sent {
-        Sent::Winner => Ran::Lost(None),
         Sent::Error(error) => Ran::Sent(Err(error)),
         Sent::Answer(mut response) => {
             answer::ran(response.headers_mut(), known, record.attempt, recorded, now);

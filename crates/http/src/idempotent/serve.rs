@@ -98,7 +98,8 @@ where
         return Ok(shared.refused(problem.after(SOON)));
     };
     shared.begins(&known, record.attempt);
-    match run(&shared, inner, (parts, body), &known, &record, running).await {
+    // Boxed, so that a replay does not carry about what a run needs.
+    match Box::pin(run(&shared, inner, (parts, body), &known, &record, running)).await {
         Ran::Sent(sent) => sent,
         Ran::Lost(fenced) => {
             entered.set(false);

@@ -121,10 +121,8 @@ where
         Err(TransactError::Work(error)) => Err(match error.downcast::<Stop>().map(|stop| *stop) {
             Ok(Stop::Work(error)) => CommitError::Work(error),
             Ok(Stop::Complete(CompleteError::Store(error))) => CommitError::Store(error),
-            Ok(Stop::Complete(_)) => {
-                operation.fenced();
-                CommitError::Fenced
-            }
+            // Whatever the handler says now, the layer is told the same when it records it.
+            Ok(Stop::Complete(_)) => CommitError::Fenced,
             Err(error) => CommitError::Work(error),
         }),
         Err(TransactError::Panicked(message)) => Err(CommitError::Panicked(message)),

@@ -173,11 +173,19 @@ async fn a_committed_answer_over_the_cap_is_sent_and_completes_without_its_body(
 async fn a_request_without_a_key_commits_as_well() {
     let (redrive, store) = memory();
     redrive.queue("emails").declare().await.unwrap();
-    let server =
-        serve(&redrive, transactional(), |op: Operation| async move { book(&op, "ann").await }).await;
+    let handler = |op: Operation| async move {
+        book(&op, "ann").await.unwrap();
+        StatusCode::IM_A_TEAPOT
+    };
+    let server = serve(&redrive, transactional(), handler).await;
     for _ in 0..2 {
         let answer = server.ask(&post("{}")).await;
-        assert_eq!((answer.status, answer.header("idempotency-status").as_deref()), (201, Some("none")));
+        assert_eq!(
+            (answer.status, answer.text().as_str()),
+            (201, "ann"),
+            "what was committed is sent here, too"
+        );
+        assert_eq!(answer.header("idempotency-status").as_deref(), Some("none"));
     }
     assert_eq!((store.table_snapshot().len(), emails(&redrive).await), (2, 2));
 }

@@ -21,6 +21,13 @@ async fn row_1_safe_methods_and_others_pass_and_their_key_is_ignored() {
         }
     }
     assert_eq!(shop.calls.count(), 6);
+    // Safe ones also where it is for all methods.
+    let endpoint = Endpoint::new("/bookings").tenant(Tenant::fixed("acme")).effects(Effects::Keyed);
+    let shop = counting(endpoint).await;
+    for call in ["call 1", "call 2"] {
+        assert_eq!(shop.server.ask(&post("{}").line("GET /bookings").key("k")).await.text(), call);
+    }
+    assert_eq!(shop.records().await, 0);
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use crate::wire::post;
 #[tokio::test]
 async fn row_20_without_its_ledger_a_route_is_closed() {
     let (redrive, _) = memory();
-    let spy = Spy::new(redrive.ledger());
+    let spy = Spy::over(&redrive);
     let calls = Calls::default();
     let counted = calls.clone();
     let layer = Idempotent::new(spy.clone(), keyed()).unwrap();
@@ -35,7 +35,7 @@ async fn row_20_without_its_ledger_a_route_is_closed() {
 #[tokio::test]
 async fn row_20_a_route_that_opted_to_stay_open_says_so() {
     let (redrive, _) = memory();
-    let spy = Spy::new(redrive.ledger());
+    let spy = Spy::over(&redrive);
     let layer = Idempotent::new(spy.clone(), keyed().stay_open()).unwrap();
     let handler = |op: Operation| async move {
         assert_eq!((op.mode(), op.key()), (Mode::Bypassed, "k"));
@@ -89,7 +89,7 @@ async fn row_21_a_completion_that_was_not_written_is_told_and_asked_again_later(
         [(Effects::Keyed, "call 2"), (Effects::Opaque(OnUnknown::Hold), "outcome-unknown")]
     {
         let (redrive, _) = memory();
-        let spy = Spy::new(redrive.ledger());
+        let spy = Spy::over(&redrive);
         let calls = Calls::default();
         let counted = calls.clone();
         let endpoint = Endpoint::new(BOOK).tenant(Tenant::fixed("acme")).effects(effects);
@@ -134,7 +134,7 @@ async fn row_22_a_zombie_sends_the_winners_answer() {
 async fn row_22_a_zombie_goes_through_the_table_while_the_winner_runs() {
     for wait in [false, true] {
         let (redrive, _) = memory();
-        let spy = Spy::new(redrive.ledger());
+        let spy = Spy::over(&redrive);
         let gates = [Gate::default(), Gate::default()];
         let calls = Calls::default();
         let (at, counted) = (gates.clone(), calls.clone());

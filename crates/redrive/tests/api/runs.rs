@@ -66,7 +66,7 @@ async fn row_7_a_handler_runs_to_its_end_when_the_client_hangs_up() {
 #[tokio::test]
 async fn row_7_room_is_taken_before_the_claim() {
     let (redrive, store) = memory();
-    let spy = Spy::new(redrive.ledger());
+    let spy = Spy::over(&redrive);
     let layer = Idempotent::new(spy.clone(), keyed().concurrency(1).patience(Duration::ZERO)).unwrap();
     let gate = Gate::default();
     let at = gate.clone();

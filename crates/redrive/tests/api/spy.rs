@@ -4,16 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use redrive::Moment;
 use redrive::api::Requests;
 use redrive::http::idempotent::{
     Ask, Asked, Claim, End, Fenced, Ledger, LedgerError, Record, Renewed, Scope,
 };
+use redrive::{Moment, Redrive};
 use tokio::sync::Semaphore;
 
 /// A ledger over another.
 #[derive(Debug)]
 pub(crate) struct Spy {
+    pub(crate) redrive: Redrive,
     inner: Requests,
     /// One for each time that somebody looked without claiming.
     pub(crate) looks: Signal,
@@ -24,10 +25,11 @@ pub(crate) struct Spy {
 }
 
 impl Spy {
-    pub(crate) fn new(inner: Requests) -> Arc<Self> {
+    pub(crate) fn over(redrive: &Redrive) -> Arc<Self> {
+        let (redrive, inner) = (redrive.clone(), redrive.ledger());
         let (claims_fail, ends_fail) = (AtomicBool::new(false), AtomicBool::new(false));
         let (looks, claims) = (Signal::default(), Signal::default());
-        Arc::new(Self { inner, looks, claims, claims_fail, ends_fail })
+        Arc::new(Self { redrive, inner, looks, claims, claims_fail, ends_fail })
     }
 }
 

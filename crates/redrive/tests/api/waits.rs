@@ -1,9 +1,11 @@
 //! `Prefer: wait`: row 10. What waits is seen by its looking at the ledger.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http::StatusCode;
 use redrive::api::Idempotent;
+use redrive::testing;
 
 use crate::shop::{Calls, behind, keyed, memory};
 use crate::spy::{Gate, Spy};
@@ -12,7 +14,7 @@ use crate::wire::{Server, post};
 /// A server whose first call stops at a gate and ends with this status, and whose later ones are fine.
 async fn gated(status: u16) -> (Arc<Server>, Gate, Arc<Spy>, Calls) {
     let (redrive, _) = memory();
-    let spy = Spy::new(redrive.ledger());
+    let spy = Spy::over(&redrive);
     let layer = Idempotent::new(spy.clone(), keyed()).unwrap();
     let (gate, calls) = (Gate::default(), Calls::default());
     let (at, counted) = (gate.clone(), calls.clone());
@@ -60,6 +62,22 @@ async fn row_10_where_the_first_ends_otherwise_the_table_is_asked_again() {
 }
 
 #[tokio::test]
+async fn row_10_where_the_first_dies_its_lease_ends_the_wait() {
+    let (server, gate, spy, calls) = gated(200).await;
+    let _dead = server.later(post("{}").key("k"));
+    gate.reached.wait().await;
+    let second = server.later(post("{}").key("k").header("prefer", "wait=20"));
+    spy.looks.wait().await;
+    testing::pass(&spy.redrive, Duration::from_secs(30));
+    let second = second.await.unwrap();
+    assert_eq!(
+        (second.text().as_str(), second.header("idempotency-attempt").as_deref()),
+        ("call 2", Some("2"))
+    );
+    assert_eq!(calls.count(), 2);
+}
+
+#[tokio::test]
 async fn row_10_when_the_time_is_over_it_is_in_flight() {
     let (server, gate, spy, _) = gated(200).await;
     let _first = server.later(post("{}").key("k"));
@@ -73,8 +91,7 @@ async fn row_10_when_the_time_is_over_it_is_in_flight() {
     let gate = Gate::default();
     let at = gate.clone();
     let handler = move || async move { at.pass().await };
-    let layer =
-        Idempotent::new(Arc::new(redrive.ledger()), keyed().wait_max(std::time::Duration::ZERO)).unwrap();
+    let layer = Idempotent::new(Arc::new(redrive.ledger()), keyed().wait_max(Duration::ZERO)).unwrap();
     let server = Arc::new(behind(&layer, handler).await);
     let _first = server.later(post("{}").key("k"));
     gate.reached.wait().await;
@@ -85,7 +102,7 @@ async fn row_10_when_the_time_is_over_it_is_in_flight() {
 #[tokio::test]
 async fn row_10_who_waits_takes_nobodys_room() {
     let (redrive, _) = memory();
-    let spy = Spy::new(redrive.ledger());
+    let spy = Spy::over(&redrive);
     let layer = Idempotent::new(spy.clone(), keyed().concurrency(2)).unwrap();
     let gate = Gate::default();
     let at = gate.clone();
