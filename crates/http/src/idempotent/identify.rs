@@ -22,6 +22,9 @@ use crate::key;
 /// What keys are made for that come from a body.
 const CONTEXT: &str = "redrive 2026 identity from pointers v1";
 
+/// How many bytes the name of a tenant has at most: it is part of a key in the store.
+pub(super) const NAME_MAX: usize = 255;
+
 /// A request that can be looked up.
 #[derive(Debug)]
 pub(super) struct Known {
@@ -98,7 +101,7 @@ fn unkeyed(shared: &Shared, parts: &Parts, body: Body) -> Result<Identified, Pro
 pub(super) fn tenant(shared: &Shared, parts: &Parts) -> Option<String> {
     match &shared.tenant.0 {
         Whose::Fixed(name) => Some(name.clone()),
-        Whose::Read(read) => read(parts),
+        Whose::Read(read) => read(parts).filter(|name| name.len() <= NAME_MAX),
     }
 }
 

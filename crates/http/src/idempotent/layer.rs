@@ -177,10 +177,10 @@ where
         if !enrolled {
             let passing = inner.call(request.map(Body::stream));
             let answer = async move { passing.await.map(|response| response.map(Body::stream)) };
-            return Answering { answer: Some(Box::pin(answer)), entered };
+            return Answering::new(Box::pin(answer), entered);
         }
         let answer = serve(Arc::clone(&self.shared), inner, request, entered.clone());
-        Answering { answer: Some(Box::pin(answer)), entered }
+        Answering::new(Box::pin(answer), entered)
     }
 }
 
@@ -200,6 +200,20 @@ type Boxed<E> = Pin<Box<dyn Future<Output = Result<Response<Body>, E>> + Send>>;
 pub struct Answering<E: Send + 'static> {
     answer: Option<Boxed<E>>,
     entered: Entered,
+    /// Where it came from, for what goes on by itself.
+    #[cfg(feature = "tracing")]
+    span: tracing::Span,
+}
+
+impl<E: Send + 'static> Answering<E> {
+    fn new(answer: Boxed<E>, entered: Entered) -> Self {
+        Self {
+            answer: Some(answer),
+            entered,
+            #[cfg(feature = "tracing")]
+            span: tracing::Span::current(),
+        }
+    }
 }
 
 impl<E: Send + 'static> fmt::Debug for Answering<E> {
@@ -227,7 +241,13 @@ impl<E: Send + 'static> Drop for Answering<E> {
             && self.entered.0.load(Ordering::Relaxed)
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            runtime.spawn(async move { drop(answer.await) });
+            let rest = async move { drop(answer.await) };
+            #[cfg(feature = "tracing")]
+            let rest = tracing::Instrument::instrument(
+                rest,
+                std::mem::replace(&mut self.span, tracing::Span::none()),
+            );
+            runtime.spawn(rest);
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redrive_core::ledger::{Record, Reply, Scope};
 
+use super::identify::NAME_MAX;
 use super::layer::Shared;
 use super::ledger::Ledger;
 use super::outcome;
@@ -114,9 +115,9 @@ impl Operation {
         builder.into_uuid().to_string()
     }
 
-    /// Names what was made, so that the request can be found by it.
+    /// Names what was made, so that the request can be found by it. At most 255 bytes; a longer name is none.
     pub fn resource(&self, id: impl Into<String>) {
-        self.said().resource = Some(id.into());
+        self.said().resource = Some(id.into()).filter(|id| id.len() <= NAME_MAX);
     }
 
     /// Which request it is. For bridges to a ledger.

@@ -52,6 +52,8 @@ where
     parts.extensions.insert(operation.clone());
     let began = Instant::now();
     let (lease, too_long) = Lease::renewed(shared, known.scope.clone(), record.epoch, began);
+    // A task that was just made waits for its own thread, which the handler may keep; so it has its turn first.
+    tokio::task::yield_now().await;
     let handler = handle(inner, Request::from_parts(parts, Body::from(body)), shared.settings.reply_max);
     let ended = tokio::select! {
         biased;

@@ -199,7 +199,9 @@ async fn who_has_no_tenant_is_refused() {
     let tenant =
         |parts: &axum::http::request::Parts| Some(parts.headers.get("x-tenant")?.to_str().ok()?.to_owned());
     let shop = counting(Endpoint::new(BOOK).tenant(Tenant::from(tenant)).effects(Effects::Keyed)).await;
-    let answer = shop.server.ask(&post("{}").key("k")).await;
-    assert_eq!((answer.status, answer.code().as_str()), (403, "tenant-missing"));
+    for request in [post("{}").key("k"), post("{}").key("k").header("x-tenant", "t".repeat(256))] {
+        let answer = shop.server.ask(&request).await;
+        assert_eq!((answer.status, answer.code().as_str()), (403, "tenant-missing"));
+    }
     assert_eq!(shop.calls.count(), 0);
 }

@@ -252,6 +252,24 @@ async fn a_lease_is_renewed_while_its_handler_runs() {
     assert_eq!(first.await.unwrap().unwrap().status(), 200);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_is_renewed_also_while_its_handler_blocks_a_thread() {
+    let (redrive, _) = memory();
+    let spy = Spy::over(&redrive);
+    let layer = Idempotent::new(spy.clone(), keyed().lease(Duration::from_secs(1))).unwrap();
+    let (go, gone) = std::sync::mpsc::channel::<()>();
+    let gone = Arc::new(std::sync::Mutex::new(gone));
+    let handler = move || async move {
+        gone.lock().unwrap().recv_timeout(Duration::from_secs(30)).unwrap();
+        "done"
+    };
+    let server = Arc::new(behind(&layer, handler).await);
+    let first = server.later(post("{}").key("k"));
+    spy.renewals.wait().await;
+    go.send(()).unwrap();
+    assert_eq!(first.await.unwrap().text(), "done");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_runs_for_too_long_is_ended_and_recorded() {
     for (endpoint, next) in [(keyed(), 504), (opaque(), 409)] {
@@ -266,7 +284,9 @@ async fn a_handler_that_runs_for_too_long_is_ended_and_recorded() {
         };
         let app = paused(&redrive, endpoint.max_run(Duration::from_secs(90)), handler);
         let began = tokio::time::Instant::now();
-        assert_eq!(app.clone().oneshot(request()).await.unwrap().status(), 504);
+        let hour = Duration::from_secs(3600);
+        let first = tokio::time::timeout(hour, app.clone().oneshot(request())).await.unwrap();
+        assert_eq!(first.unwrap().status(), 504);
         assert_eq!(began.elapsed(), Duration::from_secs(90));
         assert_eq!(app.oneshot(request()).await.unwrap().status(), next);
         assert_eq!(calls.count(), if next == 504 { 2 } else { 1 });

@@ -18,6 +18,8 @@ pub(crate) struct Spy {
     inner: Requests,
     /// One for each time that somebody looked without claiming.
     pub(crate) looks: Signal,
+    /// One for each time that a lease was renewed.
+    pub(crate) renewals: Signal,
     /// One for each claim.
     pub(crate) claims: Signal,
     pub(crate) claims_fail: AtomicBool,
@@ -28,8 +30,8 @@ impl Spy {
     pub(crate) fn over(redrive: &Redrive) -> Arc<Self> {
         let (redrive, inner) = (redrive.clone(), redrive.ledger());
         let (claims_fail, ends_fail) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (looks, claims) = (Signal::default(), Signal::default());
-        Arc::new(Self { redrive, inner, looks, claims, claims_fail, ends_fail })
+        let (looks, claims, renewals) = (Signal::default(), Signal::default(), Signal::default());
+        Arc::new(Self { redrive, inner, looks, claims, renewals, claims_fail, ends_fail })
     }
 }
 
@@ -57,6 +59,7 @@ impl Ledger for Spy {
         lease: Duration,
         run_max: Duration,
     ) -> Asked<Result<Renewed, Option<Fenced>>> {
+        self.renewals.give();
         self.inner.renew(scope, epoch, lease, run_max)
     }
 
