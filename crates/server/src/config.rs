@@ -16,7 +16,7 @@ pub use environment::Layer;
 pub use error::ConfigError;
 pub use gateway::{
     EffectsWord, FingerprintSettings, GatewaySettings, HeaderSettings, HostWord, KeyWord, PrincipalSettings,
-    PrincipalWord, RouteSettings, TenantSettings, UnknownWord, UpstreamKeyWord,
+    PrincipalWord, RedactSettings, RouteSettings, TenantSettings, UnknownWord, UpstreamKeyWord,
 };
 pub use settings::{
     AfterDeadSettings, Config, KeepSettings, LedgerSettings, LogForm, NotifySettings, ObserveSettings, Order,

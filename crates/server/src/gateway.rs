@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::{Config, GatewaySettings};
-use crate::{listen, observe, serve};
+use crate::{ledger, listen, observe, serve};
 
 mod gate;
 
@@ -102,7 +102,7 @@ impl Gateway {
         let tunnels = shared.tunnels.clone();
         let proxy = Proxy::new(shared);
         let redrive = serve::open(&config).await?;
-        let (table, routes) = routes(&config.gateway, &redrive, &proxy).map_err(anyhow::Error::msg)?;
+        let (table, routes) = routes(&config, &redrive, &proxy)?;
         let stop = watch::Sender::new(false);
         let mut listening = JoinSet::new();
         let mut listen_on = |listener: TcpListener, router: Router| -> Result<SocketAddr> {
@@ -113,7 +113,8 @@ impl Gateway {
         };
         let asked = admin::Asked { redrive: redrive.clone(), stopping: stop.subscribe() };
         let admin = admin.map(|admin| listen_on(admin, admin::router(asked))).transpose()?;
-        let address = listen_on(listener, Router::new().fallback_service(Gate::new(table, proxy)))?;
+        let gate = Gate::new(table, proxy, &config.server);
+        let address = listen_on(listener, Router::new().fallback_service(gate))?;
         let mut chores = JoinSet::new();
         chores.spawn(upkeep(redrive.ledger()));
         Ok(Self { address, admin, redrive, routes, tunnels, stop, listening, chores })
@@ -163,20 +164,18 @@ impl Gateway {
 }
 
 /// Every route, by what it matches.
-fn routes(
-    settings: &GatewaySettings,
-    redrive: &Redrive,
-    proxy: &Proxy,
-) -> Result<(Table<Route>, Vec<Route>), String> {
-    let trusted: Arc<[_]> = settings.networks()?.into();
+fn routes(config: &Config, redrive: &Redrive, proxy: &Proxy) -> Result<(Table<Route>, Vec<Route>)> {
+    let settings = &config.gateway;
+    let trusted: Arc<[_]> = settings.networks().map_err(anyhow::Error::msg)?.into();
+    let keep = ledger::keep(&config.ledger)?;
     let mut all = Vec::new();
     let table = Table::of(&settings.enrolled(), |settings| {
-        let endpoint = route::trusting(settings, trusted.clone())?;
+        let endpoint = route::trusting(settings, trusted.clone(), keep.clone())?;
         let route = Route::new(settings, endpoint, Arc::new(redrive.ledger()), proxy.clone())?;
         all.push(route.clone());
         Ok(route)
-    })?;
-    Ok((table, all))
+    });
+    Ok((table.map_err(anyhow::Error::msg)?, all))
 }
 
 /// What an engine would do, if one ran here: none does, so that a server can have the same store.

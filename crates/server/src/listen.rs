@@ -11,7 +11,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tower::ServiceExt;
 
 use crate::auth::Origin;
@@ -26,6 +26,13 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
 /// For how long connections are still accepted after a stop: whoever connected before it is heard, and not cut off.
 const LINGER: Duration = Duration::from_millis(100);
+
+/// A connection's place among all of them, for as long as anybody has this: with each of its requests, so that one that
+/// outlives it, and a tunnel that it became, are counted as well.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    _permit: Arc<OwnedSemaphorePermit>,
+}
 
 /// Serves until `stop` says so, then lets requests under way end within `grace`.
 pub async fn serve(
@@ -46,13 +53,15 @@ pub async fn serve(
     });
     loop {
         let accepting = async {
-            let place = places.clone().acquire_owned().await;
-            (place, listener.accept().await)
+            let permit = places.clone().acquire_owned().await;
+            (permit, listener.accept().await)
         };
-        let (place, accepted) = tokio::select! {
+        let (permit, accepted) = tokio::select! {
             accepted = accepting => accepted,
             () = &mut over => break,
         };
+        // Nobody closes it.
+        let Ok(permit) = permit else { break };
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -64,8 +73,11 @@ pub async fn serve(
         // Answers are small and waited for.
         let _ = stream.set_nodelay(true);
         let origin = Origin(peer.ip().to_string().into());
+        let place = Place { _permit: Arc::new(permit) };
+        let with = place.clone();
         let service = router.clone().map_request(move |mut request: http::Request<hyper::body::Incoming>| {
             request.extensions_mut().insert(origin.clone());
+            request.extensions_mut().insert(with.clone());
             request.map(Body::new)
         });
         let service = service.map_err(|error: Infallible| match error {});

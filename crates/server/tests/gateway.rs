@@ -15,11 +15,23 @@ mod tunnels;
 #[path = "gateway/failing.rs"]
 mod failing;
 
+#[path = "gateway/asking.rs"]
+mod asking;
+
 #[path = "gateway/contract.rs"]
 mod contract;
+
+#[path = "gateway/holding.rs"]
+mod holding;
+
+#[path = "gateway/identity.rs"]
+mod identity;
 
 #[path = "gateway/process.rs"]
 mod process;
 
 #[path = "gateway/programs.rs"]
 mod programs;
+
+#[path = "gateway/tls.rs"]
+mod tls;

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::Configured;
 use super::serve::Signals;
@@ -42,6 +43,7 @@ pub(super) struct Args {
 /// Runs a gateway until Ctrl-C or SIGTERM. A second signal stops it at once.
 pub(super) async fn run(args: Args) -> Result<ExitCode> {
     let mut signals = Signals::new().context("cannot wait for signals")?;
+    let mut hangup = signal(SignalKind::hangup()).context("cannot wait for signals")?;
     let flags = [
         args.upstream.map(|value| Layer::flag("--upstream", ["gateway", "upstream"], value)),
         args.listen.map(|value| Layer::flag("--listen", ["gateway", "listen"], value)),
@@ -60,7 +62,12 @@ pub(super) async fn run(args: Args) -> Result<ExitCode> {
             tracing::info!("{line}");
         }
     }
-    signals.next().await;
+    loop {
+        tokio::select! {
+            () = signals.next() => break,
+            _ = hangup.recv() => tracing::warn!("a gateway reads its configuration when it starts, and not again"),
+        }
+    }
     tracing::info!("stopping; requests under way get {}", humantime::format_duration(grace));
     let stopped = tokio::select! {
         stopped = gateway.stop(grace) => stopped?,

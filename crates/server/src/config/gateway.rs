@@ -120,6 +120,9 @@ pub struct RouteSettings {
     /// What counts for whether two requests are the same.
     #[serde(default)]
     pub fingerprint: FingerprintSettings,
+    /// What is never stored of an answer.
+    #[serde(default)]
+    pub redact: RedactSettings,
     /// Whether requests are passed on without the ledger while it cannot be reached.
     #[serde(default)]
     pub stay_open: bool,
@@ -248,6 +251,16 @@ pub struct FingerprintSettings {
     pub headers: Vec<String>,
 }
 
+/// What is never stored of an answer.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RedactSettings {
+    /// These headers.
+    pub headers: Vec<String>,
+    /// What these JSON pointers point to.
+    pub body: Vec<String>,
+}
+
 impl RouteSettings {
     /// What is enrolled where nothing is said: every `POST` and `PATCH` that has a key, of one tenant, with opaque
     /// effects that are held where nobody knows of them.
@@ -274,6 +287,7 @@ impl RouteSettings {
             concurrency: thousand(),
             not_executed: Vec::new(),
             fingerprint: FingerprintSettings::default(),
+            redact: RedactSettings::default(),
             stay_open: false,
         }
     }

@@ -166,8 +166,7 @@ impl hyper::body::Body for Within {
     }
 }
 
-/// An answer's body, once it is whole or larger than `most`: what was read goes before the rest. One that goes on and
-/// on is not waited for.
+/// An answer's body, once it is whole or larger than `most`: what was read goes before the rest.
 ///
 /// # Errors
 /// Where it breaks off before.

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::header::EXPECT;
-use http::{Extensions, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http::header::{CONTENT_TYPE, EXPECT};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use tokio::time::Instant;
 use tower::Service;
@@ -28,6 +28,7 @@ use super::hops;
 use super::tunnel::{self, Tunnels};
 use super::upstream::{Connections, Upstream};
 use crate::auth::Origin;
+use crate::listen::Place;
 
 /// What all requests share.
 #[derive(Debug)]
@@ -79,7 +80,7 @@ impl Proxy {
     }
 
     async fn pass(self, mut request: Request<Body>) -> Response<Body> {
-        let method = request.method().clone();
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let enrolled = request.extensions_mut().remove::<Enrolled>();
         match self.exchange(request, enrolled.as_ref()).await {
             Ok(mut response) => {
@@ -89,7 +90,7 @@ impl Proxy {
                 response
             }
             Err(failure) => {
-                tracing::debug!(code = failure.code(), method = %method, "the upstream gave no answer");
+                tracing::warn!(code = failure.code(), method = %method, path, "there is no answer of the upstream's");
                 failure.answer(&method, enrolled.as_ref())
             }
         }
@@ -107,6 +108,7 @@ impl Proxy {
         if teller.is_loop(request.headers()) {
             return Err(Failure::Loop);
         }
+        let place = request.extensions().get::<Place>().cloned();
         let client = self.prepare(&mut request, enrolled);
         let connections = enrolled.map_or(Connections::Kept, |route| route.connections);
         let (parts, body) = request.into_parts();
@@ -130,7 +132,7 @@ impl Proxy {
         match (client, theirs) {
             (Some(client), Some(theirs)) => {
                 tunnel::agree(answer.headers_mut(), protocol);
-                tunnels.dig(client, theirs);
+                tunnels.dig(client, theirs, place);
             }
             // Nobody asked for it.
             (None, Some(_)) => return Err(Failure::BrokeOff),
@@ -139,9 +141,11 @@ impl Proxy {
         let (parts, body) = answer.into_parts();
         let body = match (enrolled, whole) {
             // An answer that breaks off is none, and its client is told so instead of being sent half of it.
-            (Some(route), _) => flow::begun(body, route.reply_max).await.map_err(|_| Failure::BrokeOff)?,
-            (None, None) => Body::new(body),
-            (None, Some(end)) => Body::new(Within::new(Body::new(body), end)),
+            (Some(route), _) if !is_stream(&parts.headers) => {
+                flow::begun(body, route.reply_max).await.map_err(|_| Failure::BrokeOff)?
+            }
+            (_, None) => Body::new(body),
+            (_, Some(end)) => Body::new(Within::new(Body::new(body), end)),
         };
         Ok(Response::from_parts(parts, body))
     }
@@ -172,6 +176,12 @@ impl Proxy {
 pub(super) fn peer(extensions: &Extensions) -> Option<IpAddr> {
     let origin = extensions.get::<Origin>()?;
     origin.0.parse::<IpAddr>().ok().map(|peer| peer.to_canonical())
+}
+
+/// Whether an answer goes on and on: it is passed on as it comes, and not kept.
+fn is_stream(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    kind.trim_start().get(..17).is_some_and(|kind| kind.eq_ignore_ascii_case("text/event-stream"))
 }
 
 async fn until(end: Option<Instant>) {

@@ -10,7 +10,7 @@ use axum::body::Body;
 use http::header::{AUTHORIZATION, COOKIE};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
-use redrive::api::{Effects, Endpoint, Idempotent, Mode, OnUnknown, Parts as Fingerprint, Tenant};
+use redrive::api::{Effects, Endpoint, Idempotent, Keep, Mode, OnUnknown, Parts as Fingerprint, Tenant};
 use redrive::http::idempotent::{Body as LayerBody, Guarded, Operation};
 use redrive::http::key;
 use tower::{Layer as _, Service};
@@ -34,11 +34,18 @@ type Trusted = Arc<[Network]>;
 /// # Errors
 /// Where a header is none, or effects cannot be had.
 pub fn endpoint(route: &RouteSettings) -> Result<Endpoint<Tenant, Effects>, String> {
-    trusting(route, Arc::new([]))
+    trusting(route, Arc::new([]), Keep::new())
 }
 
-/// An endpoint that takes the word of these.
-pub(super) fn trusting(route: &RouteSettings, trusted: Trusted) -> Result<Endpoint<Tenant, Effects>, String> {
+/// An endpoint that takes the word of these, and keeps answers so.
+pub(super) fn trusting(
+    route: &RouteSettings,
+    trusted: Trusted,
+    keep: Keep,
+) -> Result<Endpoint<Tenant, Effects>, String> {
+    let redact = &route.redact;
+    let keep = keep.without_headers(&redact.headers).and_then(|keep| keep.without(&redact.body));
+    let keep = keep.map_err(|error| format!("redact: {error}"))?;
     let tenant = match &route.tenant {
         TenantSettings::Fixed(name) => Tenant::fixed(name),
         TenantSettings::Header(header) => Tenant::from(told(header, trusted.clone())?),
@@ -65,6 +72,7 @@ pub(super) fn trusting(route: &RouteSettings, trusted: Trusted) -> Result<Endpoi
     let headers: Vec<HeaderName> =
         settings.headers.iter().map(|name| header(name)).collect::<Result<_, _>>()?;
     Ok(endpoint
+        .keep(keep)
         .fingerprint(parts)
         .headers(headers)
         .retention(route.retention)
@@ -120,8 +128,10 @@ fn credentials(parts: &Parts) -> Option<String> {
 /// A route that requests go through.
 #[derive(Debug, Clone)]
 pub(super) struct Route {
+    name: Arc<str>,
+    body_max: usize,
     layer: Idempotent,
-    pub(super) service: Guarded<Behind>,
+    service: Guarded<Behind>,
 }
 
 impl Route {
@@ -146,7 +156,22 @@ impl Route {
         };
         let key = (effects == Effects::Keyed).then_some(settings.upstream_key);
         let service = layer.layer(Behind { proxy, terms, key });
-        Ok(Self { layer, service })
+        Ok(Self { name: settings.on.as_str().into(), body_max: settings.body_max, layer, service })
+    }
+
+    /// As the settings call it.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How many bytes a request's body may have.
+    pub(super) const fn body_max(&self) -> usize {
+        self.body_max
+    }
+
+    /// What answers a request.
+    pub(super) fn service(&self) -> Guarded<Behind> {
+        self.service.clone()
     }
 
     /// The layer, to be drained.

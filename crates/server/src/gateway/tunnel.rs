@@ -1,7 +1,7 @@
 //! Connections that go on in another protocol: WebSocket and the like, passed through untouched.
 //!
 //! The gateway takes no part in what is said: bytes go both ways until either side ends. Tunnels are counted, so that
-//! a stop can wait for them, and bounded by the number of connections.
+//! a stop can wait for them, and each keeps the place of the connection that it was.
 
 use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderMap, HeaderValue};
@@ -9,6 +9,8 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::copy_bidirectional;
 use tokio::sync::watch;
+
+use crate::listen::Place;
 
 /// All tunnels of a gateway.
 #[derive(Debug, Clone)]
@@ -23,7 +25,7 @@ impl Tunnels {
     }
 
     /// Connects both sides once both have switched, until either ends.
-    pub(super) fn dig(&self, client: OnUpgrade, upstream: OnUpgrade) {
+    pub(super) fn dig(&self, client: OnUpgrade, upstream: OnUpgrade, place: Option<Place>) {
         let (open, mut cut) = (self.open.clone(), self.cut.subscribe());
         open.send_modify(|open| *open += 1);
         tokio::spawn(async move {
@@ -36,6 +38,7 @@ impl Tunnels {
                 _ = talk => {}
                 _ = cut.wait_for(|cut| *cut) => {}
             }
+            drop(place);
             open.send_modify(|open| *open -= 1);
         });
     }

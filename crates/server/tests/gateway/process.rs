@@ -1,6 +1,7 @@
 //! `redrive gateway` as a process: what it says, and how it ends.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -31,11 +32,17 @@ fn redrive(folder: &TempDir) -> Command {
 impl Program {
     /// In front of this upstream, with these settings.
     pub(crate) async fn gateway(upstream: SocketAddr, settings: &str) -> Self {
+        Self::before(&format!("http://{upstream}"), settings, Path::new("none.pem")).await
+    }
+
+    /// The same for any address, with these certificates trusted.
+    pub(crate) async fn before(upstream: &str, settings: &str, roots: &Path) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("redrive.toml"), settings).expect("settings");
         let mut command = redrive(&folder);
         command.args(["gateway", "--listen", "127.0.0.1:0", "--store", "sqlite:gateway.db"]);
-        command.args(["--upstream", &format!("http://{upstream}")]).stderr(Stdio::piped());
+        command.args(["--upstream", upstream]).stderr(Stdio::piped());
+        command.env("SSL_CERT_FILE", roots).env_remove("SSL_CERT_DIR");
         let mut child = command.spawn().expect("a process");
         let lines = BufReader::new(child.stderr.take().expect("it is piped")).lines();
         let mut program = Self { child, lines, told: Vec::new(), folder };

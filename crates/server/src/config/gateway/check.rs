@@ -135,6 +135,7 @@ mod tests {
             ("effects = \"keyed\"\nbody_max = 0", "body_max"),
             ("effects = \"keyed\"\nlease = \"10ms\"", "lease is between"),
             ("effects = \"keyed\"\nfingerprint.only = [\"a\"]", "fingerprint: a JSON pointer"),
+            ("effects = \"keyed\"\nredact.body = [\"a\"]", "redact: `a` is no JSON pointer"),
             ("effects = \"keyed\"\nfingerprint.headers = [\"a b\"]", "fingerprint.headers"),
         ] {
             let told = told(&route(&format!("tenant = \"acme\"\n{lines}"))).expect_err(lines);

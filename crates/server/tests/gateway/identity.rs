@@ -1,0 +1,120 @@
+//! Whose a request is, what the upstream is told of its key, and what is stored of its answer.
+
+use crate::asking::{MADE, ask, exchange, post};
+use crate::stand::{Gate, Talk, Upstream, code};
+
+#[tokio::test]
+async fn strangers_share_no_answers() {
+    let upstream = Upstream::open().await;
+    let gate = Gate::before(upstream.address(), "").await;
+    let request = post("/orders", "k", "x").replace("Host: a", "Host: a\nAuthorization: Bearer one");
+    exchange(&gate, &upstream, &request, MADE).await;
+    assert_eq!(ask(&gate, &request).await.0.status(), 201);
+    for other in ["Authorization: Bearer two", "Cookie: one", "X-Api-Key: one"] {
+        let (answer, body) = ask(&gate, &request.replace("Authorization: Bearer one", other)).await;
+        assert_eq!((answer.status(), code(&body).as_str()), (422, "key-reused"), "{other}");
+    }
+}
+
+#[tokio::test]
+async fn tenants_and_principals_are_those_that_a_trusted_proxy_names() {
+    let route = "[[gateway.routes]]\nmatch = \"POST /orders\"\neffects = \"opaque\"\n\
+                 tenant = { header = \"x-tenant\" }\nprincipal = { header = \"x-user\" }\n";
+    let upstream = Upstream::open().await;
+    let trusted =
+        Gate::before(upstream.address(), &format!("gateway.trusted = [\"127.0.0.1\"]\n{route}")).await;
+    let named = |tenant: &str, user: &str, token: &str| {
+        let headers = format!("Host: a\nX-Tenant: {tenant}\nX-User: {user}\nAuthorization: {token}");
+        post("/orders", "k", "x").replace("Host: a", &headers)
+    };
+    for tenant in ["acme", "other"] {
+        let (_, first, _) = exchange(&trusted, &upstream, &named(tenant, "ada", "t1"), MADE).await;
+        assert_eq!(first.get("idempotency-status"), Some("created"), "{tenant}");
+    }
+    // A new token of the same person is the same person.
+    let (again, _) = ask(&trusted, &named("acme", "ada", "t2")).await;
+    assert_eq!((again.status(), again.get("idempotent-replayed")), (201, Some("true")));
+    assert_eq!(ask(&trusted, &named("acme", "bob", "t1")).await.0.status(), 422);
+    for nobody in [post("/orders", "k", "x"), named("a\nX-Tenant: b", "ada", "t1")] {
+        assert_eq!(code(&ask(&trusted, &nobody).await.1), "tenant-missing");
+    }
+    let strange =
+        Gate::before(upstream.address(), &format!("gateway.trusted = [\"10.0.0.1\"]\n{route}")).await;
+    assert_eq!(code(&ask(&strange, &named("acme", "ada", "t1")).await.1), "tenant-missing");
+    assert!(upstream.is_alone().await);
+}
+
+#[tokio::test]
+async fn a_derived_key_is_another_for_each_tenant_and_the_same_each_time() {
+    let route = |tenant: &str, word: &str| {
+        format!(
+            "[[gateway.routes]]\nmatch = \"POST /{tenant}\"\ntenant = \"{tenant}\"\neffects = \"keyed\"\n\
+             upstream_key = \"{word}\"\n"
+        )
+    };
+    let routes = [route("one", "derived"), route("two", "derived"), route("three", "quoted")].concat();
+    let upstream = Upstream::open().await;
+    let gate = Gate::before(upstream.address(), &routes).await;
+    let mut keys = Vec::new();
+    for path in ["/one", "/one", "/two", "/three"] {
+        let broken = "HTTP/1.1 503 No\nContent-Length: 0\nConnection: close\n\n";
+        let (asked, _, _) = exchange(&gate, &upstream, &post(path, "k", "x"), broken).await;
+        keys.push(asked.get("idempotency-key").expect("a key").to_owned());
+    }
+    assert_eq!(keys[0], keys[1]);
+    assert_ne!(keys[0], keys[2]);
+    assert_eq!((keys[0].len(), keys[3].as_str()), (36, "\"k\""));
+}
+
+#[tokio::test]
+async fn health_and_metrics_have_an_address_of_their_own() {
+    let upstream = Upstream::open().await;
+    let gate = Gate::before(upstream.address(), "gateway.admin = \"127.0.0.1:0\"\n").await;
+    let admin = gate.0.admin().expect("an address");
+    for (path, status) in [("/healthz", 200), ("/readyz", 200), ("/metrics", 200), ("/other", 404)] {
+        let mut client = Talk::to(admin).await;
+        client.say(&format!("GET {path} HTTP/1.1\nHost: a\nConnection: close\n\n")).await;
+        assert_eq!(client.head().await.status(), status, "{path}");
+    }
+    // The API's own are the API's.
+    let health = "GET /healthz HTTP/1.1\nHost: a\n\n";
+    let (asked, _, _) = exchange(&gate, &upstream, health, "HTTP/1.1 204 No\n\n").await;
+    assert_eq!(asked.first, "GET /healthz HTTP/1.1");
+}
+
+#[tokio::test]
+async fn what_is_not_to_be_stored_is_not_and_what_is_can_be_sealed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| folder.path().join(name);
+    // 32 bytes in base64.
+    std::fs::write(file("ledger.key"), "QkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkI=").expect("a file");
+    let settings = format!(
+        "store.address = \"sqlite:{}\"\nledger.key_files = [\"{}\"]\n[[gateway.routes]]\nmatch = \"POST /cards\"\n\
+         tenant = \"acme\"\neffects = \"opaque\"\nredact = {{ headers = [\"x-token\"], body = [\"/number\"] }}\n",
+        file("gateway.db").display(),
+        file("ledger.key").display()
+    );
+    let upstream = Upstream::open().await;
+    let gate = Gate::before(upstream.address(), &settings).await;
+    let body = "{\"number\":\"number-4111\",\"brand\":\"brand-v\"}";
+    let made = format!(
+        "HTTP/1.1 201 Created\nContent-Type: application/json\nX-Token: token-7\nContent-Length: {}\n\n{body}",
+        body.len()
+    );
+    let request = post("/cards", "k", "x");
+    let (_, first, sent) = exchange(&gate, &upstream, &request, &made).await;
+    assert_eq!((first.get("x-token"), sent.as_str()), (Some("token-7"), body));
+    let (again, replayed) = ask(&gate, &request).await;
+    assert_eq!(again.get("x-token"), None);
+    assert_eq!(replayed, "{\"number\":null,\"brand\":\"brand-v\"}");
+    gate.0.stop(std::time::Duration::ZERO).await.expect("it stops");
+    // The file, and what is written beside it first.
+    let files = ["gateway.db", "gateway.db-wal"].map(|name| std::fs::read(file(name)).unwrap_or_default());
+    let stored = files.concat();
+    for (text, is_there) in
+        [("POST /cards", true), ("number-4111", false), ("token-7", false), ("brand-v", false)]
+    {
+        let found = stored.windows(text.len()).any(|window| window == text.as_bytes());
+        assert_eq!(found, is_there, "{text}");
+    }
+}
