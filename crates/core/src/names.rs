@@ -116,6 +116,12 @@ pub mod metric {
     pub const EVENTS: &str = "redrive_events";
     /// For how long the oldest event could have run and did not end.
     pub const OLDEST_DUE_SECONDS: &str = "redrive_oldest_due_seconds";
+    /// Requests under idempotency keys, by what became of them.
+    pub const LEDGER: &str = "redrive_ledger_total";
+    /// Requests that ask what another key asked lately: perhaps a client that mints a key for each attempt.
+    pub const LEDGER_SAME_BODY: &str = "redrive_ledger_same_body_other_key_total";
+    /// Requests whose outcome is unknown: each waits for a person.
+    pub const LEDGER_UNKNOWN: &str = "redrive_ledger_unknown";
     /// Commits of the store.
     pub const COMMITS: &str = "redrive_commits_total";
     /// Changes in a commit.
@@ -144,10 +150,12 @@ pub mod label {
     pub const REASON: &str = "reason";
     /// Which queue.
     pub const QUEUE: &str = "queue";
-    /// What became of a publish: `accepted`, `duplicate`, `refused`.
+    /// What became of a publish, `accepted`, `duplicate`, `refused`, or of a request under a key.
     pub const RESULT: &str = "result";
     /// Where a duplicate was noticed.
     pub const PLACE: &str = "place";
+    /// Which operation of an API.
+    pub const ENDPOINT: &str = "endpoint";
     /// Where an event is.
     pub const STATE: &str = "state";
     /// Which address of the server, as a pattern.

@@ -81,6 +81,60 @@ fn every_fate_is_counted() {
     assert_eq!(counters(&snapshotter), BTreeMap::from(expected));
 }
 
+/// A request that runs, is repeated, reused, asked under another key, and fails so that nobody knows.
+#[cfg(feature = "api")]
+async fn requests() {
+    use axum::body::Body;
+    use axum::http::{Request, StatusCode};
+    use axum::routing::post;
+    use redrive::api::{Effects, Endpoint, Idempotent, OnUnknown, Tenant};
+    use tower::ServiceExt as _;
+
+    let redrive = testing::memory();
+    let effects = Effects::Opaque(OnUnknown::Hold);
+    let endpoint = Endpoint::new("POST /bookings").tenant(Tenant::fixed("acme")).effects(effects).required();
+    let layer = Idempotent::new(Arc::new(redrive.ledger()), endpoint).unwrap();
+    let handler = async |body: String| match body.as_str() {
+        "secret" => StatusCode::CREATED,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let router: axum::Router = axum::Router::new().route("/bookings", post(handler).layer(layer));
+    for (key, body, status) in [
+        ("a", "secret", 201),
+        ("a", "secret", 201),
+        ("a", "other", 422),
+        ("b", "secret", 201),
+        ("c", "fails", 500),
+        ("c", "fails", 409),
+        ("a b", "secret", 400),
+    ] {
+        let request = Request::post("/bookings").header("idempotency-key", key).body(Body::from(body));
+        let answer = router.clone().oneshot(request.unwrap()).await.unwrap();
+        assert_eq!(answer.status(), status, "{key} {body}");
+    }
+    assert_eq!(redrive.unknown_outcomes().await.unwrap(), [("POST /bookings".to_owned(), 1)]);
+}
+
+#[cfg(feature = "api")]
+#[test]
+fn what_becomes_of_requests_is_counted() {
+    let _alone = ALONE.lock().unwrap();
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || block_on(requests()));
+    let expected = [
+        ("redrive_duplicates_total ledger", 1),
+        ("redrive_ledger_same_body_other_key_total POST /bookings", 1),
+        ("redrive_ledger_total POST /bookings fresh", 3),
+        ("redrive_ledger_total POST /bookings mismatch", 1),
+        ("redrive_ledger_total POST /bookings refused", 1),
+        ("redrive_ledger_total POST /bookings replayed", 1),
+        ("redrive_ledger_total POST /bookings unknown", 1),
+    ];
+    let expected = expected.map(|(name, count)| (name.to_owned(), count));
+    assert_eq!(counters(&snapshotter), BTreeMap::from(expected));
+}
+
 /// Two events whose only lease is over: dead letters, of which one is done late, and one fails for good late.
 async fn settled_late() {
     let redrive = testing::memory();
@@ -154,6 +208,24 @@ fn dead_letters_and_retries_are_logged_without_payloads() {
         "message=dropped by its handler",
         "message=expired",
         "trace_id=\"0af7651916cd43dd8448eb211c80319c\"",
+    ] {
+        assert!(lines.contains(part), "no {part} in\n{lines}");
+    }
+    assert!(!lines.contains("secret"), "{lines}");
+}
+
+#[cfg(feature = "api")]
+#[test]
+fn what_an_operator_should_know_of_requests_is_logged_without_bodies() {
+    let _alone = ALONE.lock().unwrap();
+    let lines = Lines::default();
+    let subscriber = tracing_subscriber::registry().with(lines.clone());
+    tracing::subscriber::with_default(subscriber, || block_on(requests()));
+    let lines = lines.0.lock().unwrap().join("\n");
+    for part in [
+        "WARN message=nobody knows whether a request happened operation=\"POST /bookings\"",
+        "INFO message=a key was used for something else operation=\"POST /bookings\"",
+        "INFO message=the same is asked under ever new keys operation=\"POST /bookings\"",
     ] {
         assert!(lines.contains(part), "no {part} in\n{lines}");
     }

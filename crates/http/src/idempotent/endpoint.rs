@@ -353,7 +353,7 @@ impl<T, E> Endpoint<T, E> {
         self
     }
 
-    /// Who is told what becomes of requests.
+    /// Who is told what becomes of requests, instead of whom the ledger names.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.settings.observer = Some(observer);

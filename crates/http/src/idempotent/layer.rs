@@ -46,7 +46,8 @@ impl Idempotent {
     /// Where the endpoint makes no sense.
     pub fn new(ledger: Arc<dyn Ledger>, endpoint: Endpoint<Tenant, Effects>) -> Result<Self, EndpointError> {
         endpoint.check()?;
-        let Endpoint { settings, tenant, effects } = endpoint;
+        let Endpoint { mut settings, tenant, effects } = endpoint;
+        settings.observer = settings.observer.or_else(|| ledger.observer());
         let permits = Arc::new(Semaphore::new(settings.concurrency));
         Ok(Self(Arc::new(Shared {
             settings,

@@ -13,6 +13,8 @@ use std::time::Duration;
 use redrive_core::Moment;
 use redrive_core::ledger::{Ask, Claim, End, Fenced, Record, Renewed, Scope};
 
+use super::observe::Observer;
+
 /// The answer to come.
 pub type Asked<T> = Pin<Box<dyn Future<Output = Result<T, LedgerError>> + Send>>;
 
@@ -38,6 +40,11 @@ pub trait Ledger: Any + Send + Sync + Debug {
 
     /// What is remembered of a request.
     fn record(&self, scope: Scope) -> Asked<Option<Record>>;
+
+    /// Who is told what becomes of requests, where an endpoint names nobody.
+    fn observer(&self) -> Option<Arc<dyn Observer>> {
+        self.inside().and_then(|inside| inside.observer())
+    }
 
     /// The ledger that this one stands before, where it only does: one that counts, or fails on request. Bridges look
     /// there for their own.

@@ -1,12 +1,14 @@
 //! The engine's store, as the idempotent layer asks it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_core::Moment;
 use redrive_core::ledger::{Ask, Claim, End, Fenced, Record, Renewed, Scope};
-use redrive_http::idempotent::{Asked, Ledger, LedgerError};
+use redrive_http::idempotent::{Asked, Ledger, LedgerError, Observer};
 use redrive_store::{Answer, StoreError};
 
+use super::observe::Told;
 use crate::Redrive;
 
 /// The requests that a store remembers. Made by [`Redrive::ledger`].
@@ -60,6 +62,10 @@ impl Ledger for Requests {
 
     fn record(&self, scope: Scope) -> Asked<Option<Record>> {
         asked(self.0.store().record(scope, self.now()))
+    }
+
+    fn observer(&self) -> Option<Arc<dyn Observer>> {
+        Some(Arc::new(Told))
     }
 }
 

@@ -52,6 +52,8 @@ fn describe() {
     describe_counter!(metric::DROPPED, "Events whose handler said that they are not needed");
     describe_counter!(metric::EXPIRED, "Events whose time was over");
     describe_counter!(metric::FENCED, "Writes of an owner that was one no more; they changed nothing");
+    describe_counter!(metric::LEDGER, "Requests under idempotency keys, by what became of them");
+    describe_counter!(metric::LEDGER_SAME_BODY, "Requests that ask what another key asked lately");
     describe_counter!(metric::HTTP_REQUESTS, "Requests that were answered");
     describe_histogram!(metric::HTTP_SECONDS, "How long requests took");
     describe_histogram!(metric::ATTEMPT_SECONDS, "How long attempts took");

@@ -20,6 +20,9 @@ use crate::push::target::Target;
 /// For how many times as long as it took a count is used again.
 const AGAIN: u32 = 20;
 
+/// How many operations have a line of their own.
+const OPERATIONS_MAX: usize = 100;
+
 /// The last count of events.
 #[derive(Debug, Default)]
 pub struct Samples(Mutex<Option<Counted>>);
@@ -29,6 +32,7 @@ struct Counted {
     until: Instant,
     counts: Arc<Vec<Count>>,
     oldest: Arc<Vec<(String, Duration)>>,
+    unknown: Arc<Vec<(String, u64)>>,
 }
 
 impl Samples {
@@ -54,9 +58,10 @@ impl Samples {
         if let Some(counted) = last.as_ref().filter(|counted| began < counted.until) {
             return Ok(counted.clone());
         }
-        let (counts, oldest) = (redrive.counts().await?, redrive.oldest_due().await?);
+        let (counts, oldest) = (redrive.counts().await?.into(), redrive.oldest_due().await?.into());
+        let unknown = few(redrive.unknown_outcomes().await?).into();
         let until = Instant::now() + began.elapsed() * AGAIN;
-        Ok(last.insert(Counted { until, counts: counts.into(), oldest: oldest.into() }).clone())
+        Ok(last.insert(Counted { until, counts, oldest, unknown }).clone())
     }
 }
 
@@ -70,6 +75,22 @@ fn write_counted(counted: &Counted, text: &mut String) {
     for (queue, age) in &*counted.oldest {
         oldest.line(&[(label::QUEUE, queue)], age.as_secs_f64());
     }
+    let help = "Requests whose outcome is unknown: each waits for a person";
+    let mut unknown = Family::new(text, metric::LEDGER_UNKNOWN, "gauge", help);
+    for (operation, requests) in &*counted.unknown {
+        unknown.line(&[(label::ENDPOINT, operation)], requests);
+    }
+}
+
+/// Those with most requests, and the others together: whoever names operations may name many.
+fn few(mut counts: Vec<(String, u64)>) -> Vec<(String, u64)> {
+    counts.sort_by_key(|(_, requests)| std::cmp::Reverse(*requests));
+    let others: u64 = counts.iter().skip(OPERATIONS_MAX).map(|(_, requests)| requests).sum();
+    counts.truncate(OPERATIONS_MAX);
+    if others > 0 {
+        counts.push(("others".to_owned(), others));
+    }
+    counts
 }
 
 fn write_pressures(pressures: &[Pressure], targets: &BTreeMap<String, Target>, text: &mut String) {
@@ -165,6 +186,15 @@ mod tests {
         let mut text = String::new();
         Family::new(&mut text, "m", "gauge", "of a test").line(&[("queue", "a\"}\n\\")], 1);
         assert_eq!(text, "# HELP m of a test\n# TYPE m gauge\nm{queue=\"a\\\"}\\n\\\\\"} 1\n");
+    }
+
+    #[test]
+    fn few_operations_have_lines_and_none_is_left_out_of_the_sum() {
+        let counts: Vec<_> = (0..150).map(|n| (format!("POST /{n}"), n)).collect();
+        let few = few(counts);
+        assert_eq!(few.len(), OPERATIONS_MAX + 1);
+        assert_eq!((few[0].1, few[100].0.as_str()), (149, "others"));
+        assert_eq!(few.iter().map(|(_, requests)| requests).sum::<u64>(), (0..150).sum::<u64>());
     }
 
     #[test]

@@ -115,6 +115,24 @@ async fn what_did_not_happen_runs_again() {
 }
 
 #[tokio::test]
+async fn unknown_outcomes_are_counted_until_they_are_resolved() {
+    let house = House::open("").await;
+    let scrape = async || {
+        let answer = house.client.get(house.url("/metrics")).send().await.expect("an answer");
+        answer.text().await.expect("a body")
+    };
+    hold(&house, "acme", &["k"]).await;
+    hold(&house, "other", &["k"]).await;
+    let line = "redrive_ledger_unknown{endpoint=\"POST /bookings\"} ";
+    assert!(scrape().await.contains(&format!("{line}2\n")));
+    let order = resolution("k", json!({ "as": "retriable" }));
+    assert_eq!(house.post("/v1/ledger/resolve", order).await.0, 200);
+    // A count is used for a while.
+    let counted = async { while !scrape().await.contains(&format!("{line}1\n")) {} };
+    tokio::time::timeout(std::time::Duration::from_secs(60), counted).await.expect("it is counted again");
+}
+
+#[tokio::test]
 async fn what_cannot_be_meant_changes_nothing() {
     let house = House::open("").await;
     hold(&house, "acme", &["k"]).await;

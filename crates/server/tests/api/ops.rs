@@ -1,11 +1,14 @@
 //! The dashboard and the alert rules name nothing that a server does not show.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::routing::post;
 use http::Request;
 use http_body_util::BodyExt as _;
+use redrive::api::{Effects, Endpoint, Idempotent, OnUnknown, Tenant};
 use redrive::breaker::{Breaker, BreakerSettings};
 use redrive::{Backoff, Budget, Event, Failure, Policy, Redrive};
 use redrive_server::api;
@@ -59,12 +62,27 @@ async fn at_work(redrive: &Redrive) {
     redrive.idle().await;
 }
 
+/// An API whose requests fail, so that nobody knows whether they happened; and the same under another key.
+async fn asked(redrive: &Redrive) {
+    let effects = Effects::Opaque(OnUnknown::Hold);
+    let endpoint = Endpoint::new("POST /bookings").tenant(Tenant::fixed("acme")).effects(effects);
+    let layer = Idempotent::new(Arc::new(redrive.ledger()), endpoint).expect("an endpoint");
+    let fails = post(async || http::StatusCode::INTERNAL_SERVER_ERROR).layer(layer);
+    let router: axum::Router = axum::Router::new().route("/bookings", fails);
+    for (key, status) in [("a", 500), ("a", 409), ("b", 500)] {
+        let request = Request::post("/bookings").header("idempotency-key", key).body(Body::empty());
+        let answer = router.clone().oneshot(request.expect("a request")).await.expect("an answer");
+        assert_eq!(answer.status(), status);
+    }
+}
+
 async fn scrape() -> Shown {
     metrics::install();
     let folder = tempfile::tempdir().expect("a folder");
     let address = format!("sqlite:{}", folder.path().join("redrive.db").display());
     let redrive = Redrive::open(&address).await.expect("a store");
     at_work(&redrive).await;
+    asked(&redrive).await;
     redrive.queue("elsewhere").declare().await.expect("a queue");
     redrive.publish(Event::new("elsewhere", "1")).await.expect("published");
     let outside = Outside::new(&Config::default(), Reloading::never()).expect("nothing outside");

@@ -8,6 +8,7 @@ use redrive_store::ledger::{Recorded, Records};
 use redrive_store::operate::{Refusal, What};
 
 use super::{Desk, DeskError};
+use crate::Redrive;
 
 /// How many bytes the name of a tenant or of an operation has, at most, that an operator gives.
 const NAME_MAX: usize = 1024;
@@ -15,6 +16,16 @@ const NAME_MAX: usize = 1024;
 const HEADERS_MAX: usize = 100;
 /// How many bytes an answer has, at most, that an operator gives.
 const REPLY_MAX: usize = 1 << 20;
+
+impl Redrive {
+    /// How many requests wait for a person because their outcome is unknown, by operation.
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    pub async fn unknown_outcomes(&self) -> Result<Vec<(String, u64)>, StoreError> {
+        self.store().unknown().await
+    }
+}
 
 impl Desk {
     /// What is remembered of a request.
