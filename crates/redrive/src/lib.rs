@@ -149,6 +149,11 @@ pub struct DeskGuide;
 #[doc = include_str!("../../../docs/idempotency.md")]
 pub struct IdempotencyGuide;
 
+/// The examples of the page on stored answers, run.
+#[cfg(all(doctest, feature = "api", feature = "seal"))]
+#[doc = include_str!("../../../docs/answers.md")]
+pub struct AnswersGuide;
+
 /// The window guide's examples, run.
 #[cfg(all(doctest, feature = "sqlite"))]
 #[doc = include_str!("../../../docs/window.md")]

@@ -128,6 +128,8 @@ mod tests {
         let config = load(&[("REDRIVE_SERVER_LISTEN", "127.0.0.1:9"), ("REDRIVE_SERVER_BODY_MAX", "17")]);
         let config = config.expect("both are settings");
         assert_eq!((config.server.listen.to_string().as_str(), config.server.body_max), ("127.0.0.1:9", 17));
+        let config = load(&[("REDRIVE_LEDGER_KEY_FILES", r#"["/a", "/b"]"#)]).expect("a setting");
+        assert_eq!(config.ledger.key_files, ["/a", "/b"].map(std::path::PathBuf::from));
     }
 
     #[test]
