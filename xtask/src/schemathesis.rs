@@ -23,7 +23,7 @@ const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_co
                       response_headers_conformance,response_schema_conformance,unsupported_method";
 /// A server that waits for nobody for long, with everything that can be switched on. Small bounds are reached sooner.
 const SETTINGS: &str = "[server]\nlisten = \"127.0.0.1:0\"\nwait_max = \"20ms\"\nbody_time = \"2s\"\nedit = true\n\
-                        [observe]\nlog = \"warn,redrive_server::cli=info\"\n[secrets]\nkey_file = \"key\"\n\
+                        [observe]\nlog = \"warn,redrive_server::cli=info\"\n[secrets]\nkey_file = \"key\"\n[ledger]\nkey_files = [\"key\"]\n\
                         [store]\naddress = \"sqlite:redrive.db\"\n[queues.work.pull]\n[queues.held.pull]\n";
 /// Names that there are; those that were made up would lead nowhere. What holds a queue back is done to another one,
 /// or nothing could be leased any more.
