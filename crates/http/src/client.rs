@@ -24,28 +24,36 @@
 //!   is sent once.
 //! - A body that is streamed cannot be replayed and is sent once.
 //! - `Retry-After` is a floor for the wait, `redrive-no-retry` ends it.
+//! - A problem document says whether another try may help (`retryable`), and is believed: a request that is still
+//!   running is asked for again, one whose outcome is unknown never, by nobody around this call either.
+//! - What the server's ledger says of a request is in [`Client::standing`], why it did not run in
+//!   [`Client::refusal`].
 //! - An answer comes back whatever its status, as `reqwest` has it; why it stopped is in its extensions:
 //!   [`Client::report`].
 
 use std::future::Future;
 use std::pin::Pin;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use http::{HeaderValue, Method};
 use redrive_core::classify::Answer;
 use redrive_core::names::header;
 use redrive_core::observe::Outcome;
-use redrive_core::{Classify, Fault, Policy, Report, Stopped};
-use redrive_retry::Attempt;
+use redrive_core::{Classify, Disposition, Fault, Policy, Report, StopReason, Stopped};
 use redrive_retry::drive::{Drive, Judge, Operation};
+use redrive_retry::{Attempt, scope};
 use reqwest::{Error, IntoUrl, Request, RequestBuilder, Response};
 
 use crate::repeat::{has_key, is_idempotent};
+use crate::standing::Standing;
 use crate::status::{ByStatus, StatusMap};
 use crate::{classify, key, travel};
 
+mod refusal;
 #[cfg(feature = "tracing")]
 mod span;
+
+pub use refusal::{Code, Refusal};
 
 /// A `reqwest::Client` under a policy. Cheap to clone; clones share the policy's budget and breaker.
 #[derive(Debug, Clone)]
@@ -131,6 +139,19 @@ impl Client {
     pub fn report(response: &Response) -> Option<Report> {
         response.extensions().get().copied()
     }
+
+    /// How the request behind this response stands in the server's ledger.
+    #[must_use]
+    pub fn standing(response: &Response) -> Standing {
+        Standing::of(response.headers())
+    }
+
+    /// What this response, a problem document, says of another try. It is read up to 16 KiB, and only where its length
+    /// is known; its body is still there.
+    #[must_use]
+    pub fn refusal(response: &Response) -> Option<&Refusal> {
+        response.extensions().get()
+    }
 }
 
 /// One logical call: built once, sent as often as it takes.
@@ -168,6 +189,24 @@ impl Call {
     /// outlives it, use [`idempotency_key`](Self::idempotency_key).
     pub const fn mint_key(mut self) -> Self {
         self.mint = true;
+        self
+    }
+
+    /// When this intent was first sent, by this process or another: `Repeatability-First-Sent`. A server that may have
+    /// forgotten the first try refuses it then (412) instead of running it as new.
+    ///
+    /// Not sent by itself. A minted key does not outlive its call, so there is nothing to be forgotten; of the caller's
+    /// own key only the caller knows when it was first used, and a date that is too young protects nobody.
+    pub fn first_sent(mut self, at: SystemTime) -> Self {
+        self.builder = self.builder.header(header::REPEATABILITY_FIRST_SENT, httpdate::fmt_http_date(at));
+        self
+    }
+
+    /// Has the server wait so long, in whole seconds, for a first try that is still running, instead of being told to
+    /// come again: `Prefer: wait`. It may wait for less.
+    pub fn prefer_wait(mut self, wait: Duration) -> Self {
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        self.builder = self.builder.header(header::PREFER, format!("wait={seconds}"));
         self
     }
 
@@ -251,22 +290,41 @@ impl Operation for Sends {
         #[cfg(feature = "tracing")]
         {
             let span = span::of(attempt, &request);
-            Box::pin(span::inside(span, self.client.execute(request)))
+            Box::pin(span::inside(span, ask(self.client.clone(), request)))
         }
         #[cfg(not(feature = "tracing"))]
-        Box::pin(self.client.execute(request))
+        Box::pin(ask(self.client.clone(), request))
     }
+}
+
+async fn ask(client: reqwest::Client, request: Request) -> Result<Response, Error> {
+    refusal::understood(client.execute(request).await?).await
 }
 
 impl<C: Classify<Error>> Judge<Response, Error> for ByStatus<C> {
     fn judge(&self, result: &Result<Response, Error>) -> Outcome {
         match result {
-            Ok(response) => self.judge_answer(response.status(), response.headers()),
+            Ok(response) => match Client::refusal(response) {
+                None => self.judge_answer(response.status(), response.headers()),
+                Some(refusal) => Outcome::Said(self.judge_refusal(response, refusal)),
+            },
             Err(error) => self.errors.classify(error).disposition().into(),
         }
     }
 
     fn note(&self, response: &mut Response, report: &Report) {
         response.extensions_mut().insert(*report);
+    }
+}
+
+impl<C> ByStatus<C> {
+    /// What an answer means that says of itself whether another try may help.
+    fn judge_refusal(&self, response: &Response, refusal: &Refusal) -> Disposition {
+        let said = self.statuses.answer(response.status(), response.headers());
+        // Whoever called it again from further out would do so under a new key, and run it twice.
+        if refusal.retryable == Some(false) || travel::forbids_retry(response.headers()) {
+            scope::forbid_outer_retry(StopReason::Permanent);
+        }
+        refusal.over(said, &self.statuses, response)
     }
 }

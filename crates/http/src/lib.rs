@@ -21,6 +21,8 @@ pub mod travel;
 
 pub mod key;
 
+pub mod standing;
+
 pub mod json;
 
 pub mod fingerprint;
@@ -41,8 +43,9 @@ pub mod idempotent;
 pub mod client;
 
 #[cfg(feature = "reqwest")]
-pub use client::{Call, Client};
+pub use client::{Call, Client, Code, Refusal};
 pub use incoming::IncomingLayer;
 pub use layer::RetryLayer;
 pub use repeat::{Cloned, Repeat, Repeatable};
+pub use standing::Standing;
 pub use status::StatusMap;

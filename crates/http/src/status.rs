@@ -5,6 +5,7 @@
 //! | 2xx | ok |
 //! | 429, 503 | overload: retried out of a budget, and without one not at all |
 //! | other 5xx | retry |
+//! | 409 with `Retry-After` | retry: a request under the same key is still running |
 //! | 1xx, 3xx, other 4xx | permanent |
 //!
 //! In all of them the effect is unknown. A status says how the other side ended, not what it did before: a
@@ -13,6 +14,8 @@
 //!
 //! A [`StatusMap`] overrides single statuses for one destination.
 
+use std::time::Duration;
+
 use http::{HeaderMap, Response, StatusCode};
 use redrive_core::classify::Answer;
 use redrive_core::observe::Outcome;
@@ -20,6 +23,7 @@ use redrive_core::{Classify, Disposition, Executed, Fault, Report, StopReason};
 use redrive_retry::drive::Judge;
 use redrive_retry::scope;
 
+use crate::standing::is_replayed;
 use crate::{retry_after, travel};
 
 /// The table above. `None` for 2xx.
@@ -72,12 +76,18 @@ impl StatusMap {
     }
 
     /// What an answer means: its status, then its headers. `Retry-After` and gRPC's push-back are a floor for
-    /// the wait; `redrive-no-retry` makes any failure final.
+    /// the wait; `redrive-no-retry` makes any failure final, and so does `idempotent-replayed: true`, because the same
+    /// answer would come again.
     #[must_use]
     pub fn answer(&self, status: StatusCode, headers: &HeaderMap) -> Disposition {
         match self.disposition(status) {
-            Disposition::Retry(again) if travel::forbids_retry(headers) => {
+            Disposition::Retry(again) if travel::forbids_retry(headers) || is_replayed(headers) => {
                 Disposition::Permanent(again.executed)
+            }
+            Disposition::Permanent(_) if status == StatusCode::CONFLICT && !self.has_say_on(status) => {
+                let asked = retry_after::from_headers(headers);
+                let again = asked.and_then(|asked| self.again(headers, Some(asked)));
+                again.unwrap_or_else(|| self.disposition(status))
             }
             Disposition::Retry(mut again) => {
                 again.not_before = retry_after::from_headers(headers).or(again.not_before);
@@ -85,6 +95,22 @@ impl StatusMap {
             }
             said => said,
         }
+    }
+
+    /// Whether somebody said what this status means.
+    pub(crate) fn has_say_on(&self, status: StatusCode) -> bool {
+        self.0.iter().any(|(known, _)| *known == status)
+    }
+
+    /// Another try, for an answer that asks for it, not before the later of what its headers and `asked` say. None
+    /// where its headers forbid it.
+    pub(crate) fn again(&self, headers: &HeaderMap, asked: Option<Duration>) -> Option<Disposition> {
+        if travel::forbids_retry(headers) || is_replayed(headers) {
+            return None;
+        }
+        let wait = retry_after::from_headers(headers).max(asked);
+        let fault = wait.map_or(Fault::transient(), |wait| Fault::transient().not_before(wait));
+        Some(fault.into())
     }
 }
 
