@@ -9,7 +9,7 @@ use crate::row::ticks;
 use crate::rules;
 use crate::world::{Worker, World};
 
-/// How many ticks after its lease what a run sent may still arrive: one tick, and then it cannot.
+/// How many ticks after its run or its lease, whichever ends first, what a run sent cannot arrive any more.
 pub(crate) const SETTLING: u8 = 1;
 
 /// A rule that is taken out, or an assumption.
@@ -39,7 +39,7 @@ pub(crate) struct Api {
     pub(crate) lease: u8,
     /// The last tick.
     pub(crate) end: u8,
-    /// How many faults there are, at most: crashes, failures, roll-backs.
+    /// How many faults there are, at most: crashes, failures, roll-backs, commits that are not heard of.
     pub(crate) faults: u8,
     /// How many ticks an answer is kept for.
     pub(crate) retention: u8,
@@ -65,8 +65,9 @@ pub(crate) enum Act {
     Land { key: usize },
     /// A probe is answered.
     Probed { worker: usize },
-    /// A run ends with its answer, in one transaction with its effect where the endpoint is transactional.
-    Complete { worker: usize },
+    /// A run ends with its answer, in one transaction with its effect where the endpoint is transactional. One that does
+    /// not hear of it may say it again, or something else.
+    Complete { worker: usize, heard: bool },
     /// A run ends, and may be repeated.
     Fail { worker: usize },
     /// A run ends, and nobody knows how.
@@ -165,7 +166,8 @@ impl Api {
             acts.push(Act::Send { worker });
         }
         if self.is_transactional() || landed {
-            acts.push(Act::Complete { worker });
+            acts.push(Act::Complete { worker, heard: true });
+            acts.extend(may_fail.then_some(Act::Complete { worker, heard: false }));
         }
         if self.effects.may_rerun() && (may_fail || lost) {
             acts.push(Act::Fail { worker });

@@ -147,7 +147,7 @@ impl World {
 
     /// A run ends as it says.
     fn end(&mut self, api: &Api, act: Act) {
-        let (Act::Complete { worker }
+        let (Act::Complete { worker, .. }
         | Act::Fail { worker }
         | Act::Hold { worker }
         | Act::Nothing { worker }) = act
@@ -155,12 +155,14 @@ impl World {
             return;
         };
         let Worker::Running { key, run, epoch, .. } = self.workers[worker] else { return };
-        self.workers[worker] = Worker::Idle;
+        if !matches!(act, Act::Complete { heard: false, .. }) {
+            self.workers[worker] = Worker::Idle;
+        }
         let now = at(self.clock);
         let later = (self.clock < api.end).then(|| at(self.clock + 1));
         let effect =
             if api.effects == Effects::Keyed { self.tales[key].effects.first().copied() } else { Some(run) };
-        if !matches!(act, Act::Complete { .. }) {
+        if !matches!(act, Act::Complete { heard: true, .. }) {
             self.faults = (self.faults + 1).min(api.faults);
         }
         let taken = self.fenced(key, run, |record| match act {
@@ -180,6 +182,11 @@ impl World {
                 tale.effects.push(run);
             }
             Act::Nothing { .. } if taken => tale.proven += 1,
+            // It has settled so long after the end of its run, where that is before the end of its lease.
+            Act::Hold { .. } => {
+                let own = tale.wire.iter_mut().filter(|(sender, _)| *sender == run);
+                own.for_each(|(_, by)| *by = (*by).min(self.clock + SETTLING - 1));
+            }
             _ => {}
         }
     }
