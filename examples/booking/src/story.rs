@@ -1,4 +1,4 @@
-//! A short story for a reader: eight intents, a fault for most of them, and one table at the end.
+//! A short story for a reader: ten intents, a fault for most of them, and one table at the end.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::faults::audit::{self, Per};
 use crate::faults::guests::{Doors, Intent, Told};
-use crate::faults::life::{Life, Point, Role, Setting};
+use crate::faults::life::{Fate, Life, Point, Role, Setting, store};
 use crate::faults::proxy::{Cut, Proxy};
 use crate::faults::tally::Tally;
 use crate::wish::Wish;
@@ -20,6 +20,7 @@ use crate::wish::Wish;
 const LEASE: Duration = Duration::from_secs(1);
 /// How long the outbox may take.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How often it is looked at.
 const LOOKS: Duration = Duration::from_millis(20);
 
 /// The programs, as in [`World`](crate::faults::world::World), but each fault has its place.
@@ -33,6 +34,7 @@ struct Stage {
     rows: Vec<(&'static str, u32, Vec<Wish>)>,
 }
 
+/// Which program is which.
 const API_1: usize = 0;
 const MAILER: usize = 3;
 
@@ -75,6 +77,13 @@ pub(crate) async fn tell() -> anyhow::Result<ExitCode> {
     stage.ask("Hal", "cabin-7", 1, 0).await?;
     stage.until_gone(MAILER).await?;
     stage.start(MAILER, None).await?;
+
+    println!(
+        "The process that runs the outbox is killed for good. Ida asks the other, which runs it from now on."
+    );
+    let owner = stage.owner()?;
+    stage.kill(owner).await?;
+    stage.ask("Ida", "cabin-8", 1, 0).await?;
     stage.account().await
 }
 
@@ -111,14 +120,29 @@ impl Stage {
 
     /// Starts a program anew, perhaps to die at a point.
     async fn start(&mut self, program: usize, dies_at: Option<&'static str>) -> anyhow::Result<()> {
-        if let Some(mut life) = self.lives[program].take() {
-            life.child.kill().await?;
-        }
-        let point = dies_at.map(|name| Point { name, time: 1, in_store: false });
-        let life = self.settings[program].start(point).await?.context("it died before it listened")?;
+        self.kill(program).await?;
+        let dies_at = dies_at.map(|name| Point { name, time: 1, in_store: false });
+        let fate = Fate { dies_at, ..Fate::default() };
+        let life = self.settings[program].start(fate).await?.context("it died before it listened")?;
         self.proxies[program].aim(Some(life.address));
         self.lives[program] = Some(life);
         Ok(())
+    }
+
+    async fn kill(&mut self, program: usize) -> anyhow::Result<()> {
+        self.proxies[program].aim(None);
+        if let Some(mut life) = self.lives[program].take() {
+            life.child.kill().await?;
+        }
+        Ok(())
+    }
+
+    /// Which of the API's processes owns the store: its number is in a file beside it.
+    fn owner(&self) -> anyhow::Result<usize> {
+        let pid = std::fs::read_to_string(store(self.folder.path()).with_extension("db-owner"))?;
+        let owns =
+            |life: &Option<Life>| life.as_ref().and_then(|life| life.child.id()) == pid.trim().parse().ok();
+        self.lives[..2].iter().position(owns).context("none of the two owns the store")
     }
 
     /// Waits until a program has died.

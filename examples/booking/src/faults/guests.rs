@@ -13,8 +13,11 @@ use tokio::time::{Instant, sleep};
 use super::tally::Tally;
 use crate::wish::Wish;
 
-/// How long a request may take before the guest asks elsewhere.
-const REQUEST: Duration = Duration::from_secs(3);
+/// How long a request may take before the guest asks elsewhere. Shorter than a process is stopped, so that another has
+/// the request when it wakes.
+const REQUEST: Duration = Duration::from_millis(800);
+/// The same for a guest who is ready to wait for the answer.
+const WAITING: Duration = Duration::from_secs(3);
 /// How long a guest asks at all. A key that is in flight for so long is in flight for ever.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a guest waits between two requests.
@@ -54,7 +57,7 @@ pub(crate) struct Doors {
 
 impl Doors {
     pub(crate) fn new(urls: [String; 2], tally: Arc<Tally>) -> anyhow::Result<Self> {
-        let client = reqwest::Client::builder().no_proxy().timeout(REQUEST).build()?;
+        let client = reqwest::Client::builder().no_proxy().build()?;
         Ok(Self { client, urls, tally })
     }
 
@@ -91,6 +94,7 @@ impl Doors {
         let mut request = self
             .client
             .post(format!("{}/bookings", self.urls[door]))
+            .timeout(if waits { WAITING } else { REQUEST })
             .header("idempotency-key", format!("\"{key}\""))
             .header("content-type", "application/json")
             .body(serde_json::to_string(wish)?);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::{api, points, program};
@@ -48,18 +48,29 @@ pub(crate) struct Point {
     pub(crate) in_store: bool,
 }
 
+/// What a life is started with.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Fate {
+    pub(crate) dies_at: Option<Point>,
+    pub(crate) stops_at: Option<Point>,
+}
+
+/// What a process says.
+pub(crate) type Said = Lines<BufReader<ChildStdout>>;
+
 /// A process.
 #[derive(Debug)]
 pub(crate) struct Life {
     pub(crate) child: Child,
     pub(crate) address: SocketAddr,
-    /// What it says is not read, but it must be able to say it; and its stdin must not end, or it does.
-    _pipes: (ChildStdin, ChildStdout),
+    pub(crate) said: Said,
+    /// It ends when this does.
+    _stdin: ChildStdin,
 }
 
 impl Setting {
     /// Starts a life.
-    pub(crate) async fn start(&self, dies_at: Option<Point>) -> anyhow::Result<Option<Life>> {
+    pub(crate) async fn start(&self, fate: Fate) -> anyhow::Result<Option<Life>> {
         let mut command = Command::new(std::env::current_exe()?);
         match self.role {
             Role::Api => command.arg("api").arg(&self.folder).args(&self.others),
@@ -67,28 +78,28 @@ impl Setting {
             Role::Mailer => command.arg("mailer").arg(&self.folder),
         };
         command.env(api::LEASE, self.lease.as_millis().to_string());
-        command.env_remove(points::VARIABLE).env_remove(STORE_POINTS);
-        if let Some(Point { name, time, in_store }) = dies_at {
-            let variable = if in_store { STORE_POINTS } else { points::VARIABLE };
-            command.env(variable, format!("{name}:{time}"));
+        command.env_remove(points::CRASH).env_remove(points::STOP).env_remove(STORE_POINTS);
+        for (point, variable) in [(fate.dies_at, points::CRASH), (fate.stops_at, points::STOP)] {
+            if let Some(Point { name, time, in_store }) = point {
+                command.env(if in_store { STORE_POINTS } else { variable }, format!("{name}:{time}"));
+            }
         }
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log())?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).kill_on_drop(true);
         let mut child = command.spawn().context("cannot start a program of ours")?;
         let stdin = child.stdin.take().context("its stdin")?;
-        let mut said = BufReader::new(child.stdout.take().context("its stdout")?);
-        let mut line = String::new();
-        said.read_line(&mut line).await?;
-        let Some(address) = line.trim().strip_prefix(program::LISTENING) else {
+        let mut said = BufReader::new(child.stdout.take().context("its stdout")?).lines();
+        let line = said.next_line().await?.unwrap_or_default();
+        let Some(address) = line.strip_prefix(program::LISTENING) else {
             // At a point that is passed before it listens.
             let status = child.wait().await?;
-            if dies_at.is_some() && is_killed(status) {
+            if fate.dies_at.is_some() && is_killed(status) {
                 return Ok(None);
             }
             bail!("{} did not start: {status}; see {}", self.name, self.log().display());
         };
         let address = address.parse().context("its address")?;
-        Ok(Some(Life { child, address, _pipes: (stdin, said.into_inner()) }))
+        Ok(Some(Life { child, address, said, _stdin: stdin }))
     }
 
     pub(crate) fn log(&self) -> PathBuf {
@@ -97,14 +108,33 @@ impl Setting {
 }
 
 impl Life {
-    /// Stops it, as a debugger or a machine without memory does; or has it go on.
-    pub(crate) fn freeze(&self, stop: bool) {
-        let pid = self.child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-        if let Some(pid) = pid {
-            // Not waited for yet, so the number is still its own.
-            let _ = kill_process(pid, if stop { Signal::STOP } else { Signal::CONT });
+    /// Stops it, as a debugger or a machine without memory does.
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Has it go on, as if nothing had been.
+    pub(crate) fn wake(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        // Not waited for yet, so the number is still its own.
+        if let Some(pid) = self.child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
+            let _ = kill_process(pid, signal);
         }
     }
+}
+
+/// Waits until a process says that it stops.
+pub(crate) async fn stops(said: &mut Said) {
+    while let Ok(Some(line)) = said.next_line().await {
+        if line == points::STOPPING {
+            return;
+        }
+    }
+    // It has ended, which others wait for.
+    std::future::pending::<()>().await;
 }
 
 /// Whether it ended by the signal that cannot be caught.

@@ -8,15 +8,20 @@ use redrive::{Dice, Seeded};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::life::{Life, Point, Role, Setting, is_killed};
+use super::life::{Fate, Life, Point, Role, Setting, is_killed, stops};
 use super::proxy::Proxy;
 use super::tally::Tally;
 use crate::points;
 
+/// Lives of the API's processes, the provider and the email program that end in a round.
+const KILLS: [u32; 3] = [9, 2, 2];
 /// Within how long a process is killed that is killed at a random time.
 const RANDOM_MILLIS: u64 = 900;
 /// A point is passed up to so many times before the process dies there: the first time there is little else to lose.
 const TIMES_MAX: u64 = 3;
+
+/// Points that a life passes seldom.
+const SELDOM: &[&str] = &["before-email", "after-email", "in-renewal", "before-end", "take-after-epoch"];
 
 /// The points of the store that every round passes. Others want a full log or a suspect.
 pub(crate) const STORE: &[&str] =
@@ -26,8 +31,8 @@ pub(crate) const STORE: &[&str] =
 #[derive(Debug)]
 pub(crate) struct Storm {
     dice: Mutex<Seeded>,
-    /// How many more processes are to be killed in this round.
-    kills: AtomicU32,
+    /// How many more lives of a role are to end in this round.
+    kills: [AtomicU32; 3],
     round: watch::Sender<u64>,
     /// Points of the store at which a process can be made to die; none where it was built without them.
     store_points: &'static [&'static str],
@@ -44,18 +49,18 @@ enum End {
 impl Storm {
     pub(crate) fn new(seed: u64, store_points: &'static [&'static str]) -> Self {
         let (dice, round) = (Mutex::new(Seeded::new(seed)), watch::Sender::new(0));
-        Self { dice, kills: AtomicU32::new(0), round, store_points }
+        Self { dice, kills: Default::default(), round, store_points }
     }
 
-    /// Begins: so many kills from now on.
-    pub(crate) fn rise(&self, kills: u32) {
-        self.kills.store(kills, Ordering::SeqCst);
+    /// Begins.
+    pub(crate) fn rise(&self) {
+        KILLS.iter().zip(&self.kills).for_each(|(kills, left)| left.store(*kills, Ordering::SeqCst));
         self.round.send_modify(|round| *round += 1);
     }
 
     /// Ends: who is started from now on lives.
     pub(crate) fn calm(&self) {
-        self.kills.store(0, Ordering::SeqCst);
+        self.kills.iter().for_each(|left| left.store(0, Ordering::SeqCst));
     }
 
     /// A number below another.
@@ -69,9 +74,14 @@ impl Storm {
         among.get(usize::try_from(at).unwrap_or_default())
     }
 
-    fn may_kill(&self) -> bool {
-        let left = self.kills.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+    fn may_kill(&self, role: Role) -> bool {
+        let left = self.kills[role as usize]
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         left.is_ok()
+    }
+
+    fn is_up(&self) -> bool {
+        self.kills.iter().any(|left| left.load(Ordering::SeqCst) > 0)
     }
 
     fn soon(&self) -> Duration {
@@ -79,18 +89,27 @@ impl Storm {
     }
 
     fn end(&self, role: Role, tally: &Tally) -> End {
-        if !self.may_kill() {
+        if !self.may_kill(role) {
             return End::Never;
         }
-        match self.below(4) {
-            0 => End::After(self.soon()),
+        let point = match self.below(4) {
+            0 => return End::After(self.soon()),
             1 => self.point(role, |_| 0),
             // In turn: at one of those where fewest have died.
-            _ => self.point(role, |name| tally.times(&death_at(role, name))),
-        }
+            _ => self.point(role, |point| tally.times(&death_at(role, point.name, point.in_store))),
+        };
+        point.map_or(End::Never, End::At)
     }
 
-    fn point(&self, role: Role, deaths: impl Fn(&str) -> u64) -> End {
+    /// Where a life stops, if it does.
+    fn stop(&self, role: Role, tally: &Tally) -> Option<Point> {
+        let stops = role == Role::Api && self.is_up() && self.below(3) == 0;
+        let point = stops.then(|| self.point(role, |point| tally.times(&stop_at(point.name)))).flatten();
+        point.filter(|point| !point.in_store)
+    }
+
+    /// One of the points of a role at which fewest faults happened.
+    fn point(&self, role: Role, faults: impl Fn(Point) -> u64) -> Option<Point> {
         let own = match role {
             Role::Api => points::API,
             Role::Provider => points::PROVIDER,
@@ -98,20 +117,28 @@ impl Storm {
         };
         let of_store = if role == Role::Api { self.store_points } else { &[] };
         let all = own.iter().map(|name| (*name, false)).chain(of_store.iter().map(|name| (*name, true)));
-        let all: Vec<_> = all.map(|(name, in_store)| (deaths(name), name, in_store)).collect();
-        let least = all.iter().map(|(deaths, ..)| *deaths).min().unwrap_or_default();
-        let rarest: Vec<_> = all.into_iter().filter(|(deaths, ..)| *deaths == least).collect();
-        let Some(&(_, name, in_store)) = self.pick(&rarest) else { return End::Never };
-        // The store's are passed by every commit, also those of the start.
-        let time = 1 + self.below(if in_store { 12 * TIMES_MAX } else { TIMES_MAX });
-        let time = if name.ends_with("email") || name == "in-renewal" { 1 } else { time };
-        End::At(Point { name, time, in_store })
+        let all: Vec<_> = all.map(|(name, in_store)| Point { name, time: 1, in_store }).collect();
+        let least = all.iter().map(|point| faults(*point)).min().unwrap_or_default();
+        let rarest: Vec<_> = all.into_iter().filter(|point| faults(*point) == least).collect();
+        let point = self.pick(&rarest)?;
+        let times_max = match point.name {
+            _ if SELDOM.contains(&point.name) => 1,
+            // Passed with every commit, also with those of the start.
+            _ if point.in_store => 12 * TIMES_MAX,
+            _ => TIMES_MAX,
+        };
+        Some(Point { time: 1 + self.below(times_max), ..*point })
     }
 }
 
 /// The fault that a death at a point is.
-pub(crate) fn death_at(role: Role, point: &str) -> String {
-    format!("{} killed at {point}", word(role))
+pub(crate) fn death_at(role: Role, point: &str, in_store: bool) -> String {
+    format!("{} killed at {point}{}", word(role), if in_store { ", in the store" } else { "" })
+}
+
+/// The fault that a stop at a point is.
+pub(crate) fn stop_at(point: &str) -> String {
+    format!("api stopped at {point} for longer than its lease, and woken")
 }
 
 const fn word(role: Role) -> &'static str {
@@ -135,12 +162,17 @@ impl Post {
     /// Keeps the post until this is dropped, or the program ends otherwise than it was told.
     pub(crate) async fn keep(self) {
         loop {
-            let end = self.storm.end(self.setting.role, &self.tally);
+            let stops_at = self.storm.stop(self.setting.role, &self.tally);
+            // One that stops is left alone until it has, if the round is long enough.
+            let end = match stops_at {
+                Some(_) => End::Never,
+                None => self.storm.end(self.setting.role, &self.tally),
+            };
             let dies_at = if let End::At(point) = end { Some(point) } else { None };
-            match self.setting.start(dies_at).await {
+            match self.setting.start(Fate { dies_at, stops_at }).await {
                 Ok(Some(life)) => {
                     self.proxy.aim(Some(life.address));
-                    let lived = self.live(life, end).await;
+                    let lived = self.live(life, end, stops_at).await;
                     self.proxy.aim(None);
                     match lived {
                         Ok(fault) => self.tally.count(fault),
@@ -154,7 +186,7 @@ impl Post {
     }
 
     /// Lives until the end: what happened, or what should not have.
-    async fn live(&self, mut life: Life, end: End) -> Result<String, String> {
+    async fn live(&self, mut life: Life, end: End, stops_at: Option<Point>) -> Result<String, String> {
         let mut round = self.storm.round.subscribe();
         let word = word(self.setting.role);
         let mut killed_at = if let End::After(wait) = end { Some(Instant::now() + wait) } else { None };
@@ -174,13 +206,18 @@ impl Post {
                     life.child.kill().await.map_err(|error| error.to_string())?;
                     return Ok(format!("{word} killed at a random time"));
                 }
+                () = stops(&mut life.said) => {
+                    self.sleep_over().await;
+                    life.wake();
+                    self.tally.count(stop_at(stops_at.map_or("a point", |point| point.name)));
+                }
                 Ok(()) = round.changed() => {
                     if self.setting.role == Role::Api && self.storm.below(3) == 0 {
                         self.freeze(&mut life).await;
                     }
                     // One that waits for its point has another chance to pass it.
                     let waits = matches!(end, End::At(_)) && self.storm.below(2) == 0;
-                    if killed_at.is_none() && !waits && self.storm.may_kill() {
+                    if killed_at.is_none() && !waits && self.storm.may_kill(self.setting.role) {
                         killed_at = Some(Instant::now() + self.storm.soon());
                     }
                 }
@@ -194,13 +231,19 @@ impl Post {
         if !matches!(life.child.try_wait(), Ok(None)) {
             return; // it died of something else
         }
-        life.freeze(true);
-        sleep(self.setting.lease * 2).await;
-        life.freeze(false);
-        self.tally.count("api stopped for longer than its leases, and woken");
+        life.stop();
+        self.sleep_over().await;
+        life.wake();
+        self.tally.count("api stopped at a random time for longer than its leases, and woken");
+    }
+
+    /// Waits until the leases of a process that is stopped are another's.
+    async fn sleep_over(&self) {
+        sleep(self.setting.lease * 5 / 2).await;
     }
 
     fn fault_at(&self, point: Option<Point>) -> String {
-        death_at(self.setting.role, point.map_or("a point", |point| point.name))
+        let (name, in_store) = point.map_or(("a point", false), |point| (point.name, point.in_store));
+        death_at(self.setting.role, name, in_store)
     }
 }

@@ -1,8 +1,8 @@
 //! A TCP proxy that cuts connections where it hurts.
 //!
 //! It stands before every program, at an address that stays while the program behind it dies and comes back elsewhere.
-//! A cut is ordered beforehand, and done at the next piece that fits: that a request is never heard, that its answer is
-//! never heard although it says that the thing is done, or that half of the answer is.
+//! A cut is ordered beforehand, and done at the next piece that fits: that a request is never heard, that it is and
+//! whoever sent it is gone, that its answer is never heard although it says that the thing is done, or that half of it is.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -22,6 +22,8 @@ const PIECE: usize = 16 << 10;
 pub(crate) enum Cut {
     /// The request does not get through.
     Request,
+    /// It does, and nobody waits for the answer.
+    HangUp,
     /// The answer does not, and it was a good one: the effect is there.
     Answer,
     /// Half of the answer does.
@@ -29,11 +31,12 @@ pub(crate) enum Cut {
 }
 
 impl Cut {
-    pub(crate) const ALL: [Self; 3] = [Self::Request, Self::Answer, Self::HalfAnswer];
+    pub(crate) const ALL: [Self; 4] = [Self::Request, Self::HangUp, Self::Answer, Self::HalfAnswer];
 
     const fn as_str(self) -> &'static str {
         match self {
             Self::Request => "before the effect",
+            Self::HangUp => "after the request",
             Self::Answer => "after the effect, before the answer",
             Self::HalfAnswer => "in the middle of the answer",
         }
@@ -122,8 +125,14 @@ impl Inner {
         loop {
             let passed = tokio::select! {
                 read = client.read(&mut asked) => match read {
-                    Ok(1..) if self.cuts(&[Cut::Request]).is_some() => return,
-                    Ok(length @ 1..) => program.write_all(&asked[..length]).await,
+                    Ok(length @ 1..) => match self.cuts(&[Cut::Request, Cut::HangUp]) {
+                        None => program.write_all(&asked[..length]).await,
+                        Some(Cut::HangUp) => {
+                            let _ = program.write_all(&asked[..length]).await;
+                            return;
+                        }
+                        Some(_) => return,
+                    },
                     _ => return,
                 },
                 read = program.read(&mut answered) => match read {

@@ -1,5 +1,6 @@
 //! A world: two API processes on one store, a provider, an email program, a proxy before each, and guests.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,14 +25,24 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How often it is looked at.
 const LOOKS: Duration = Duration::from_millis(20);
 
-/// Kills in a round.
-const KILLS: u32 = 8;
 /// Cuts that are ordered for a round; those that find nothing to cut are none.
 const CUTS: u32 = 18;
 /// Guests with an intent each, beside the others.
-const SINGLES: usize = 6;
+const SINGLES: usize = 10;
 /// How many clients send one key at once.
 const CROWD: usize = 20;
+
+/// Something went wrong elsewhere, and is told there.
+#[derive(Debug)]
+pub(crate) struct Meanwhile;
+
+impl fmt::Display for Meanwhile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("something went wrong elsewhere")
+    }
+}
+
+impl std::error::Error for Meanwhile {}
 
 /// A world.
 #[derive(Debug)]
@@ -79,7 +90,7 @@ impl World {
     pub(crate) async fn round(&mut self, number: u64) -> anyhow::Result<()> {
         let intents = self.intents(number);
         self.order_cuts();
-        self.storm.rise(KILLS);
+        self.storm.rise();
         let told = self.ask_all(&intents).await?;
         self.storm.calm();
         self.proxies.iter().for_each(Proxy::calm);
@@ -115,7 +126,7 @@ impl World {
                 "{} events are still in the outbox after {PATIENCE:?}",
                 books.outbox
             );
-            ensure!(self.tally.is_fine(), "a program ended");
+            ensure!(self.tally.is_fine(), Meanwhile);
             sleep(LOOKS).await;
         };
         let found = books.violations(&self.booked, self.keys);
@@ -173,7 +184,7 @@ impl World {
         for (at, intent) in intents.iter().enumerate() {
             for client in 0..intent.clients {
                 let (doors, intent) = (self.doors.clone(), intent.clone());
-                let late = Duration::from_millis(self.storm.below(400));
+                let late = Duration::from_millis(self.storm.below(1500));
                 let waits = self.storm.below(4) == 0;
                 clients.spawn(async move {
                     // A crowd comes at once.
@@ -188,7 +199,7 @@ impl World {
         loop {
             let told = tokio::select! {
                 told = clients.join_next() => told,
-                () = self.tally.wrong() => bail!("something else went wrong meanwhile"),
+                () = self.tally.wrong() => return Err(Meanwhile.into()),
             };
             let Some(told) = told else { break };
             let (at, told) = told.context("a client")??;
