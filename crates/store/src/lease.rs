@@ -24,6 +24,19 @@ use crate::found::Found;
 /// made of it, if it is a dead letter since. It may be called more than once, and must not block.
 pub type Decide = Box<dyn FnMut(&Entry, Option<Lapsed>) -> Change + Send>;
 
+/// What becomes of an event whose lease was over before it was settled: a function of how it was when it was handed
+/// out, and of that lease. It may be called more than once, and must not block.
+pub type Lapse = Box<dyn FnMut(&Entry, Term) -> Change + Send>;
+
+/// From when until when a lease was good: what was noticed later did not happen later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Term {
+    /// When it was handed out.
+    pub from: Moment,
+    /// When it was over.
+    pub until: Moment,
+}
+
 /// A dead letter that died because its last lease was over, and that nobody has touched since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lapsed {
@@ -68,7 +81,7 @@ pub struct Lease {
     /// How many bytes of payload in all, roughly: the one that goes over it is the last.
     pub bytes_max: usize,
     /// What becomes of those whose lease was over before they were settled.
-    pub lapsed: Decide,
+    pub lapsed: Lapse,
 }
 
 impl std::fmt::Debug for Lease {

@@ -281,6 +281,7 @@ macro_rules! promises {
             a_lease_is_settled_by_its_attempt,
             a_failed_lease_is_leased_again_when_it_is_due,
             a_lapsed_lease_is_an_attempt,
+            a_lapse_is_as_of_its_lease,
             a_late_answer_counts_until_it_is_leased_again,
             an_answer_after_it_was_leased_again_is_a_conflict,
             an_answer_to_what_is_settled_otherwise_is_a_conflict,

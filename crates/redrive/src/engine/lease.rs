@@ -36,7 +36,9 @@ use redrive_core::observe::Outcome;
 use redrive_core::scheduler::{Ending, Said, Told, judge};
 use redrive_core::triage::Filter;
 use redrive_core::{Event, Moment, Seeded};
-use redrive_store::lease::{Decide, Held as Kept, Lapsed, Lease as Call, LeaseSettle, LeaseSettled};
+use redrive_store::lease::{
+    Decide, Held as Kept, Lapse, Lapsed, Lease as Call, LeaseSettle, LeaseSettled, Term,
+};
 use redrive_store::{Query, Store, StoreError};
 
 use super::queue::Queue;
@@ -306,10 +308,15 @@ impl Decided {
     }
 }
 
-fn lapsed(queue: Arc<Queue>, now: Moment, seen: &Decided) -> Decide {
-    let cause = Cause::new("lease", "its lease was over before it was settled");
-    let ending = Ending { cause: Some(cause), ..Ending::new(Said::Outcome(Outcome::TimedOut)) };
-    decide(queue, ending, (now, now), seen)
+/// The attempt ended with its lease, whenever that is noticed; what follows begins now.
+fn lapsed(queue: Arc<Queue>, now: Moment, seen: &Decided) -> Lapse {
+    let seen = seen.clone();
+    Box::new(move |entry, Term { from, until }| {
+        let cause = Some(Cause::new("lease", "its lease was over before it was settled"));
+        let took = until.since(from);
+        let ending = Ending { cause, took, ..Ending::new(Said::Outcome(Outcome::TimedOut)) };
+        decide(queue.clone(), ending, (from, now), &seen)(entry, None)
+    })
 }
 
 fn said(reply: Reply, began: Moment, now: Moment) -> Ending {

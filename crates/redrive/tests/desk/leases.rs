@@ -66,6 +66,23 @@ async fn a_late_answer_counts_until_somebody_else_has_the_event() {
     assert_eq!((found.state, found.attempts), (State::Done, 2));
 }
 
+/// Nobody looks before the next one asks; the attempt was over all the same.
+#[tokio::test(start_paused = true)]
+async fn a_lapse_is_told_as_of_its_lease_and_not_of_when_it_was_noticed() {
+    let redrive = testing::memory();
+    redrive.queue("work").policy(patient()).pull().await.unwrap();
+    redrive.publish(Event::new("work", "1")).await.unwrap();
+    tokio::time::sleep(3 * SECOND).await;
+    let [lease] = &redrive.lease("work", 1, 10 * SECOND).await.unwrap()[..] else { panic!("one is due") };
+    tokio::time::sleep(500 * SECOND).await;
+    assert_eq!(lease_one(&redrive).await, None, "it waits for its retry");
+    let found = testing::fate(&redrive, "work", "1").await;
+    let story = found.story.unwrap();
+    let record = story.records().next().unwrap();
+    let millis = |at: std::time::SystemTime| at.duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
+    assert_eq!((u128::from(record.at_ms), record.took_ms), (millis(lease.until) - 10_000, 10_000));
+}
+
 /// An event whose last attempt was leased, and not settled in time: a dead letter that holds up the next of its key.
 async fn lapsed(redrive: &Redrive) -> Held {
     for id in ["1", "2"] {

@@ -1,14 +1,17 @@
 //! What becomes of leased events: answers are judged by their attempt and token, not by the time.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
 use redrive_core::entry::Park;
 use redrive_core::event::{DeadReason, Mode, State};
-use redrive_store::lease::LeaseSettled;
+use redrive_store::lease::{Lapse, Lease, LeaseSettled, Term};
 use redrive_store::operate::Act;
 
 use super::Subject;
 use super::desk::{redrive, state};
-use super::owner::{Owner, at};
-use super::worker::{again, conflict, dies, dispositions, done, held, lapsed, work};
+use super::owner::{Owner, at, id};
+use super::worker::{PULLED, again, conflict, dies, dispositions, done, held, lapsed, work};
 
 /// A lease is settled after a crash of whoever handed it out, and remembered with its attempt.
 pub async fn a_lease_is_settled_by_its_attempt<S: Subject>(subject: S) {
@@ -56,6 +59,36 @@ pub async fn a_lapsed_lease_is_an_attempt<S: Subject>(subject: S) {
     assert_eq!((found.state, found.attempts, found.until), (State::Waiting, 1, None));
     assert_eq!(dispositions(found.story.as_ref()), ["lapsed"]);
     assert_eq!(owner.lease_ids(&[4], 11).await, ["1"]);
+}
+
+/// However late it is noticed that a lease is over, it was over when it was: also after a restart, and where it was made
+/// good for longer.
+pub async fn a_lapse_is_as_of_its_lease<S: Subject>(subject: S) {
+    let owner = Owner::pulled(subject).await;
+    owner.publish(work("1"), at(0)).await;
+    owner.publish(work("2"), at(0)).await;
+    owner.lease(&[1, 2], 3).await;
+    assert_eq!(owner.extend(held(&work("2"), 1, 2), 5, 30).await, LeaseSettled::Applied);
+    let owner = owner.crash().await;
+    let terms = Arc::new(Mutex::new(BTreeMap::new()));
+    let (seen, mut decide) = (Arc::clone(&terms), again("lapsed", 100));
+    let lapsed: Lapse = Box::new(move |entry, term| {
+        seen.lock().unwrap().insert(id(entry), term);
+        decide(entry, None)
+    });
+    let call = Lease {
+        queue: PULLED.to_owned(),
+        tenant: None,
+        at: at(99),
+        until: at(99),
+        tokens: Vec::new(),
+        bytes_max: 0,
+        lapsed,
+    };
+    assert_eq!(owner.store.lease(call).await.unwrap().lapsed, 2);
+    let term = |from, until| Term { from: at(from), until: at(until) };
+    let expected = [("1".to_owned(), term(3, 13)), ("2".to_owned(), term(3, 30))];
+    assert_eq!(*terms.lock().unwrap(), BTreeMap::from(expected));
 }
 
 /// A late answer counts while nobody has leased the event again: it takes the place of the lapse.

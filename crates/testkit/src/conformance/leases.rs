@@ -11,14 +11,14 @@ use redrive_store::{By, Query, QueueSpec, StoreError};
 use super::Subject;
 use super::desk::{out_of_order, set, told};
 use super::owner::{HORIZON, MAILS, Owner, WINDOW, at, id, secs};
-use super::worker::{PULLED, again, conflict, dies, done, held, work};
+use super::worker::{PULLED, again, conflict, dies, done, held, lapse, work};
 
 /// Only a queue that was declared so is pulled from.
 pub async fn only_a_pulled_queue_is_leased<S: Subject>(subject: S) {
     let owner = Owner::pulled(subject).await;
     for queue in [MAILS, "nowhere"] {
         let (queue, tokens) = (queue.to_owned(), vec![[1; 16]]);
-        let (tenant, lapsed) = (None, done());
+        let (tenant, lapsed) = (None, lapse(done()));
         let call = Lease { queue, tenant, at: at(0), until: at(9), tokens, bytes_max: 9, lapsed };
         assert!(matches!(owner.store.lease(call).await, Err(StoreError::Broken { .. })));
     }
@@ -197,7 +197,7 @@ pub async fn a_lease_has_a_bound_in_bytes<S: Subject>(subject: S) {
     }
     let ids = async |bytes_max| {
         let (queue, tokens) = (PULLED.to_owned(), vec![[1; 16], [2; 16], [3; 16]]);
-        let (tenant, lapsed) = (None, done());
+        let (tenant, lapsed) = (None, lapse(done()));
         let call = Lease { queue, tenant, at: at(1), until: at(9), tokens, bytes_max, lapsed };
         owner.store.lease(call).await.unwrap().entries.iter().map(id).collect::<Vec<_>>()
     };

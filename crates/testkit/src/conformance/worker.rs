@@ -5,7 +5,7 @@ use std::sync::Arc;
 use redrive_core::Event;
 use redrive_core::entry::{Change, Entry, Park, Progress};
 use redrive_core::event::{DeadReason, Mode, Record, Story};
-use redrive_store::lease::{Decide, Held, Lease, LeaseSettle, LeaseSettled, Leased};
+use redrive_store::lease::{Decide, Held, Lapse, Lease, LeaseSettle, LeaseSettled, Leased};
 use redrive_store::{By, Found, QueueSpec};
 
 use super::Subject;
@@ -63,6 +63,11 @@ pub(super) fn done() -> Decide {
     Box::new(|_, _| Change::Done)
 }
 
+/// The same for a lease that is over, whenever it was.
+pub(super) fn lapse(mut decide: Decide) -> Lapse {
+    Box::new(move |entry, _| decide(entry, None))
+}
+
 pub(super) fn dispositions(story: Option<&Arc<Story>>) -> Vec<String> {
     story.map(|story| story.records().map(|record| record.disposition.clone()).collect()).unwrap_or_default()
 }
@@ -95,6 +100,7 @@ impl<S: Subject> Owner<S> {
     ) -> Leased {
         let tokens = tokens.iter().map(|token| [*token; 16]).collect();
         let (queue, tenant, bytes_max) = (PULLED.to_owned(), tenant.map(str::to_owned), usize::MAX);
+        let lapsed = lapse(lapsed);
         let call = Lease { queue, tenant, at: at(when), until: at(when + 10), tokens, bytes_max, lapsed };
         self.store.lease(call).await.unwrap()
     }

@@ -10,7 +10,7 @@ use redrive_core::planted::{Flaw, has};
 use super::row::{Hand, Identity, Row};
 use super::state::State;
 use crate::error::StoreError;
-use crate::lease::{Decide, Held, Lapsed, Lease, LeaseSettle, LeaseSettled, Leased, TokenHash};
+use crate::lease::{Held, Lapse, Lapsed, Lease, LeaseSettle, LeaseSettled, Leased, Term, TokenHash};
 
 /// How many leases that are over are dealt with in one call, so that it stays short.
 const LAPSED_MAX: usize = 1000;
@@ -49,13 +49,14 @@ impl State {
     }
 
     /// Deals with leases that are over: each is an attempt of unknown outcome.
-    fn lapse(&mut self, streams: &[StreamId], at: Moment, decide: &mut Decide) -> usize {
+    fn lapse(&mut self, streams: &[StreamId], at: Moment, decide: &mut Lapse) -> usize {
         let out = self.rows.iter().map(|(_, row)| row).filter(|row| streams.contains(&row.entry.stream));
         let over = out.filter(|row| row.lease.as_ref().is_some_and(|lease| lease.out && lease.until <= at));
         let over: Vec<_> = over.take(LAPSED_MAX).cloned().collect();
         let lapsed = over.len();
         for mut row in over {
-            let change = decide(&row.entry, None);
+            let term = row.lease.as_ref().map(|Hand { from, until, .. }| Term { from: *from, until: *until });
+            let change = decide(&row.entry, term.unwrap_or(Term { from: at, until: at }));
             take_back(&mut row);
             if let Change::Dead { reason, progress, park } = change {
                 row.entry.rev += 1;
@@ -110,7 +111,7 @@ impl State {
     fn hand(&mut self, mut row: Row, token: TokenHash, at: Moment, until: Moment) -> Entry {
         let progress = &mut row.entry.progress;
         progress.started.get_or_insert(at);
-        row.lease = Some(Hand { attempt: progress.attempts + 1, token, until, out: true });
+        row.lease = Some(Hand { attempt: progress.attempts + 1, token, from: at, until, out: true });
         row.entry.rev += 1;
         let entry = row.entry.clone();
         self.write(entry.seq, Some(row));

@@ -56,6 +56,7 @@ pub(super) struct Row {
 pub(super) struct Hand {
     pub(super) attempt: u32,
     pub(super) token: TokenHash,
+    pub(super) from: Moment,
     pub(super) until: Moment,
     /// Whether somebody works at it. Otherwise it was over before an answer came.
     pub(super) out: bool,

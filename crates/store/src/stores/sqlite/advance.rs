@@ -183,7 +183,7 @@ impl Desk {
                 "UPDATE redrive_held SET flow = 1, rev = rev + 1, state = ?3, due = ?4, attempts = attempts * ?5, \
                  mode = ?6, started = NULL, previous = 0, strikes = 0, suspect = 0, reason = NULL, died = NULL, \
                  park_until = NULL, park_count = NULL, route = NULL, out_of_order = 0, death = NULL, redrive = ?7, \
-                 redriven = redriven + 1, lease_attempt = NULL, lease_token = NULL, lease_until = NULL, \
+                 redriven = redriven + 1, lease_attempt = NULL, lease_token = NULL, lease_until = NULL, lease_from = NULL, \
                  progress_crc = CAST(substr(?8, (seq - ?1) * 10 + 1, 10) AS INTEGER) \
                  WHERE seq BETWEEN ?1 AND ?2",
             )?
@@ -235,7 +235,8 @@ impl Desk {
         columns.rev += 1;
         columns.state = Stand::Discarded as i64;
         columns.death = None;
-        (columns.lease_attempt, columns.lease_token, columns.lease_until) = (None, None, None);
+        (columns.lease_attempt, columns.lease_token) = (None, None);
+        (columns.lease_until, columns.lease_from) = (None, None);
         columns.update(&self.conn, seq)?;
         Ok(true)
     }
@@ -253,7 +254,8 @@ fn put_back(columns: &mut Columns, redrive: &Redrive, by: PutBack, step: &Advanc
     (columns.started, columns.previous, columns.strikes, columns.suspect) = (None, 0, 0, 0);
     (columns.reason, columns.died, columns.death) = (None, None, None);
     (columns.park_until, columns.park_count) = (None, None);
-    (columns.lease_attempt, columns.lease_token, columns.lease_until) = (None, None, None);
+    (columns.lease_attempt, columns.lease_token) = (None, None);
+    (columns.lease_until, columns.lease_from) = (None, None);
     (columns.route, columns.out_of_order) = (None, 0);
     (columns.redrive, columns.redriven) = (Some(by.to_column()), columns.redriven + 1);
 }

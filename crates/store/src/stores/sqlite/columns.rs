@@ -16,7 +16,7 @@ macro_rules! change_columns {
     () => {
         "rev, state, due, attempts, mode, started, previous, strikes, suspect, story, reason, died, park_until, \
          park_count, route, out_of_order, cause, death, redrive, redriven, lease_attempt, lease_token, lease_until, \
-         progress_crc"
+         lease_from, progress_crc"
     };
 }
 pub(super) use change_columns;
@@ -47,6 +47,7 @@ pub(super) struct Columns {
     pub(super) lease_attempt: Option<i64>,
     pub(super) lease_token: Option<TokenHash>,
     pub(super) lease_until: Option<i64>,
+    pub(super) lease_from: Option<i64>,
 }
 
 impl Columns {
@@ -83,8 +84,9 @@ impl Columns {
             lease_attempt: maybe(20)?,
             lease_token: row.get(from + 21).map_err(|_| Damage)?,
             lease_until: maybe(22)?,
+            lease_from: maybe(23)?,
         };
-        if columns.sum(seq) == number(23)? { Ok(columns) } else { Err(Damage) }
+        if columns.sum(seq) == number(24)? { Ok(columns) } else { Err(Damage) }
     }
 
     /// Writes them all.
@@ -94,7 +96,7 @@ impl Columns {
              started = ?16, previous = ?17, strikes = ?18, suspect = ?19, story = ?20, reason = ?21, died = ?22, \
              park_until = ?23, park_count = ?24, route = ?25, out_of_order = ?26, cause = ?27, death = ?28, \
              redrive = ?29, redriven = ?30, lease_attempt = ?31, lease_token = ?32, lease_until = ?33, \
-             progress_crc = ?34 WHERE seq = ?1",
+             lease_from = ?34, progress_crc = ?35 WHERE seq = ?1",
         )?;
         update.raw_bind_parameter(1, column(seq.0))?;
         self.bind(&mut update, seq)?;
@@ -127,7 +129,8 @@ impl Columns {
         to.raw_bind_parameter(31, self.lease_attempt)?;
         to.raw_bind_parameter(32, self.lease_token)?;
         to.raw_bind_parameter(33, self.lease_until)?;
-        to.raw_bind_parameter(34, self.sum(seq))
+        to.raw_bind_parameter(34, self.lease_from)?;
+        to.raw_bind_parameter(35, self.sum(seq))
     }
 
     /// Their checksum.
@@ -157,6 +160,7 @@ impl Columns {
             .maybe_number(self.lease_attempt)
             .maybe(self.lease_token.as_ref().map(<[u8; 16]>::as_slice))
             .maybe_number(self.lease_until)
+            .maybe_number(self.lease_from)
             .end()
     }
 }

@@ -95,6 +95,7 @@ impl PutBack {
 pub(super) struct Mark {
     pub(super) attempt: u32,
     pub(super) token: TokenHash,
+    pub(super) from: Moment,
     pub(super) until: Moment,
 }
 
@@ -153,7 +154,7 @@ impl Held {
             ", stream, flow, ",
             change_columns!(),
             ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?1 >> 40, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, \
-             ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34)"
+             ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35)"
         ))?;
         self.row.bind(&mut insert)?;
         self.columns().bind(&mut insert, self.row.seq)?;
@@ -191,6 +192,7 @@ impl Held {
             lease_attempt: self.lease.map(|lease| i64::from(lease.attempt)),
             lease_token: self.lease.map(|lease| lease.token),
             lease_until: self.lease.map(|lease| from_moment(lease.until)),
+            lease_from: self.lease.map(|lease| from_moment(lease.from)),
         }
     }
 
@@ -216,9 +218,11 @@ impl Held {
             route: columns.route.map(Arc::from),
             out_of_order: columns.out_of_order != 0,
         };
-        let lease = match (columns.lease_attempt, columns.lease_token, columns.lease_until) {
-            (Some(attempt), Some(token), Some(until)) => {
-                Some(Mark { attempt: small(attempt)?, token, until: to_moment(until) })
+        let times = columns.lease_from.zip(columns.lease_until);
+        let lease = match (columns.lease_attempt, columns.lease_token, times) {
+            (Some(attempt), Some(token), Some((from, until))) => {
+                let (from, until) = (to_moment(from), to_moment(until));
+                Some(Mark { attempt: small(attempt)?, token, from, until })
             }
             _ => None,
         };

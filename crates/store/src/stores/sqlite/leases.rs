@@ -18,7 +18,7 @@ use super::names::find_stream;
 use super::numbers::{from_moment, span, to_moment};
 use super::receipt::Receipt;
 use super::rows::{Damage, EventRow, Stream, event_columns};
-use crate::lease::{self, Lapsed, Lease, LeaseSettle, LeaseSettled, Leased, TokenHash};
+use crate::lease::{self, Lapsed, Lease, LeaseSettle, LeaseSettled, Leased, Term, TokenHash};
 use crate::store::QueueSpec;
 
 /// How many leases that are over are dealt with in one call, so that it stays short.
@@ -96,7 +96,11 @@ impl Desk {
             };
             lapsed += over.len();
             for held in over {
-                let change = (call.lapsed)(&held.clone().entry(), None);
+                let term = held.lease.map_or(
+                    Term { from: call.at, until: call.at },
+                    |Mark { from, until, .. }| Term { from, until },
+                );
+                let change = (call.lapsed)(&held.clone().entry(), term);
                 if let Change::Dead { reason, progress, park } = change {
                     let (rev, reason, died) = (held.rev + 1, Some(reason), Some(call.at));
                     self.bury_lapsed(Held { rev, reason, died, progress, ..held }, false, park, stream)?;
@@ -157,7 +161,8 @@ impl Desk {
 
     fn hand(&mut self, mut held: Held, was_live: bool, token: TokenHash, call: &Lease) -> Step<Entry> {
         held.progress.started.get_or_insert(call.at);
-        held.lease = Some(Mark { attempt: held.progress.attempts + 1, token, until: call.until });
+        held.lease =
+            Some(Mark { attempt: held.progress.attempts + 1, token, from: call.at, until: call.until });
         held.stand = Stand::Leased;
         held.rev += 1;
         self.keep(&held, was_live)?;

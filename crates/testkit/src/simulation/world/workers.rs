@@ -98,7 +98,10 @@ impl World {
             until,
             tokens: tokens.clone(),
             bytes_max: usize::MAX,
-            lapsed: self.decide(queue, ending, &call.decided),
+            lapsed: {
+                let mut decide = self.decide(queue, ending, &call.decided);
+                Box::new(move |entry, _| decide(entry, None))
+            },
         };
         self.arm(false);
         let answer = at_once(self.store.lease(lease));

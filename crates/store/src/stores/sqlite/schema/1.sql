@@ -85,6 +85,7 @@ CREATE TABLE redrive_held (
     lease_attempt INTEGER,
     lease_token BLOB,
     lease_until INTEGER,
+    lease_from INTEGER,
     progress_crc INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX redrive_held_due ON redrive_held (stream, flow, due) WHERE state = 0;
