@@ -141,15 +141,14 @@ where
             Err(_) => return Read::Broken,
         };
         size = size.saturating_add(data.len());
-        if size <= max && chunks.is_empty() && body.is_end_stream() {
-            return Read::Whole(data);
-        }
-        if !data.is_empty() {
-            chunks.push_back(data);
-        }
         if size > max {
+            chunks.push_back(data);
             return Read::Larger(Body::begun(chunks, body));
         }
+        if chunks.is_empty() && body.is_end_stream() {
+            return Read::Whole(data);
+        }
+        chunks.push_back(data);
     }
     Read::Whole(joined(chunks, size))
 }

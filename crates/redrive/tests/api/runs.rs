@@ -170,6 +170,25 @@ async fn rows_14_and_15_a_failure_runs_again_and_not_before_its_own_retry_after(
 }
 
 #[tokio::test]
+async fn row_15_a_retry_after_is_honoured_up_to_a_bound() {
+    let (redrive, _) = memory();
+    let calls = Calls::default();
+    let counted = calls.clone();
+    let handler = move || async move {
+        counted.add();
+        (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "99999999999999999999")])
+    };
+    let server = serve(&redrive, keyed().backoff_max(Duration::from_secs(60)), handler).await;
+    let request = post("{}").key("k");
+    server.ask(&request).await;
+    let early = server.ask(&request).await;
+    assert_eq!((early.code().as_str(), early.header("retry-after").as_deref()), ("backing-off", Some("60")));
+    testing::pass(&redrive, Duration::from_secs(60));
+    server.ask(&request).await;
+    assert_eq!(calls.count(), 2);
+}
+
+#[tokio::test]
 async fn row_7_what_runs_at_the_end_of_a_drain_is_aborted_and_recorded() {
     for (endpoint, state) in [(keyed as fn() -> _, "retriable"), (opaque, "unknown")] {
         let (redrive, store) = memory();
