@@ -39,6 +39,9 @@ async fn row_2_without_a_key_an_optional_route_passes() {
     }
     assert_eq!(shop.calls.count(), 2);
     assert_eq!(shop.records().await, 0);
+    // It is not read here, so it may be of any length.
+    let shop = counting(keyed().body_max(1)).await;
+    assert_eq!(shop.server.ask(&post("more than one").chunked()).await.status, 200);
 }
 
 #[tokio::test]

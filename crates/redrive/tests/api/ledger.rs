@@ -13,6 +13,19 @@ use crate::spy::{Gate, Spy};
 use crate::wire::post;
 
 #[tokio::test]
+async fn a_first_run_asks_its_ledger_twice_and_a_replay_once() {
+    let (redrive, _) = memory();
+    let spy = Spy::over(&redrive);
+    let layer = Idempotent::new(spy.clone(), keyed()).unwrap();
+    let server = behind(&layer, || async { "fine" }).await;
+    server.ask(&post("{}").key("k")).await;
+    assert_eq!((spy.claims.count(), spy.ends.count()), (1, 1));
+    server.ask(&post("{}").key("k")).await;
+    assert_eq!((spy.claims.count(), spy.ends.count()), (2, 1));
+    assert_eq!((spy.looks.count(), spy.renewals.count()), (0, 0));
+}
+
+#[tokio::test]
 async fn row_20_without_its_ledger_a_route_is_closed() {
     let (redrive, _) = memory();
     let spy = Spy::over(&redrive);

@@ -121,6 +121,19 @@ async fn row_23_a_key_can_be_looked_up_by_its_own_tenant() {
 }
 
 #[tokio::test]
+async fn a_handler_that_is_not_inside_of_the_layer_is_told_so() {
+    let bare = |op: redrive::Operation| async move { op.key().to_owned() };
+    let plain = |op: redrive::http::idempotent::Operation| async move { op.key().to_owned() };
+    let app = Router::new().route("/bookings", post_to(bare)).route("/plain", post_to(plain));
+    let server = Server::start(app).await;
+    for line in ["POST /bookings", "POST /plain"] {
+        let answer = server.ask(&post("{}").line(line).key("k")).await;
+        assert_eq!((answer.status, answer.code().as_str()), (500, "handler-failed"));
+        assert!(answer.text().contains("not inside of an `Idempotent` layer"), "{}", answer.text());
+    }
+}
+
+#[tokio::test]
 async fn authorization_runs_again_on_every_replay() {
     let (redrive, _) = memory();
     let (calls, asked) = (Calls::default(), Calls::default());

@@ -20,8 +20,9 @@ pub(crate) struct Spy {
     pub(crate) looks: Signal,
     /// One for each time that a lease was renewed.
     pub(crate) renewals: Signal,
-    /// One for each claim.
+    /// One for each claim, and one for each end.
     pub(crate) claims: Signal,
+    pub(crate) ends: Signal,
     pub(crate) claims_fail: AtomicBool,
     pub(crate) ends_fail: AtomicBool,
 }
@@ -30,8 +31,9 @@ impl Spy {
     pub(crate) fn over(redrive: &Redrive) -> Arc<Self> {
         let (redrive, inner) = (redrive.clone(), redrive.ledger());
         let (claims_fail, ends_fail) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (looks, claims, renewals) = (Signal::default(), Signal::default(), Signal::default());
-        Arc::new(Self { redrive, inner, looks, claims, renewals, claims_fail, ends_fail })
+        let (looks, renewals) = (Signal::default(), Signal::default());
+        let (claims, ends) = (Signal::default(), Signal::default());
+        Arc::new(Self { redrive, inner, looks, renewals, claims, ends, claims_fail, ends_fail })
     }
 }
 
@@ -64,6 +66,7 @@ impl Ledger for Spy {
     }
 
     fn end(&self, scope: Scope, epoch: u64, end: End) -> Asked<Result<(), Option<Fenced>>> {
+        self.ends.give();
         if self.ends_fail.load(Ordering::SeqCst) {
             return failed();
         }
@@ -94,6 +97,11 @@ impl Default for Signal {
 impl Signal {
     pub(crate) fn give(&self) {
         self.0.add_permits(1);
+    }
+
+    /// How often it happened and was not waited for.
+    pub(crate) fn count(&self) -> usize {
+        self.0.available_permits()
     }
 
     pub(crate) async fn wait(&self) {
