@@ -90,10 +90,14 @@ async fn a_stop_waits_for_tunnels_for_its_grace_and_no_longer() {
 async fn a_tunnel_keeps_the_place_of_its_connection() {
     let upstream = Upstream::open().await;
     let gate = Gate::before(upstream.address(), "server.connections_max = 1").await;
-    let (client, served) = dug(&gate, &upstream).await;
-    // Accepted by the system, and by nobody here.
+    let (mut client, mut served) = dug(&gate, &upstream).await;
+    // Accepted by the system, and by nobody here: not while others have their turn again and again.
     let mut waits = gate.connect().await;
     waits.say("GET /next HTTP/1.1\nHost: a\n\n").await;
+    for _ in 0..20 {
+        client.send(b"still").await;
+        assert_eq!(served.bytes(5).await, "still");
+    }
     assert!(upstream.is_alone().await);
     drop((client, served));
     assert_eq!(upstream.accept().await.head().await.first, "GET /next HTTP/1.1");
