@@ -111,7 +111,8 @@ impl Gateway {
             listening.spawn(async move { listen::serve(listener, router, &settings, stop).await });
             Ok(address)
         };
-        let asked = admin::Asked { redrive: redrive.clone(), stopping: stop.subscribe() };
+        let asked =
+            admin::Asked { redrive: redrive.clone(), samples: Arc::default(), stopping: stop.subscribe() };
         let admin = admin.map(|admin| listen_on(admin, admin::router(asked))).transpose()?;
         let gate = Gate::new(table, proxy, &config.server);
         let address = listen_on(listener, Router::new().fallback_service(gate))?;

@@ -1,5 +1,8 @@
 //! Health and metrics, at an address of their own: every path of the other one is the API's.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
@@ -11,12 +14,13 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::api::Problem;
-use crate::observe::metrics;
+use crate::observe::{Samples, metrics};
 
 /// What is asked about.
 #[derive(Debug, Clone)]
 pub(super) struct Asked {
     pub(super) redrive: Redrive,
+    pub(super) samples: Arc<Samples>,
     pub(super) stopping: watch::Receiver<bool>,
 }
 
@@ -41,6 +45,7 @@ async fn ready(State(asked): State<Asked>) -> Result<Json<Value>, Problem> {
     Ok(Json(json!({ "status": "ok" })))
 }
 
-async fn show() -> impl IntoResponse {
-    ([(CONTENT_TYPE, metrics::FORMAT)], metrics::counted())
+async fn show(State(asked): State<Asked>) -> impl IntoResponse {
+    let text = metrics::with_samples(&asked.samples, &asked.redrive, &BTreeMap::new()).await;
+    ([(CONTENT_TYPE, metrics::FORMAT)], text)
 }

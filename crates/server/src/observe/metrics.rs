@@ -3,15 +3,18 @@
 //! What is counted as it happens goes through one recorder of the process; what can be asked for at any time (events
 //! by state, budgets, the store's figures) is sampled when somebody asks.
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use metrics::{counter, describe_counter, describe_histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use redrive::Redrive;
 use redrive::event::DeadReason;
 use redrive::names::{label, metric};
 
 use crate::app::App;
-use crate::push::target;
+use crate::observe::Samples;
+use crate::push::target::{self, Target};
 
 /// Bounds for what takes from a millisecond to a minute.
 const SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0, 60.0];
@@ -86,19 +89,22 @@ pub fn keep_small() {
 /// The version of the format.
 pub const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What was counted as it happened, in Prometheus' text format.
-#[must_use]
-pub fn counted() -> String {
-    match RECORDER.get() {
-        Some(Some(handle)) => handle.render(),
-        _ => String::new(),
-    }
+/// Everything, in Prometheus' text format.
+pub async fn render(app: &App) -> String {
+    let targets = target::targets(&app.live().config);
+    with_samples(&app.samples, &app.redrive, &targets).await
 }
 
-/// Everything, in the same format.
-pub async fn render(app: &App) -> String {
-    let mut text = counted();
-    let targets = target::targets(&app.live().config);
-    app.samples.write(&app.redrive, &targets, &mut text).await;
+/// What was counted as it happened, and what can be asked of this engine.
+pub(crate) async fn with_samples(
+    samples: &Samples,
+    redrive: &Redrive,
+    targets: &BTreeMap<String, Target>,
+) -> String {
+    let mut text = match RECORDER.get() {
+        Some(Some(handle)) => handle.render(),
+        _ => String::new(),
+    };
+    samples.write(redrive, targets, &mut text).await;
     text
 }

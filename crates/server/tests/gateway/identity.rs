@@ -78,8 +78,20 @@ async fn health_and_metrics_have_an_address_of_their_own() {
     }
     // The API's own are the API's.
     let health = "GET /healthz HTTP/1.1\nHost: a\n\n";
-    let (asked, _, _) = exchange(&gate, &upstream, health, "HTTP/1.1 204 No\n\n").await;
+    let (asked, _, _) = exchange(&gate, &upstream, health, "HTTP/1.1 204 No\nConnection: close\n\n").await;
     assert_eq!(asked.first, "GET /healthz HTTP/1.1");
+    // Whoever is to be told of what nobody knows can be.
+    exchange(&gate, &upstream, &post("/counted", "k", "x"), "").await;
+    let mut client = Talk::to(admin).await;
+    client.say("GET /metrics HTTP/1.1\nHost: a\nConnection: close\n\n").await;
+    let metrics = client.rest().await;
+    for line in [
+        "redrive_ledger_unknown{endpoint=\"POST /{*path}\"} 1",
+        "redrive_ledger_total{endpoint=\"POST /{*path}\",result=\"fresh\"}",
+        "redrive_http_requests_total{route=\"POST /{*path}\",method=\"POST\",status=\"502\"}",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
 }
 
 #[tokio::test]
