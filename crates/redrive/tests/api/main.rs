@@ -2,6 +2,8 @@
 #![cfg(all(feature = "api", feature = "sqlite"))]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[cfg(feature = "reqwest")]
+mod client;
 mod commits;
 mod gone;
 #[cfg(feature = "seal")]

@@ -30,6 +30,12 @@ impl Server {
         Self { address, serving }
     }
 
+    /// Where a path of it is, for clients of another make.
+    #[cfg(feature = "reqwest")]
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
     /// Sends a request, and leaves the connection open.
     pub(crate) async fn send(&self, request: &Request) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
