@@ -104,8 +104,9 @@ impl Storm {
     /// Where a life stops, if it does.
     fn stop(&self, role: Role, tally: &Tally) -> Option<Point> {
         let stops = role == Role::Api && self.is_up() && self.below(3) == 0;
-        let point = stops.then(|| self.point(role, |point| tally.times(&stop_at(point.name)))).flatten();
-        point.filter(|point| !point.in_store)
+        // The store's own points can only be died at.
+        let times = |point: Point| if point.in_store { u64::MAX } else { tally.times(&stop_at(point.name)) };
+        stops.then(|| self.point(role, times)).flatten()
     }
 
     /// One of the points of a role at which fewest faults happened.
