@@ -100,6 +100,11 @@ async fn one(number: u64, campaign: Campaign, tally: Arc<Tally>) -> anyhow::Resu
             break;
         }
     }
+    if tally.is_fine()
+        && let Err(error) = world.last_look().await
+    {
+        tally.violation(format!("world {number}, at the end: {error:#}"));
+    }
     if !tally.is_fine() {
         println!("the files of world {number} are kept in {}", world.keep().await.display());
         return Ok([0; 4]);

@@ -113,6 +113,12 @@ impl World {
         self.settle().await
     }
 
+    /// The last look, when whoever was stopped has woken and done what it still wanted to.
+    pub(crate) async fn last_look(&self) -> anyhow::Result<()> {
+        sleep(LEASE * 4).await;
+        self.settle().await
+    }
+
     /// Waits until the outbox is empty, and compares.
     async fn settle(&self) -> anyhow::Result<()> {
         let until = Instant::now() + PATIENCE;
