@@ -58,9 +58,10 @@ pub async fn a_page_has_a_bound_in_bytes<S: Subject>(subject: S) {
     published.push(owner.publish(mail("other").tenant("t").payload(vec![7; LARGE]), at(0)).await);
     published.sort();
     let mut query = Query { limit: 1000, ..Query::default() };
-    let mut listed = Vec::new();
+    let (mut listed, mut pages) = (Vec::new(), 0);
     loop {
         let page = owner.store.list(query.clone()).await.unwrap();
+        pages += 1;
         assert!(page.events.len() * LARGE < PAGE_BYTES + LARGE, "{} are on a page", page.events.len());
         assert!(!page.events.is_empty() || page.next.is_none());
         listed.extend(page.events.iter().map(|(_, found)| found.seq));
@@ -68,6 +69,8 @@ pub async fn a_page_has_a_bound_in_bytes<S: Subject>(subject: S) {
         query.after = Some(next);
     }
     assert_eq!(listed, published);
+    // Twelve megabytes; a bound that is never met is none.
+    assert!(pages >= 3, "there are {pages} pages");
 }
 
 /// A list shows what was asked for: of a queue, of a tenant, in a state. What has ended is not in it.
