@@ -75,7 +75,19 @@ impl fmt::Debug for Tenant {
 /// One that begins with a method is for requests of that method, and the others pass; any other is for all methods that
 /// are not safe, each of them an operation of its own.
 ///
-/// Without a tenant there is no layer:
+/// With a tenant and effects it makes a layer:
+///
+/// ```
+/// use redrive_http::idempotent::{Effects, Endpoint, Idempotent, Ledger, Tenant};
+/// use std::sync::Arc;
+///
+/// fn layer(ledger: Arc<dyn Ledger>) {
+///     let endpoint = Endpoint::new("POST /bookings").tenant(Tenant::fixed("acme"));
+///     let _ = Idempotent::new(ledger, endpoint.effects(Effects::Keyed));
+/// }
+/// ```
+///
+/// Without a tenant there is none:
 ///
 /// ```compile_fail,E0308
 /// use redrive_http::idempotent::{Effects, Endpoint, Idempotent, Ledger};
