@@ -30,12 +30,14 @@ pub(super) enum Failure {
     Loop,
     /// A tunnel to somewhere else is asked for.
     Connect,
+    /// It names several hosts.
+    Hosts,
 }
 
 impl Failure {
     /// Whether it is proven that the upstream did nothing.
     pub(super) const fn is_before_sending(self) -> bool {
-        matches!(self, Self::Unreachable | Self::Loop | Self::Connect)
+        matches!(self, Self::Unreachable | Self::Loop | Self::Connect | Self::Hosts)
     }
 
     /// Its word, for clients and for the log.
@@ -48,6 +50,7 @@ impl Failure {
             Self::Client(Fault::Broken) => "request-broken",
             Self::Loop => "loop",
             Self::Connect => "no-tunnels",
+            Self::Hosts => "host-ambiguous",
         }
     }
 
@@ -56,7 +59,7 @@ impl Failure {
             Self::Unreachable | Self::BrokeOff => StatusCode::BAD_GATEWAY,
             Self::Slow => StatusCode::GATEWAY_TIMEOUT,
             Self::Client(Fault::Slow) => StatusCode::REQUEST_TIMEOUT,
-            Self::Client(Fault::Broken) => StatusCode::BAD_REQUEST,
+            Self::Client(Fault::Broken) | Self::Hosts => StatusCode::BAD_REQUEST,
             Self::Loop => StatusCode::LOOP_DETECTED,
             Self::Connect => StatusCode::METHOD_NOT_ALLOWED,
         }
@@ -72,6 +75,7 @@ impl Failure {
             Self::Client(Fault::Slow) => "the rest of the request did not come in time",
             Self::Client(Fault::Broken) => "the rest of the request did not come",
             Self::Loop => "this gateway's upstream is this gateway; the request was sent nowhere",
+            Self::Hosts => "the request names more than one host",
             Self::Connect => "this gateway stands before one API, and makes no connections to others",
         }
     }
@@ -79,7 +83,7 @@ impl Failure {
     /// Whether the same request may be sent again without anything happening twice.
     fn is_retryable(self, method: &Method, may_rerun: bool) -> bool {
         match self {
-            Self::Loop | Self::Connect => false,
+            Self::Loop | Self::Connect | Self::Hosts => false,
             Self::Unreachable | Self::Client(_) => true,
             Self::BrokeOff | Self::Slow => may_rerun || method.is_idempotent(),
         }

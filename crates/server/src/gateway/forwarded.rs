@@ -92,10 +92,12 @@ fn element(peer: IpAddr, host: Option<&HeaderValue>) -> String {
     format!("for={peer}{host};proto=http")
 }
 
-/// At the end of a list header, on a line of its own: nothing that was there is read anew.
+/// At the end of a list header, in one line: many a reader looks at the first line alone.
 fn append(headers: &mut HeaderMap, name: HeaderName, value: &str) {
-    if let Ok(value) = HeaderValue::try_from(value) {
-        headers.append(name, value);
+    let before = headers.get_all(&name).into_iter().map(HeaderValue::as_bytes);
+    let list = before.chain([value.as_bytes()]).collect::<Vec<_>>().join(&b", "[..]);
+    if let Ok(list) = HeaderValue::from_bytes(&list) {
+        headers.insert(name, list);
     }
 }
 
@@ -145,8 +147,8 @@ mod tests {
     fn what_a_trusted_proxy_says_is_passed_on_and_added_to() {
         let mut headers = asked(&CLAIMED);
         teller(HostWord::Client).tell(&mut headers, "10.1.1.1".parse().ok());
-        assert_eq!(all(&headers, "x-forwarded-for"), ["1.2.3.4", "10.1.1.1"]);
-        assert_eq!(all(&headers, "forwarded").len(), 2);
+        assert_eq!(all(&headers, "x-forwarded-for"), ["1.2.3.4, 10.1.1.1"]);
+        assert!(all(&headers, "forwarded")[0].starts_with("for=1.2.3.4, for=10.1.1.1;"), "{headers:?}");
         assert_eq!(all(&headers, "x-forwarded-proto"), ["https"]);
         assert_eq!(all(&headers, "x-real-ip"), ["1.2.3.4"]);
     }

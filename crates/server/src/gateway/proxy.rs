@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, EXPECT};
+use http::header::{CONTENT_TYPE, EXPECT, HOST};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use tokio::time::Instant;
@@ -104,6 +104,9 @@ impl Proxy {
         let Shared { upstream, teller, tunnels, times } = &*self.0;
         if request.method() == Method::CONNECT {
             return Err(Failure::Connect);
+        }
+        if request.headers().get_all(HOST).iter().count() > 1 {
+            return Err(Failure::Hosts);
         }
         if teller.is_loop(request.headers()) {
             return Err(Failure::Loop);

@@ -23,6 +23,10 @@ async fn a_request_that_could_be_read_in_two_ways_is_refused() {
         assert_eq!(answer.status(), 400, "{headers}");
         assert!(client.rest().await.is_empty(), "and the connection is over");
     }
+    let mut client = gate.connect().await;
+    client.say("GET /a HTTP/1.1\nHost: a\nHost: b\n\n").await;
+    let (answer, body) = client.message().await;
+    assert_eq!((answer.status(), code(&body).as_str()), (400, "host-ambiguous"));
     // HTTP/1.0 knows no chunks.
     let mut client = gate.connect().await;
     client.say("PUT /a HTTP/1.0\nTransfer-Encoding: chunked\n\n0\n\n").await;
