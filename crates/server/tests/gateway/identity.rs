@@ -95,6 +95,25 @@ async fn health_and_metrics_have_an_address_of_their_own() {
 }
 
 #[tokio::test]
+async fn outcomes_that_wait_for_a_person_are_shown() {
+    let route = "[[gateway.routes]]\nmatch = \"POST /shown\"\ntenant = \"acme\"\neffects = \"opaque\"\n";
+    let upstream = Upstream::open().await;
+    let gate = Gate::before(upstream.address(), &format!("gateway.admin = \"127.0.0.1:0\"\n{route}")).await;
+    for key in ["a", "b"] {
+        exchange(&gate, &upstream, &post("/shown", key, key), "").await;
+    }
+    let mut client = Talk::to(gate.0.admin().expect("an address")).await;
+    client.say("GET /metrics HTTP/1.1\nHost: a\nConnection: close\n\n").await;
+    let (_, shown) = client.message().await;
+    for line in [
+        "redrive_ledger_unknown{endpoint=\"POST /shown\"} 2\n",
+        "redrive_ledger_total{endpoint=\"POST /shown\",result=\"fresh\"} 2\n",
+    ] {
+        assert!(shown.contains(line), "no {line} in\n{shown}");
+    }
+}
+
+#[tokio::test]
 async fn what_is_not_to_be_stored_is_not_and_what_is_can_be_sealed() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = |name: &str| folder.path().join(name);
