@@ -20,4 +20,6 @@ pub mod turn;
 
 pub mod program;
 
+pub mod side;
+
 pub mod syncs;
