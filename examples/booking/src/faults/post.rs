@@ -20,6 +20,9 @@ const RANDOM_MILLIS: u64 = 900;
 /// A point is passed up to so many times before the process dies there: the first time there is little else to lose.
 const TIMES_MAX: u64 = 3;
 
+/// How often a program may fail to start, one time after the other.
+const STARTS_MAX: u32 = 3;
+
 /// Points that a life passes seldom.
 const SELDOM: &[&str] = &["before-email", "after-email", "in-renewal", "before-end", "take-after-epoch"];
 
@@ -162,6 +165,7 @@ pub(crate) struct Post {
 impl Post {
     /// Keeps the post until this is dropped, or the program ends otherwise than it was told.
     pub(crate) async fn keep(self) {
+        let mut failed = 0;
         loop {
             let stops_at = self.storm.stop(self.setting.role, &self.tally);
             // One that stops is left alone until it has, if the round is long enough.
@@ -172,6 +176,7 @@ impl Post {
             let dies_at = if let End::At(point) = end { Some(point) } else { None };
             match self.setting.start(Fate { dies_at, stops_at }).await {
                 Ok(Some(life)) => {
+                    failed = 0;
                     self.proxy.aim(Some(life.address));
                     let lived = self.live(life, end, stops_at).await;
                     self.proxy.aim(None);
@@ -181,6 +186,11 @@ impl Post {
                     }
                 }
                 Ok(None) => self.tally.count(self.fault_at(dies_at)),
+                // Somebody may be stopped in the middle of a commit, and hold everybody up: the next start may do.
+                Err(_) if failed + 1 < STARTS_MAX => {
+                    failed += 1;
+                    self.tally.saw("starts that had to be made again", 1);
+                }
                 Err(error) => return self.tally.violation(format!("{error:#}")),
             }
         }
