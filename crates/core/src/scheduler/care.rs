@@ -105,6 +105,39 @@ impl Scheduler {
         }
     }
 
+    /// Forgets everything of a shard that has another owner.
+    pub(super) fn lose(&mut self, shard: u32) {
+        if let Some(lost) = self.drop_shard(shard) {
+            self.lost_push(lost.grant());
+        }
+    }
+
+    /// Forgets everything of a shard.
+    pub(super) fn drop_shard(&mut self, shard: u32) -> Option<Shard> {
+        let lost = self.shards.remove(&shard)?;
+        self.giving.remove(&shard);
+        for (_, flow) in self.flows.extract_if(.., |key, _| key.shard == shard) {
+            self.queues[flow.queue].flows -= 1;
+            if let Some(loading) = flow.loading {
+                self.queues[flow.queue].no_longer_expect(loading.coming);
+                self.loads -= 1;
+            }
+        }
+        self.hungry.retain(|key| key.shard != shard);
+        self.asleep.retain(|key| key.shard != shard);
+        let gone: Vec<Seq> =
+            self.held.iter().filter(|(_, held)| held.entry.shard == shard).map(|(seq, _)| *seq).collect();
+        for seq in gone {
+            self.let_go(seq);
+        }
+        for queue in &mut self.queues {
+            queue.forget_shard(shard);
+        }
+        self.suspects.retain(|seq| self.held.contains_key(seq));
+        self.letters.retain(|_, key| key.shard != shard);
+        Some(lost)
+    }
+
     fn suspect(&mut self, mut entry: Entry, now: Moment) {
         if has(Flaw::CrashCountsAsAttempt) {
             entry.progress.attempts += 1;
