@@ -16,7 +16,7 @@ use std::time::Duration;
 use axum::body::Body;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, EXPECT, HOST};
-use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::upgrade::OnUpgrade;
 use tokio::time::Instant;
 use tower::Service;
@@ -141,7 +141,9 @@ impl Proxy {
             (None, Some(_)) => return Err(Failure::BrokeOff),
             (_, None) => {}
         }
-        let (parts, body) = answer.into_parts();
+        let (mut parts, body) = answer.into_parts();
+        // This gateway's own: the upstream's is a matter of that connection.
+        parts.version = Version::HTTP_11;
         let body = match (enrolled, whole) {
             // An answer that breaks off is none, and its client is told so instead of being sent half of it.
             (Some(route), _) if !is_stream(&parts.headers) => {

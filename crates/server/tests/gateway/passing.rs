@@ -132,6 +132,25 @@ async fn answers_without_a_body_say_what_they_would_have_had() {
 }
 
 #[tokio::test]
+async fn an_upstream_that_speaks_http_1_0_is_no_concern_of_the_clients() {
+    let upstream = Upstream::open().await;
+    let gate = Gate::before(upstream.address(), "").await;
+    let mut client = gate.connect().await;
+    for n in ["1", "2"] {
+        // The client's connection stays, though the upstream ends its own with each answer.
+        client.say(&format!("GET /{n} HTTP/1.1\nHost: a\n\n")).await;
+        let mut served = upstream.accept().await;
+        assert_eq!(served.head().await.first, format!("GET /{n} HTTP/1.1"));
+        served.say("HTTP/1.0 200 OK\n\nold").await;
+        drop(served);
+        let answer = client.head().await;
+        assert_eq!((answer.first.as_str(), answer.get("connection")), ("HTTP/1.1 200 OK", None));
+        assert_eq!(answer.get("transfer-encoding"), Some("chunked"));
+        assert_eq!(client.bytes(13).await, "3\r\nold\r\n0\r\n\r\n");
+    }
+}
+
+#[tokio::test]
 async fn whoever_waits_to_be_told_to_go_on_is_told_once_somebody_listens() {
     let upstream = Upstream::open().await;
     let gate = Gate::before(upstream.address(), "").await;
