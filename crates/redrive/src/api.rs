@@ -31,6 +31,7 @@
 //! ```
 
 mod commit;
+mod memory;
 mod observe;
 mod operation;
 mod requests;

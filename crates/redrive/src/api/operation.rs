@@ -90,6 +90,6 @@ impl<S: Sync> FromRequestParts<S> for Operation {
 
 /// The store behind a ledger, however many stand before it.
 fn find(ledger: &dyn Ledger) -> Option<&Redrive> {
-    let own = (ledger as &dyn Any).downcast_ref::<Requests>().map(|Requests(redrive)| redrive);
+    let own = (ledger as &dyn Any).downcast_ref::<Requests>().map(|requests| &requests.redrive);
     own.or_else(|| find(ledger.inside()?))
 }

@@ -4,22 +4,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_core::Moment;
-use redrive_core::ledger::{Ask, Claim, End, Fenced, Record, Renewed, Scope};
+use redrive_core::ledger::{self, Ask, Claim, End, Fenced, Record, Renewed, Scope};
 use redrive_http::idempotent::{Asked, Ledger, LedgerError, Observer};
 use redrive_store::{Answer, StoreError};
 
+use super::memory::Answers;
 use super::observe::Told;
 use crate::Redrive;
 
 /// The requests that a store remembers. Made by [`Redrive::ledger`].
 #[derive(Debug, Clone)]
-pub struct Requests(pub(super) Redrive);
+pub struct Requests {
+    pub(super) redrive: Redrive,
+    answers: Answers,
+}
 
 impl Redrive {
     /// The store's ledger, for the layers of an API. Needs no start.
     #[must_use]
     pub fn ledger(&self) -> Requests {
-        Requests(self.clone())
+        Requests { redrive: self.clone(), answers: Answers::default() }
     }
 }
 
@@ -30,7 +34,7 @@ impl Requests {
     /// # Errors
     /// Where the store does not answer.
     pub async fn sweep(&self) -> Result<usize, StoreError> {
-        self.0.store().forget(self.now()).await
+        self.redrive.store().forget(self.now()).await
     }
 }
 
@@ -38,12 +42,24 @@ impl Ledger for Requests {
     fn now(&self) -> Moment {
         // Of several processes over one file, one that slept must not think that all leases still run; and one that only
         // answers requests has no loop that would look.
-        self.0.follow();
-        self.0.now()
+        self.redrive.follow();
+        self.redrive.now()
     }
 
     fn claim(&self, scope: Scope, ask: Ask) -> Asked<Claim> {
-        asked(self.0.store().claim(scope, ask, self.now()))
+        let now = self.now();
+        if let Some(answer) = self.answers.answer(&scope, &ask, now) {
+            return Box::pin(std::future::ready(Ok(Claim::Say(answer))));
+        }
+        let claiming = self.redrive.store().claim(scope.clone(), ask, now);
+        let answers = self.answers.clone();
+        Box::pin(async move {
+            let claim = claiming.await.map_err(LedgerError::new)?;
+            if let Claim::Say(ledger::Answer::Replay(record)) = &claim {
+                answers.remember(scope, record);
+            }
+            Ok(claim)
+        })
     }
 
     fn renew(
@@ -53,15 +69,15 @@ impl Ledger for Requests {
         lease: Duration,
         run_max: Duration,
     ) -> Asked<Result<Renewed, Option<Fenced>>> {
-        asked(self.0.store().renew(scope, epoch, lease, run_max, self.now()))
+        asked(self.redrive.store().renew(scope, epoch, lease, run_max, self.now()))
     }
 
     fn end(&self, scope: Scope, epoch: u64, end: End) -> Asked<Result<(), Option<Fenced>>> {
-        asked(self.0.store().end(scope, epoch, end, self.now()))
+        asked(self.redrive.store().end(scope, epoch, end, self.now()))
     }
 
     fn record(&self, scope: Scope) -> Asked<Option<Record>> {
-        asked(self.0.store().record(scope, self.now()))
+        asked(self.redrive.store().record(scope, self.now()))
     }
 
     fn observer(&self) -> Option<Arc<dyn Observer>> {

@@ -11,6 +11,7 @@ mod keeping;
 mod kept;
 mod keys;
 mod ledger;
+mod memory;
 mod mistakes;
 mod observed;
 mod processes;

@@ -1,0 +1,37 @@
+//! Answers that were replayed lately come from memory, and say what the store would.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::post as post_to;
+use redrive::store::Store as _;
+use redrive::testing;
+
+use crate::shop::{Calls, keyed, layer, memory};
+use crate::wire::{Server, post};
+
+#[tokio::test]
+async fn a_replay_asks_the_store_once_and_then_nobody() {
+    let (redrive, store) = memory();
+    let calls = Calls::default();
+    let counted = calls.clone();
+    let handler = move || async move { format!("call {}", counted.add()) };
+    let layer = layer(&redrive, keyed().retention(Duration::from_secs(60)));
+    let server = Server::start(Router::new().route("/bookings", post_to(handler).layer(layer))).await;
+    let first = server.ask(&post("{}").key("k")).await;
+    let replayed = server.ask(&post("{}").key("k")).await;
+    store.close().await.unwrap();
+
+    let again = server.ask(&post("{}").key("k")).await;
+    assert_eq!((again.status, again.text()), (200, first.text()));
+    assert_eq!(again.headers, replayed.headers, "as the store's own");
+    assert_eq!(server.ask(&post("{}").key("other")).await.code(), "ledger-down");
+    assert_eq!(server.ask(&post("[]").key("k")).await.code(), "key-reused");
+
+    // Time does to it what it does in the store.
+    testing::pass(&redrive, Duration::from_secs(61));
+    assert_eq!(server.ask(&post("{}").key("k")).await.code(), "response-expired");
+    testing::pass(&redrive, Duration::from_secs(180));
+    assert_eq!(server.ask(&post("{}").key("k")).await.code(), "ledger-down", "forgotten: the store is asked");
+    assert_eq!(calls.count(), 1);
+}
