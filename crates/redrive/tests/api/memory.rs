@@ -10,13 +10,16 @@ use redrive::testing;
 use crate::shop::{Calls, keyed, layer, memory};
 use crate::wire::{Server, post};
 
+const HOUR: Duration = Duration::from_secs(3600);
+const SECOND: Duration = Duration::from_secs(1);
+
 #[tokio::test]
 async fn a_replay_asks_the_store_once_and_then_nobody() {
     let (redrive, store) = memory();
     let calls = Calls::default();
     let counted = calls.clone();
     let handler = move || async move { format!("call {}", counted.add()) };
-    let layer = layer(&redrive, keyed().retention(Duration::from_secs(60)));
+    let layer = layer(&redrive, keyed().retention(HOUR));
     let server = Server::start(Router::new().route("/bookings", post_to(handler).layer(layer))).await;
     let first = server.ask(&post("{}").key("k")).await;
     let replayed = server.ask(&post("{}").key("k")).await;
@@ -29,9 +32,9 @@ async fn a_replay_asks_the_store_once_and_then_nobody() {
     assert_eq!(server.ask(&post("[]").key("k")).await.code(), "key-reused");
 
     // Time does to it what it does in the store.
-    testing::pass(&redrive, Duration::from_secs(61));
+    testing::pass(&redrive, HOUR + SECOND);
     assert_eq!(server.ask(&post("{}").key("k")).await.code(), "response-expired");
-    testing::pass(&redrive, Duration::from_secs(180));
+    testing::pass(&redrive, HOUR * 3);
     assert_eq!(server.ask(&post("{}").key("k")).await.code(), "ledger-down", "forgotten: the store is asked");
     assert_eq!(calls.count(), 1);
 }
