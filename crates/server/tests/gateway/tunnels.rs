@@ -21,6 +21,7 @@ async fn dug(gate: &Gate, upstream: &Upstream) -> (Talk, Talk) {
     served.send(format!("{}first", AGREE.replace('\n', "\r\n")).as_bytes()).await;
     let answer = client.head().await;
     assert_eq!((answer.status(), answer.get("upgrade")), (101, Some("websocket")));
+    assert_eq!(answer.get("connection"), Some("upgrade"));
     assert_eq!(answer.get("sec-websocket-accept"), Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
     assert_eq!(client.bytes(5).await, "first");
     (client, served)
