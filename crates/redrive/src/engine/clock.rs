@@ -57,19 +57,29 @@ impl Timepiece {
         Moment::from_nanos(self.now().since(redrive_retry::clock()).as_nanos().try_into().unwrap_or(u64::MAX))
     }
 
-    /// Looks at the time of day, and follows it where it is ahead. To be called now and then.
+    /// Looks at the time of day, and follows it where it is ahead. To be called now and then, by many at once: what is
+    /// reached is a place and no step, so that those who noticed the same go there together.
     pub(crate) fn follow(&self) {
-        let ahead = time_of_day().since(self.now());
-        if self.follows && ahead > SLACK {
-            let nanos = u64::try_from(ahead.as_nanos()).unwrap_or(u64::MAX);
-            self.ahead.fetch_add(nanos, Ordering::Relaxed);
+        if let Some(place) = self.behind(time_of_day()) {
+            self.reach(place);
         }
+    }
+
+    /// How much has to have been added for this to be the time of day; none where it is near enough.
+    fn behind(&self, day: Moment) -> Option<u64> {
+        let run = self.start.map_or(Duration::ZERO, |start| start.elapsed());
+        let place = nanos(day.since(self.anchor + run));
+        let added = self.ahead.load(Ordering::Relaxed);
+        (self.follows && place.saturating_sub(added) > nanos(SLACK)).then_some(place)
+    }
+
+    fn reach(&self, place: u64) {
+        self.ahead.fetch_max(place, Ordering::Relaxed);
     }
 
     /// Has time pass at once, for tests.
     pub(crate) fn pass(&self, time: Duration) {
-        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.ahead.fetch_add(nanos, Ordering::Relaxed);
+        self.ahead.fetch_add(nanos(time), Ordering::Relaxed);
     }
 
     /// The instant at which a moment comes.
@@ -84,4 +94,52 @@ impl Timepiece {
 /// The time of day as a moment.
 fn time_of_day() -> Moment {
     SystemTime::now().into()
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[test]
+    fn many_that_follow_at_once_go_as_far_as_one() {
+        const HOUR: Duration = Duration::from_secs(3600);
+
+        let clock = Timepiece::wall();
+        let all_noticed = Barrier::new(8);
+        let day = clock.now() + HOUR;
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let place = clock.behind(day).expect("an hour is noticed");
+                    all_noticed.wait();
+                    clock.reach(place);
+                });
+            }
+        });
+        let now = clock.now();
+        assert!(now >= day && now.since(day) < HOUR, "{:?} after the time of day", now.since(day));
+        assert_eq!(clock.behind(day), None, "it is there");
+    }
+
+    #[test]
+    fn the_time_of_day_is_followed_from_where_it_is_and_never_back() {
+        let clock = Timepiece::wall();
+        let day = |seconds| clock.now() + Duration::from_secs(seconds);
+        for seconds in [60, 7200] {
+            let before = day(seconds);
+            clock.reach(clock.behind(before).expect("it is noticed"));
+            assert!(clock.now() >= before && clock.now().since(before) < Duration::from_secs(60));
+        }
+        let now = clock.now();
+        assert_eq!(clock.behind(clock.anchor), None);
+        clock.reach(0);
+        assert!(clock.now() >= now);
+        assert_eq!(Timepiece::still_at(now).behind(day(60)), None, "it stands still");
+    }
 }
