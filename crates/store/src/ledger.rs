@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use redrive_core::Moment;
-use redrive_core::ledger::{Ask, Claim, Fenced, Record, Renewed, Resolution, Scope};
+use redrive_core::ledger::{Ask, Claim, Fenced, Phase, Record, Renewed, Reply, Resolution, Scope};
 
 use crate::operate::Refusal;
 use crate::store::Answer;
@@ -34,7 +34,7 @@ pub struct Records {
 /// A page of records, in the order of scopes.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Recorded {
-    /// They.
+    /// They, without the bodies of their answers: one that is kept is empty here, one that is not is none.
     pub records: Vec<(Scope, Record)>,
     /// After which to go on; none where that is all. A page ends where enough was looked at, and may have few.
     pub next: Option<Scope>,
@@ -84,6 +84,19 @@ pub trait Ledger {
 
     /// How many outcomes are unknown, by operation: each waits for a person.
     fn unknown(&self) -> Answer<Vec<(String, u64)>>;
+}
+
+/// A record as it is listed: the body of its answer is empty where there is one.
+pub(crate) fn listed(record: &Record) -> Record {
+    let phase = match &record.phase {
+        Phase::Completed { reply: Reply { status, headers, body }, at } => {
+            let body = body.as_ref().map(|_| Vec::new());
+            Phase::Completed { reply: Reply { status: *status, headers: headers.clone(), body }, at: *at }
+        }
+        other => other.clone(),
+    };
+    let Record { print, first, epoch, attempt, retention, ref resource, .. } = *record;
+    Record { print, first, epoch, attempt, phase, retention, resource: resource.clone() }
 }
 
 /// A person resolves what is unknown: an order, so that it is one commit with its line in the audit.

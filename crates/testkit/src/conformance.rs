@@ -126,6 +126,7 @@ macro_rules! promises {
             requests_are_found_by_what_they_made,
             resolving_a_request_leaves_a_line,
             requests_are_listed_by_phase,
+            lists_of_requests_have_no_bodies,
             second_publish_is_answered_with_the_first,
             another_payload_under_one_id_is_refused,
             tenants_have_ids_of_their_own,

@@ -57,7 +57,13 @@ impl Shop {
 
 /// What is remembered.
 pub(crate) async fn records(redrive: &Redrive, store: &Memory) -> Vec<(Scope, Record)> {
-    store.records(Records::default(), redrive.ledger().now()).await.unwrap().records
+    let now = redrive.ledger().now();
+    let mut records = store.records(Records::default(), now).await.unwrap().records;
+    for (scope, record) in &mut records {
+        // A list has no bodies.
+        *record = store.record(scope.clone(), now).await.unwrap().unwrap();
+    }
+    records
 }
 
 /// A store in memory, and an engine whose time stands still.

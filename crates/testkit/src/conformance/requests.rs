@@ -277,6 +277,25 @@ pub async fn requests_are_listed_by_phase<S: Subject>(subject: S) {
     assert!(page(None, Some("nobody"), 2).await.is_empty());
 }
 
+/// A list tells which answers are kept, and has nobody carry them; whoever asks for one has all of it.
+pub async fn lists_of_requests_have_no_bodies<S: Subject>(subject: S) {
+    let store = subject.store();
+    let reply = |key: &str| Reply { body: (key == "kept").then(|| vec![7; 5000]), ..booked() };
+    for key in ["gone", "kept"] {
+        let epoch = run(&store, key, 0).await.epoch;
+        let end = End::Completed { reply: reply(key), resource: None };
+        store.end(scope(key), epoch, end, at(1)).await.unwrap().unwrap();
+    }
+    let page = store.records(Records::default(), at(2)).await.unwrap();
+    let listed: Vec<_> = page.records.into_iter().map(|(_, record)| record.phase).collect();
+    let completed = |body| Phase::Completed { reply: Reply { body, ..booked() }, at: at(1) };
+    assert_eq!(listed, [completed(None), completed(Some(Vec::new()))]);
+    for key in ["gone", "kept"] {
+        let record = store.record(scope(key), at(2)).await.unwrap().unwrap();
+        assert_eq!(record.phase, Phase::Completed { reply: reply(key), at: at(1) });
+    }
+}
+
 /// Answers are forgotten in time, then that there was one; what is in flight or unknown stays.
 pub async fn requests_are_forgotten_in_time<S: Subject>(subject: S) {
     let store = subject.store();

@@ -8,7 +8,7 @@ use redrive_core::ledger::{self, Ask, Claim, Fenced, Phase, Record, Renewed, Res
 
 use super::Memory;
 use super::state::State;
-use crate::ledger::{End, Ledger, Recorded, Records, ended, kept, resolved};
+use crate::ledger::{End, Ledger, Recorded, Records, ended, kept, listed, resolved};
 use crate::operate::Refusal;
 use crate::store::Answer;
 
@@ -52,7 +52,7 @@ impl Ledger for Memory {
     fn records(&self, records: Records, at: Moment) -> Answer<Recorded> {
         self.look(|world| {
             let all = world.state.records.iter();
-            let aged = all.filter_map(|(scope, record)| Some((scope.clone(), age(record.clone(), at)?)));
+            let aged = all.filter_map(|(scope, record)| Some((scope.clone(), age(listed(record), at)?)));
             let mut wanted = aged.filter(|(scope, record)| records.means(scope, record));
             let page: Vec<_> = wanted.by_ref().take(records.limit()).collect();
             let next = wanted.next().and(page.last()).map(|(scope, _)| scope.clone());
@@ -105,8 +105,9 @@ impl State {
     /// Has time do its work on the records.
     pub(super) fn forget_records(&mut self, now: Moment) -> usize {
         let aged = self.records.iter().filter_map(|(scope, record)| {
+            let record = listed(record);
             let aged = age(record.clone(), now);
-            (aged.as_ref() != Some(record)).then(|| (scope.clone(), aged))
+            (aged.as_ref() != Some(&record)).then(|| (scope.clone(), aged))
         });
         let aged: Vec<_> = aged.collect();
         let count = aged.len();

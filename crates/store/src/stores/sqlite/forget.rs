@@ -18,17 +18,27 @@ pub(super) const LOOKED_AT_MAX: u32 = 4096;
 /// How many are forgotten in a call: each is a page to write.
 pub(super) const FORGOTTEN_MAX: usize = 1000;
 
+/// Before all requests.
+pub(super) const REQUESTS: (i64, i64) = (i64::MIN, i64::MIN);
+
 /// Where the walks are.
 #[derive(Debug)]
 pub(super) struct Cursor {
     receipt: (String, u32),
     marker: (String, String),
     pub(super) group: (u32, i64),
+    /// When a request ends, and its row.
+    pub(super) request: (i64, i64),
 }
 
 impl Default for Cursor {
     fn default() -> Self {
-        Self { receipt: Default::default(), marker: Default::default(), group: (0, i64::MIN) }
+        Self {
+            receipt: Default::default(),
+            marker: Default::default(),
+            group: (0, i64::MIN),
+            request: REQUESTS,
+        }
     }
 }
 

@@ -2,6 +2,9 @@
 //!
 //! A row has when time will change it (`ends`), so that forgetting is a walk along one index. What is in flight or
 //! unknown has none, and stays.
+//!
+//! The body of an answer may be large, and only who is to give the answer again needs it. So it has a sum of its own,
+//! which the row's sum covers, and listing and forgetting check a row without it.
 
 use redrive_core::Moment;
 use redrive_core::ledger::{
@@ -15,6 +18,7 @@ use std::time::Duration;
 use super::Sqlite;
 use super::desk::Desk;
 use super::faults::{Fault, Step};
+use super::forget::{FORGOTTEN_MAX, LOOKED_AT_MAX, REQUESTS};
 use super::numbers::{bits, column, from_moment, nanos, signed, to_duration, to_moment};
 use super::rows::{Damage, Sum};
 use crate::error::StoreError;
@@ -25,13 +29,14 @@ use crate::store::Answer;
 /// How many records are looked at for a page.
 const LOOKED_MAX: usize = 10_000;
 
-/// How many records are aged in a call.
-const AGED_MAX: i64 = 1000;
+/// How many bytes of bodies are let go of in a call: their pages are walked through, in the one transaction that
+/// everybody who writes waits for.
+const AGED_BYTES_MAX: i64 = 16 * 1024 * 1024;
 
 macro_rules! record_columns {
     () => {
         "tenant, operation, key, version, print, first, epoch, attempt, phase, retention, one, two, status, headers, \
-         body, place, resource, ends, crc"
+         body_crc, place, resource, ends, crc"
     };
 }
 
@@ -125,24 +130,42 @@ impl Desk {
         Ok(Ok(()))
     }
 
-    /// Has time do its work on some of the records.
-    pub(super) fn forget_records(&self, now: Moment) -> Step<usize> {
-        let due: Vec<Scope> = self
-            .conn
-            .prepare_cached(
-                "SELECT tenant, operation, key FROM redrive_request WHERE ends <= ?1 ORDER BY ends LIMIT ?2",
-            )?
-            .query_map(params![from_moment(now), AGED_MAX], scope_of)?
-            .collect::<Result<_, _>>()?;
-        for scope in &due {
-            // One that is damaged stays, and is told to whoever asks for it.
-            let Ok(Some(record)) = read(&self.conn, scope) else { continue };
-            match age(record, now) {
-                Some(record) => write(&self.conn, scope, &record)?,
+    /// Has time do its work on some of the records, and says on how many.
+    pub(super) fn forget_records(&mut self, now: Moment) -> Step<usize> {
+        let from_start = self.cursor.request == REQUESTS;
+        let (mut ends, mut place) = self.cursor.request;
+        let (mut due, mut looked_at, mut bytes) = (Vec::new(), 0, 0);
+        {
+            let mut select = self.conn.prepare_cached(concat!(
+                "SELECT ",
+                record_columns!(),
+                ", rowid, length(body) FROM redrive_request WHERE ends <= ?1 AND (ends, rowid) > (?2, ?3) \
+                 ORDER BY ends, rowid LIMIT ?4"
+            ))?;
+            let mut rows = select.query(params![from_moment(now), ends, place, LOOKED_AT_MAX])?;
+            while due.len() < FORGOTTEN_MAX && bytes < AGED_BYTES_MAX {
+                let Some(row) = rows.next()? else { break };
+                looked_at += 1;
+                (ends, place) = (row.get(17)?, row.get(19)?);
+                // One that is damaged stays, is told to whoever asks for it, and holds up no other.
+                let Ok((scope, record)) = without_body(row) else { continue };
+                let aged = age(record.clone(), now);
+                if aged.as_ref() != Some(&record) {
+                    bytes += row.get::<_, Option<i64>>(20)?.unwrap_or_default();
+                    due.push((scope, aged));
+                }
+            }
+        }
+        for (scope, aged) in &due {
+            match aged {
+                Some(record) => write(&self.conn, scope, record)?,
                 None => take_away(&self.conn, scope)?,
             }
         }
-        Ok(due.len())
+        let at_end = looked_at < LOOKED_AT_MAX && due.len() < FORGOTTEN_MAX && bytes < AGED_BYTES_MAX;
+        self.cursor.request = if at_end { REQUESTS } else { (ends, place) };
+        // The end came before anything was found: what there is may be before the place where the walk began.
+        if at_end && due.is_empty() && !from_start { self.forget_records(now) } else { Ok(due.len()) }
     }
 }
 
@@ -155,9 +178,9 @@ fn read(conn: &Connection, scope: &Scope) -> Step<Option<Record>> {
         .prepare_cached(concat!(
             "SELECT ",
             record_columns!(),
-            " FROM redrive_request WHERE tenant = ?1 AND operation = ?2 AND key = ?3"
+            ", body FROM redrive_request WHERE tenant = ?1 AND operation = ?2 AND key = ?3"
         ))?
-        .query_row(params![scope.tenant, scope.operation, scope.key], |row| Ok(from_row(row)))
+        .query_row(params![scope.tenant, scope.operation, scope.key], |row| Ok(whole(row)))
         .optional()?;
     match found {
         None => Ok(None),
@@ -197,7 +220,7 @@ fn list(conn: &Connection, records: &Records, at: Moment) -> Step<Recorded> {
         }
         looked += 1;
         last = Some(scope_of(row)?);
-        let Ok((scope, record)) = from_row(row) else { continue };
+        let Ok((scope, record)) = without_body(row) else { continue };
         let Some(record) = age(record, at) else { continue };
         if records.means(&scope, &record) {
             page.records.push((scope, record));
@@ -208,11 +231,12 @@ fn list(conn: &Connection, records: &Records, at: Moment) -> Step<Recorded> {
 
 /// Looks at all of them, and names those that are damaged, by their place: what is in a damaged row may be anything.
 pub(super) fn check_all(conn: &Connection, mut damaged: impl FnMut(i64)) -> rusqlite::Result<()> {
-    let mut select = conn.prepare(concat!("SELECT ", record_columns!(), ", rowid FROM redrive_request"))?;
+    let columns = concat!("SELECT ", record_columns!(), ", body, rowid FROM redrive_request");
+    let mut select = conn.prepare(columns)?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
-        if from_row(row).is_err() {
-            damaged(row.get(19)?);
+        if whole(row).is_err() {
+            damaged(row.get(20)?);
         }
     }
     Ok(())
@@ -224,14 +248,15 @@ fn take_away(conn: &Connection, scope: &Scope) -> rusqlite::Result<()> {
         .map(drop)
 }
 
-/// What a row has beside what every record has: two moments, an answer, and where what was made is.
+/// What a row has beside what every record has: two moments, an answer with the sum of its body, and where what was made
+/// is.
 struct Columns {
     phase: &'static str,
     one: Option<i64>,
     two: Option<i64>,
     status: Option<i64>,
     headers: Option<String>,
-    body: Option<Vec<u8>>,
+    body_crc: Option<i64>,
     place: Option<String>,
     ends: Option<i64>,
 }
@@ -243,7 +268,7 @@ fn columns(record: &Record) -> Columns {
         two: None,
         status: None,
         headers: None,
-        body: None,
+        body_crc: None,
         place: None,
         ends: None,
     };
@@ -265,7 +290,7 @@ fn columns(record: &Record) -> Columns {
             status: Some(i64::from(reply.status)),
             // Names and bytes: this does not fail.
             headers: serde_json::to_string(&reply.headers).ok(),
-            body: reply.body.clone(),
+            body_crc: reply.body.as_deref().map(sum_of_body),
             ends: Some(from_moment(*at + answer)),
             ..none("completed")
         },
@@ -279,8 +304,12 @@ fn columns(record: &Record) -> Columns {
     }
 }
 
+fn sum_of_body(body: &[u8]) -> i64 {
+    Sum::new().bytes(body).end()
+}
+
 fn sum(scope: &Scope, record: &Record, columns: &Columns) -> i64 {
-    let Columns { phase, one, two, status, headers, body, place, ends } = columns;
+    let Columns { phase, one, two, status, headers, body_crc, place, ends } = columns;
     Sum::new()
         .text(&scope.tenant)
         .text(&scope.operation)
@@ -296,24 +325,31 @@ fn sum(scope: &Scope, record: &Record, columns: &Columns) -> i64 {
         .maybe_number(*two)
         .maybe_number(*status)
         .maybe(headers.as_deref().map(str::as_bytes))
-        .maybe(body.as_deref())
+        .maybe_number(*body_crc)
         .maybe(place.as_deref().map(str::as_bytes))
         .maybe(record.resource.as_deref().map(str::as_bytes))
         .maybe_number(*ends)
         .end()
 }
 
+fn body_of(record: &Record) -> Option<&[u8]> {
+    match &record.phase {
+        Phase::Completed { reply, .. } => reply.body.as_deref(),
+        _ => None,
+    }
+}
+
 fn write(conn: &Connection, scope: &Scope, record: &Record) -> rusqlite::Result<()> {
     let columns = columns(record);
     let crc = sum(scope, record, &columns);
-    let Columns { phase, one, two, status, headers, body, place, ends } = columns;
+    let Columns { phase, one, two, status, headers, body_crc, place, ends } = columns;
     conn.prepare_cached(concat!(
         "INSERT INTO redrive_request (",
         record_columns!(),
-        ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19) \
+        ", body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20) \
          ON CONFLICT (tenant, operation, key) DO UPDATE SET version = ?4, print = ?5, first = ?6, epoch = ?7, \
-         attempt = ?8, phase = ?9, retention = ?10, one = ?11, two = ?12, status = ?13, headers = ?14, body = ?15, \
-         place = ?16, resource = ?17, ends = ?18, crc = ?19"
+         attempt = ?8, phase = ?9, retention = ?10, one = ?11, two = ?12, status = ?13, headers = ?14, \
+         body_crc = ?15, place = ?16, resource = ?17, ends = ?18, crc = ?19, body = ?20"
     ))?
     .execute(params![
         scope.tenant,
@@ -330,18 +366,35 @@ fn write(conn: &Connection, scope: &Scope, record: &Record) -> rusqlite::Result<
         two,
         status,
         headers,
-        body,
+        body_crc,
         place,
         record.resource,
         ends,
-        crc
+        crc,
+        body_of(record)
     ])
     .map(drop)
 }
 
-fn from_row(row: &Row<'_>) -> Result<(Scope, Record), Damage> {
+/// A row with its body.
+fn whole(row: &Row<'_>) -> Result<(Scope, Record), Damage> {
+    let (scope, mut record) = without_body(row)?;
+    let body: Option<Vec<u8>> = row.get(19).map_err(|_| Damage)?;
+    if body.as_deref().map(sum_of_body) != row.get::<_, Option<i64>>(14).map_err(|_| Damage)? {
+        return Err(Damage);
+    }
+    if let Phase::Completed { reply, .. } = &mut record.phase {
+        reply.body = body;
+    }
+    Ok((scope, record))
+}
+
+/// A row, with an empty body where it has one. Not to be written back as it is.
+fn without_body(row: &Row<'_>) -> Result<(Scope, Record), Damage> {
     let (scope, record, crc) = unchecked(row).map_err(|_| Damage)?;
-    if sum(&scope, &record, &columns(&record)) == crc { Ok((scope, record)) } else { Err(Damage) }
+    let number = |at: usize| row.get::<_, Option<i64>>(at).map_err(|_| Damage);
+    let stored = Columns { body_crc: number(14)?, ends: number(17)?, ..columns(&record) };
+    if sum(&scope, &record, &stored) == crc { Ok((scope, record)) } else { Err(Damage) }
 }
 
 fn unchecked(row: &Row<'_>) -> rusqlite::Result<(Scope, Record, i64)> {
@@ -364,7 +417,8 @@ fn unchecked(row: &Row<'_>) -> rusqlite::Result<(Scope, Record, i64)> {
             let headers: String = row.get(13)?;
             let headers = serde_json::from_str(&headers).map_err(|_| wrong(13, "no headers"))?;
             let status = status(12)?.ok_or_else(|| wrong(12, "no status"))?;
-            Phase::Completed { reply: Reply { status, headers, body: row.get(14)? }, at: moment(10)? }
+            let body = row.get::<_, Option<i64>>(14)?.map(|_| Vec::new());
+            Phase::Completed { reply: Reply { status, headers, body }, at: moment(10)? }
         }
         _ => Phase::Tombstone { status: status(12)?, location: row.get(15)?, until: moment(10)? },
     };

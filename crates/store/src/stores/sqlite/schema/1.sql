@@ -138,7 +138,8 @@ CREATE TABLE redrive_inbox (
     PRIMARY KEY (handler, id)
 ) STRICT, WITHOUT ROWID;
 
--- A request under its idempotency key. What `one` and `two` are is the phase's; `ends` is when time changes it.
+-- A request under its idempotency key. What `one` and `two` are is the phase's; `ends` is when time changes it. The body
+-- has a sum of its own, and is last: what comes after a large value is reached through all of it.
 CREATE TABLE redrive_request (
     tenant TEXT NOT NULL,
     operation TEXT NOT NULL,
@@ -154,11 +155,12 @@ CREATE TABLE redrive_request (
     two INTEGER,
     status INTEGER,
     headers TEXT,
-    body BLOB,
+    body_crc INTEGER,
     place TEXT,
     resource TEXT,
     ends INTEGER,
     crc INTEGER NOT NULL,
+    body BLOB,
     UNIQUE (tenant, operation, key)
 ) STRICT;
 CREATE INDEX redrive_request_ends ON redrive_request (ends) WHERE ends IS NOT NULL;
