@@ -149,34 +149,43 @@ impl Keep {
     ///
     /// # Errors
     /// Where it could not be sealed: it must not be stored then, but as one without headers and body.
-    #[cfg_attr(
-        not(feature = "seal"),
-        expect(unused_variables, reason = "nothing is sealed without the feature")
-    )]
-    pub fn store(&self, scope: &Scope, mut reply: Reply, nonce: [u8; 24]) -> Result<Reply, Unsealed> {
-        // A handler that could say so would decide what the store is asked to open.
-        reply.headers.retain(|(name, _)| !name.eq_ignore_ascii_case(SEALED));
-        let reply = self.redact(reply);
-        #[cfg(feature = "seal")]
-        if let Some(ring) = &self.ring {
-            return sealed::seal(ring.first(), scope, reply, &nonce).map_err(|_| Unsealed);
-        }
-        Ok(reply)
+    pub fn store(&self, scope: &Scope, reply: Reply, nonce: [u8; 24]) -> Result<Reply, Unsealed> {
+        self.seal(scope, self.redact(reply), nonce)
     }
 
     /// The same with chance from the system. What cannot be sealed is stored as an answer that is gone.
     #[must_use]
     pub fn kept(&self, scope: &Scope, reply: Reply) -> Reply {
-        let (status, location) = match self.seals() {
-            true => (reply.status, reply.location()),
-            false => (reply.status, None),
-        };
         let nonce = if self.seals() { chance() } else { Some([0; 24]) };
-        let stored = nonce.and_then(|nonce| self.store(scope, reply, nonce).ok());
+        self.kept_by(scope, reply, nonce)
+    }
+
+    fn kept_by(&self, scope: &Scope, reply: Reply, nonce: Option<[u8; 24]>) -> Reply {
+        // What is left out is in neither.
+        let reply = self.redact(reply);
+        let (status, location) = (reply.status, self.seals().then(|| reply.location()).flatten());
+        let stored = nonce.and_then(|nonce| self.seal(scope, reply, nonce).ok());
         stored.unwrap_or_else(|| {
             let location = location.map(|location| ("location".to_owned(), location.into_bytes()));
             Reply { status, headers: location.into_iter().collect(), body: None }
         })
+    }
+
+    #[cfg_attr(
+        not(feature = "seal"),
+        expect(
+            unused_variables,
+            clippy::unused_self,
+            clippy::unnecessary_wraps,
+            reason = "nothing is sealed without the feature"
+        )
+    )]
+    fn seal(&self, scope: &Scope, reply: Reply, nonce: [u8; 24]) -> Result<Reply, Unsealed> {
+        #[cfg(feature = "seal")]
+        if let Some(ring) = &self.ring {
+            return sealed::seal(ring.first(), scope, reply, &nonce).map_err(|_| Unsealed);
+        }
+        Ok(reply)
     }
 
     /// An answer as it is to be given again.
@@ -206,6 +215,8 @@ impl Keep {
 
     /// Leaves out what is not to be stored.
     fn redact(&self, mut reply: Reply) -> Reply {
+        // A handler that could say so would decide what the store is asked to open.
+        reply.headers.retain(|(name, _)| !name.eq_ignore_ascii_case(SEALED));
         let mut left_out: Vec<&str> = Vec::new();
         for name in &self.headers {
             let before = reply.headers.len();

@@ -212,6 +212,16 @@ mod seals {
         assert_eq!(keep.replay(&scope(), kept), Ok(told));
     }
 
+    #[test]
+    fn what_cannot_be_sealed_has_nothing_in_clear_that_was_to_be_left_out() {
+        let sent = reply(&[("Location", "/reset/TOKEN"), ("x-a", "1")], Some("body"));
+        let gone = |headers: &[(&str, &str)]| reply(headers, None);
+        let all = sealing(&[1]);
+        assert_eq!(all.kept_by(&scope(), sent.clone(), None), gone(&[("location", "/reset/TOKEN")]));
+        let keep = sealing(&[1]).without_headers(["location"]).expect("a keep");
+        assert_eq!(keep.kept_by(&scope(), sent, None), gone(&[]));
+    }
+
     proptest! {
         #[test]
         fn what_is_sealed_opens_as_it_was(sent in any_reply(), nonce: [u8; 24]) {
