@@ -146,8 +146,8 @@ impl Client {
         Standing::of(response.headers())
     }
 
-    /// What this response, a problem document, says of another try. It is read up to 16 KiB, and only where its length
-    /// is known; its body is still there.
+    /// What this response, a problem document, says of another try. One of at most 16 KiB is read, however it is
+    /// framed; the body is still there.
     #[must_use]
     pub fn refusal(response: &Response) -> Option<&Refusal> {
         response.extensions().get()

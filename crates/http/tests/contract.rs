@@ -20,6 +20,11 @@ fn problem(status: u16, body: &'static str) -> Reply {
     Reply::status(status).header("content-type", "application/problem+json").body(body)
 }
 
+/// An answer that does not say how long it is.
+fn chunked(reply: Reply) -> Reply {
+    reply.header("transfer-encoding", "chunked")
+}
+
 const IN_FLIGHT: &str =
     r#"{"code":"in-flight","detail":"it runs","retry_after_ms":1500,"retryable":true,"status":409}"#;
 const UNKNOWN: &str = r#"{"code":"outcome-unknown","detail":"nobody knows","retryable":false,"status":409}"#;
@@ -83,13 +88,15 @@ async fn what_is_marked_not_retryable_is_asked_once() {
 
 #[tokio::test]
 async fn nobody_further_out_sends_an_unknown_outcome_again_under_a_new_key() {
-    let server = Scripted::start([problem(409, UNKNOWN)]).await;
-    let (client, url) = (client(), server.url("/"));
-    let pay = || async { client.post(&url).send().await.unwrap().error_for_status() };
-    let policy = Policy::builder().backoff(Backoff::NONE).build().unwrap();
-    let stopped = pay.retry(&policy).classify(|_: &reqwest::Error| Fault::transient()).await.unwrap_err();
-    assert_eq!(stopped.report.reason, StopReason::Permanent);
-    assert_eq!(server.asked().len(), 1);
+    for reply in [problem(409, UNKNOWN), chunked(problem(409, UNKNOWN))] {
+        let server = Scripted::start([reply]).await;
+        let (client, url) = (client(), server.url("/"));
+        let pay = || async { client.post(&url).send().await.unwrap().error_for_status() };
+        let policy = Policy::builder().backoff(Backoff::NONE).build().unwrap();
+        let stopped = pay.retry(&policy).classify(|_: &reqwest::Error| Fault::transient()).await.unwrap_err();
+        assert_eq!(stopped.report.reason, StopReason::Permanent);
+        assert_eq!(server.asked().len(), 1);
+    }
 }
 
 #[tokio::test]
@@ -147,10 +154,26 @@ async fn a_document_that_was_read_is_still_there_with_its_address() {
 }
 
 #[tokio::test]
+async fn a_document_is_read_however_it_is_framed() {
+    let server = Scripted::start([chunked(problem(409, UNKNOWN))]).await;
+    let response = client().post(server.url("/")).send().await.unwrap();
+    assert!(response.headers().get("content-length").is_none());
+    assert_eq!(Client::refusal(&response).unwrap().code, Some(Code::OutcomeUnknown));
+    assert_eq!(response.text().await.unwrap(), UNKNOWN);
+    let full: &'static str = format!("{UNKNOWN}{}", " ".repeat(16 * 1024 - UNKNOWN.len())).leak();
+    let server = Scripted::start([chunked(problem(409, full))]).await;
+    let response = client().post(server.url("/")).send().await.unwrap();
+    assert_eq!(Client::refusal(&response).unwrap().code, Some(Code::OutcomeUnknown));
+}
+
+#[tokio::test]
 async fn only_small_problem_documents_are_read() {
     let long: &'static str = format!(r#"{{"retryable":false,"x":"{}"}}"#, "x".repeat(16 * 1024)).leak();
+    let longer: &'static str = format!(r#"{{"retryable":false,"x":"{}"}}"#, "y".repeat(1 << 20)).leak();
     for (reply, body) in [
         (problem(500, long), long),
+        (chunked(problem(500, long)), long),
+        (chunked(problem(500, longer)), longer),
         (Reply::status(500).header("content-type", "application/json").body(UNKNOWN), UNKNOWN),
         (problem(500, "not JSON"), "not JSON"),
         (problem(500, "[]"), "[]"),

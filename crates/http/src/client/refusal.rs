@@ -1,11 +1,16 @@
 //! What a problem document (RFC 9457) says of another try.
 //!
 //! A status alone does not tell a request that still runs from one whose outcome nobody knows; both are 409. So the body
-//! of an answer that is a problem document is read, where its length is known and small, and the answer is handed out
-//! with its body all the same. Anything else is judged by status and headers, as ever.
+//! of an answer that is a problem document is read, however it is framed, as far as such a document may be long; and the
+//! answer is handed out with its body all the same, of a longer one too. Anything else is judged by status and headers,
+//! as ever.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
 use redrive_core::Disposition;
 use reqwest::{Error, Response, ResponseBuilderExt};
 
@@ -120,13 +125,17 @@ impl Refusal {
 
 /// The answer with what it says of another try in its extensions, where it is a document that says it.
 pub(super) async fn understood(mut response: Response) -> Result<Response, Error> {
-    let is_small = response.content_length().is_some_and(|length| length <= LENGTH_MAX);
-    if !is_small || !is_problem(&response) {
+    let is_long = response.content_length().is_some_and(|length| length > LENGTH_MAX);
+    if is_long || !is_problem(&response) {
         return Ok(response);
     }
+    // Its length is often not told: it comes in chunks, or is compressed.
     let mut body = Vec::new();
     while let Some(part) = response.chunk().await? {
         body.extend_from_slice(&part);
+        if body.len() as u64 > LENGTH_MAX {
+            return Ok(with_body(response, body));
+        }
     }
     let refusal = Refusal::read(&body);
     let mut read = with_body(response, body);
@@ -144,12 +153,12 @@ fn is_problem(response: &Response) -> bool {
         && essence.eq_ignore_ascii_case("application/problem+json")
 }
 
-/// The same answer, with the body that was read from it.
-fn with_body(response: Response, body: Vec<u8>) -> Response {
+/// The same answer, with what was read of its body put back before the rest.
+fn with_body(response: Response, read: Vec<u8>) -> Response {
     let url = response.url().clone();
-    let (parts, _) = http::Response::<reqwest::Body>::from(response).into_parts();
+    let (parts, rest) = http::Response::<reqwest::Body>::from(response).into_parts();
     // Only a builder knows how to say where an answer came from.
-    let mut whole = http::Response::new(body);
+    let mut whole = http::Response::new(reqwest::Body::wrap(Whole { read: Bytes::from(read), rest }));
     if let Ok(located) = http::Response::builder().url(url).body(()) {
         *whole.extensions_mut() = located.into_parts().0.extensions;
     }
@@ -158,4 +167,39 @@ fn with_body(response: Response, body: Vec<u8>) -> Response {
     *whole.headers_mut() = parts.headers;
     whole.extensions_mut().extend(parts.extensions);
     Response::from(whole)
+}
+
+/// A body of which something was read: that first, then what is left.
+struct Whole {
+    read: Bytes,
+    rest: reqwest::Body,
+}
+
+impl Body for Whole {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        if self.read.is_empty() {
+            return Pin::new(&mut self.rest).poll_frame(cx);
+        }
+        Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.read)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.read.is_empty() && self.rest.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (read, rest) = (self.read.len() as u64, self.rest.size_hint());
+        let mut hint = SizeHint::new();
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(upper.saturating_add(read));
+        }
+        hint.set_lower(rest.lower().saturating_add(read));
+        hint
+    }
 }
