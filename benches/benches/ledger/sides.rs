@@ -142,6 +142,7 @@ async fn request(ledger: &impl Ledger, key: String) -> Result<(), String> {
     let scope = Scope { tenant: "acme".to_owned(), operation: "POST /bookings".to_owned(), key };
     let ask = Ask {
         print: Print { version: 1, hash: [7; 32] },
+        older: Vec::new(),
         effects: Effects::Keyed,
         lease: Duration::from_secs(60),
         retention: Retention { answer: Duration::from_secs(86_400) },

@@ -18,6 +18,6 @@ mod claim;
 mod record;
 mod settle;
 
-pub use claim::{Answer, Ask, Claim, claim};
+pub use claim::{Answer, Ask, Claim, OLDER_MAX, claim};
 pub use record::{Effects, OnUnknown, Phase, Print, Record, Reply, Retention, Scope};
 pub use settle::{End, Fenced, Renewed, Resolution, age, complete, fail, hold, release, renew, resolve};

@@ -25,6 +25,7 @@ fn epoch(run: u64) -> u64 {
 fn ask(effects: Effects) -> Ask {
     Ask {
         print: Print { version: 1, hash: [1; 32] },
+        older: Vec::new(),
         effects,
         lease: LEASE,
         retention: Retention { answer: DAY },
@@ -63,6 +64,45 @@ fn a_stranger_with_the_key_learns_nothing_whatever_the_state() {
     for record in [running, done, unknown] {
         assert_eq!(claim(Some(&record), &other, at(2)), Claim::Say(Answer::Reused));
     }
+}
+
+/// The same request, as a program asks that goes by these versions; each hashes in its own way.
+fn versions(in_use: u8, older: &[u8], body: u8) -> Ask {
+    let print = |version: u8| Print { version, hash: [version ^ body; 32] };
+    Ask { print: print(in_use), older: older.iter().copied().map(print).collect(), ..ask(Effects::Keyed) }
+}
+
+#[test]
+fn an_old_record_is_compared_the_old_way_and_stays_of_its_version() {
+    let Claim::Run(record) = claim(None, &versions(1, &[], 64), at(0)) else { panic!("it is the first") };
+    let done = complete(record.clone(), epoch(1), reply(), None, at(1)).expect("its own");
+    for older in [&[1][..], &[2, 1], &[1, 2]] {
+        let same = versions(3, older, 64);
+        assert!(matches!(claim(Some(&done), &same, at(2)), Claim::Say(Answer::Replay(_))), "{older:?}");
+        let Claim::Run(again) = claim(Some(&record), &same, at(20)) else { panic!("its lease is over") };
+        assert_eq!((again.print, again.attempt), (record.print, 2), "{older:?}");
+        assert_eq!(
+            claim(Some(&done), &versions(3, older, 65), at(2)),
+            Claim::Say(Answer::Reused),
+            "{older:?}"
+        );
+    }
+    let Claim::Run(new) = claim(None, &versions(3, &[2, 1], 64), at(0)) else { panic!("it is the first") };
+    assert_eq!(new.print.version, 3, "what is new is of the version in use");
+}
+
+#[test]
+fn a_record_of_a_version_that_nobody_can_compute_is_not_taken_for_the_same() {
+    let Claim::Run(record) = claim(None, &versions(2, &[], 64), at(0)) else { panic!("it is the first") };
+    // Forgotten since, not known yet, and beyond what is compared. The same hash under another version says nothing.
+    for mut other in [versions(3, &[], 64), versions(1, &[], 64), versions(3, &[7, 6, 5, 4, 2], 64)] {
+        assert_eq!(claim(Some(&record), &other, at(20)), Claim::Say(Answer::Reused), "{other:?}");
+        other.print.hash = record.print.hash;
+        assert_eq!(claim(Some(&record), &other, at(20)), Claim::Say(Answer::Reused), "{other:?}");
+    }
+    // By a version that both know, the first that is of it counts.
+    let doubled = Ask { older: versions(2, &[2], 64).older, ..versions(2, &[], 65) };
+    assert_eq!(claim(Some(&record), &doubled, at(20)), Claim::Say(Answer::Reused));
 }
 
 #[test]

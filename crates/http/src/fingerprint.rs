@@ -4,12 +4,20 @@
 //! asked the same; every field has its name and its length before it, so that no two requests run together. JSON and
 //! forms are brought into one spelling; everything else is bytes.
 
-use redrive_core::ledger::Print;
+use redrive_core::ledger::{OLDER_MAX, Print};
 
 use crate::json::{Json, JsonError, Numbers};
 
 /// The rules that are in use.
 pub const VERSION: u8 = 1;
+
+/// The rules of older versions, of which there may still be records: there are none yet. When the rules change, what
+/// computes the old ones stays here until no record of theirs can be left.
+const OLDER: [Rules; 0] = [];
+
+type Rules = fn(&Asked<'_>, &Parts) -> Result<Print, JsonError>;
+
+const _: () = assert!(OLDER.len() <= OLDER_MAX, "a ledger compares by no more");
 
 /// What the tenant's key is derived for.
 const CONTEXT: &str = "redrive 2026 idempotency fingerprint v1";
@@ -68,6 +76,14 @@ pub fn fingerprint(asked: &Asked<'_>, parts: &Parts) -> Result<Print, JsonError>
     field("type", media_type.as_bytes());
     field(kind, &body);
     Ok(Print { version: VERSION, hash: *hasher.finalize().as_bytes() })
+}
+
+/// The fingerprints of a request by older rules, so that a record that was made by them is compared by them.
+///
+/// # Errors
+/// As [`fingerprint`].
+pub fn older(asked: &Asked<'_>, parts: &Parts) -> Result<Vec<Print>, JsonError> {
+    OLDER.iter().map(|print| print(asked, parts)).collect()
 }
 
 /// A body in its one spelling, and what it was taken for.

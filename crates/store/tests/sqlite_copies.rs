@@ -254,6 +254,7 @@ async fn damaged_ends_and_requests_are_found_before_they_are_restored() {
     let scope = Scope { tenant: String::new(), operation: "pay".to_owned(), key: "k".to_owned() };
     let ask = Ask {
         print: Print { version: 1, hash: [7; 32] },
+        older: Vec::new(),
         effects: Effects::Keyed,
         lease: Duration::from_secs(9),
         retention: Retention { answer: Duration::from_secs(9) },

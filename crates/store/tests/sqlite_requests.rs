@@ -21,6 +21,7 @@ fn scope(key: &str) -> Scope {
 fn ask() -> Ask {
     Ask {
         print: Print { version: 1, hash: [7; 32] },
+        older: Vec::new(),
         effects: Effects::Keyed,
         lease: KEPT,
         retention: Retention { answer: KEPT },

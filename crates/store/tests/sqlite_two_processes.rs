@@ -58,6 +58,7 @@ async fn answer_all(store: Arc<Sqlite>, lane: u32) {
         loop {
             let ask = Ask {
                 print: Print { version: 1, hash: [7; 32] },
+                older: Vec::new(),
                 effects: Effects::Keyed,
                 lease: LEASE,
                 retention: Retention { answer: Duration::from_secs(86_400) },

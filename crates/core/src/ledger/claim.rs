@@ -6,11 +6,17 @@ use super::record::{Effects, OnUnknown, Phase, Print, Record, Retention};
 use super::settle::age;
 use crate::moment::Moment;
 
+/// How many older versions of fingerprints a request is compared by, at most: each is one more hash of every request.
+pub const OLDER_MAX: usize = 4;
+
 /// A request, as the ledger is asked about it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ask {
-    /// What it asks.
+    /// What it asks, by the rules that are in use.
     pub print: Print,
+    /// The same by the rules of older versions, of each that can still be computed: a record is compared by the rules
+    /// that it was made by. At most [`OLDER_MAX`] count.
+    pub older: Vec<Print>,
     /// What the endpoint says of its effects.
     pub effects: Effects,
     /// How long a run has the record before it has to renew.
@@ -21,6 +27,16 @@ pub struct Ask {
     pub first_sent: Option<Moment>,
     /// How far the client's clock may be off.
     pub skew: Duration,
+}
+
+impl Ask {
+    /// Whether it asks what a record with this fingerprint was asked: by the version of the record. What is of a version
+    /// that nobody could compute is not known to be the same, and so is not.
+    #[must_use]
+    pub fn is_same_as(&self, recorded: &Print) -> bool {
+        let mut prints = std::iter::once(&self.print).chain(self.older.iter().take(OLDER_MAX));
+        prints.find(|print| print.version == recorded.version) == Some(recorded)
+    }
 }
 
 /// What to do with a request.
@@ -72,7 +88,7 @@ pub fn claim(record: Option<&Record>, ask: &Ask, now: Moment) -> Claim {
     let Some(record) = record.cloned().and_then(|record| age(record, now)) else {
         return absent(ask, now);
     };
-    if record.print != ask.print {
+    if !ask.is_same_as(&record.print) {
         return Claim::Say(Answer::Reused);
     }
     match record.phase {

@@ -16,7 +16,7 @@ use super::endpoint::Whose;
 use super::layer::Shared;
 use super::problem::Problem;
 use crate::fingerprint::{self, fingerprint};
-use crate::json::{Json, Numbers};
+use crate::json::{Json, JsonError, Numbers};
 use crate::key;
 
 /// What keys are made for that come from a body.
@@ -135,10 +135,13 @@ fn ask(
         media_type: media_type.unwrap_or_default(),
         body,
     };
-    let print = fingerprint(&asked, &settings.parts)
-        .map_err(|error| Problem::new(StatusCode::BAD_REQUEST, "body-ambiguous", error.to_string()))?;
+    let ambiguous =
+        |error: JsonError| Problem::new(StatusCode::BAD_REQUEST, "body-ambiguous", error.to_string());
+    let print = fingerprint(&asked, &settings.parts).map_err(ambiguous)?;
+    let older = fingerprint::older(&asked, &settings.parts).map_err(ambiguous)?;
     Ok(Ask {
         print,
+        older,
         effects: shared.effects,
         lease: settings.lease,
         retention: settings.kept(),

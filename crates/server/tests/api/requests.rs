@@ -19,6 +19,7 @@ pub(crate) async fn claim(house: &House, tenant: &str, key: &str) -> Claim {
     let ask = Ask {
         print: redrive::http::fingerprint::fingerprint(&Default::default(), &Default::default())
             .expect("one"),
+        older: Vec::new(),
         effects: Effects::Opaque(OnUnknown::Hold),
         lease: Duration::from_secs(60),
         retention: Retention { answer: Duration::from_secs(86_400) },

@@ -25,6 +25,7 @@ fn scope(key: &str) -> Scope {
 fn ask(effects: Effects) -> Ask {
     Ask {
         print: Print { version: 1, hash: [7; 32] },
+        older: Vec::new(),
         effects,
         lease: LEASE,
         retention: Retention { answer: Duration::from_secs(DAY) },

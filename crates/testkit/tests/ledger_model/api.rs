@@ -128,6 +128,7 @@ impl Api {
         };
         Ask {
             print: Print { version: 1, hash: [7; 32] },
+            older: Vec::new(),
             effects,
             lease: ticks(self.lease),
             retention: Retention { answer: ticks(self.retention) },
