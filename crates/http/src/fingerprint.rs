@@ -189,26 +189,82 @@ mod tests {
         }
     }
 
+    fn print(asked: &Asked<'_>) -> Print {
+        fingerprint(asked, &Parts::default()).expect("it means one thing")
+    }
+
     #[test]
-    fn every_part_of_a_request_counts_and_none_runs_into_the_next() {
-        let asked =
-            |tenant, principal, path, query| Asked { tenant, principal, path, query, ..Asked::default() };
-        let header = |name, value| [(name, value)];
-        let (one, other) = (header("a", &b"bc"[..]), header("ab", &b"c"[..]));
-        let with = |headers| Asked { headers, ..asked("t", "p", "/x", "q") };
+    fn every_part_of_a_request_counts() {
+        let asked = Asked {
+            tenant: "t",
+            principal: "p",
+            path: "/x",
+            query: "q",
+            headers: &[("a", b"1"), ("b", b"2")],
+            media_type: "text/plain",
+            body: b"y",
+        };
         let all = [
-            asked("t", "p", "/x", "q"),
-            asked("tp", "", "/x", "q"),
-            asked("t", "p/", "x", "q"),
-            asked("t", "p", "/xq", ""),
-            with(&one),
-            with(&other),
-            Asked { body: b"/x", ..asked("t", "p", "", "q") },
+            asked,
+            Asked { tenant: "u", ..asked },
+            Asked { principal: "o", ..asked },
+            Asked { path: "/y", ..asked },
+            Asked { query: "r", ..asked },
+            Asked { headers: &[("a", b"1"), ("b", b"3")], ..asked },
+            Asked { headers: &[("a", b"1"), ("c", b"2")], ..asked },
+            Asked { headers: &[("a", b"1")], ..asked },
+            Asked { media_type: "text/html", ..asked },
+            Asked { body: b"z", ..asked },
         ];
-        let prints: Vec<_> =
-            all.iter().map(|asked| fingerprint(asked, &Parts::default()).expect("fine")).collect();
+        let prints = all.map(|asked| print(&asked));
         for (at, one) in prints.iter().enumerate() {
             assert!(!prints[at + 1..].contains(one), "{at}");
+        }
+    }
+
+    /// Each pair is the same bytes where names, or values, or both stand there without their lengths.
+    #[test]
+    fn no_part_of_a_request_runs_into_the_next() {
+        let plain = |name: &str| name.to_owned();
+        let led =
+            |name: &str| format!("\0\0\0\0\0\0\0{}{name}", char::from(u8::try_from(name.len()).unwrap()));
+        for joint in [&plain as &dyn Fn(&str) -> String, &led] {
+            let name = |one: &str| one.to_owned();
+            let (path, query, header, value) =
+                (joint("path"), joint("query"), joint("header"), joint("value"));
+            let (media_type, bytes) = (joint("type"), joint("bytes"));
+            let join = |parts: &[&str]| parts.concat();
+            // One value has in it what leads the next: where nothing says how long it is, it ends at either.
+            let pair = |lead: &str| (join(&["1", lead, "2"]), name("3"), name("1"), join(&["2", lead, "3"]));
+            let asked = Asked::default();
+
+            let (a, b, c, d) = pair(&path);
+            let one = print(&Asked { principal: &a, path: &b, ..asked });
+            assert_ne!(one, print(&Asked { principal: &c, path: &d, ..asked }));
+
+            let (a, b, c, d) = pair(&query);
+            let one = print(&Asked { path: &a, query: &b, ..asked });
+            assert_ne!(one, print(&Asked { path: &c, query: &d, ..asked }));
+
+            let (a, b, c, d) = pair(&value);
+            let one = print(&Asked { headers: &[(&a, b.as_bytes())], ..asked });
+            assert_ne!(one, print(&Asked { headers: &[(&c, d.as_bytes())], ..asked }));
+
+            let both = join(&["1", &header, "b", &value, "2"]);
+            let one = print(&Asked { headers: &[("a", b"1"), ("b", b"2")], ..asked });
+            assert_ne!(one, print(&Asked { headers: &[("a", both.as_bytes())], ..asked }));
+
+            let both = join(&["1", &header, "a", &value, "2"]);
+            let one = print(&Asked { query: "1", headers: &[("a", b"2")], ..asked });
+            assert_ne!(one, print(&Asked { query: &both, ..asked }));
+
+            let (a, b, c, d) = pair(&media_type);
+            let one = print(&Asked { headers: &[("a", a.as_bytes())], media_type: &b, ..asked });
+            assert_ne!(one, print(&Asked { headers: &[("a", c.as_bytes())], media_type: &d, ..asked }));
+
+            let (a, b, c, d) = pair(&bytes);
+            let one = print(&Asked { media_type: &a, body: b.as_bytes(), ..asked });
+            assert_ne!(one, print(&Asked { media_type: &c, body: d.as_bytes(), ..asked }));
         }
     }
 
@@ -222,6 +278,9 @@ mod tests {
         assert_eq!(form("a=1&b=x+y"), form("b=x%20y&a=1&"));
         assert_ne!(form("a=1&a=2"), form("a=2&a=1"));
         assert_ne!(form("a=1&b=2"), form("a=1b&=2"));
+        for run_together in ["a=1b2", "a1=b2", "a1b2=", "a1b=2"] {
+            assert_ne!(form("a=1&b=2"), form(run_together), "{run_together}");
+        }
     }
 
     #[test]
