@@ -27,6 +27,7 @@ mod identify;
 pub mod keep;
 mod keys;
 mod layer;
+mod lease;
 mod ledger;
 mod minted;
 mod observe;

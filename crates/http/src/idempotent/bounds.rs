@@ -15,6 +15,9 @@ pub(super) const MIB: usize = 1 << 20;
 /// What can still be a label of a metric, and a column of an index.
 const OPERATION_MAX: usize = 255;
 
+/// As far apart as the clocks of two processes may be before one follows: less would be no time at all.
+const SETTLING_MIN: Duration = SECOND;
+
 impl Endpoint<Tenant, Effects> {
     /// Whether it makes sense. A layer that is made of it asks by itself.
     ///
@@ -41,7 +44,12 @@ impl Endpoint<Tenant, Effects> {
         if probes != settings.probe.is_some() {
             return Err(EndpointError::Probe);
         }
+        let settling = match self.effects {
+            Effects::Opaque(OnUnknown::Probe { settling }) => settling,
+            _ => SETTLING_MIN,
+        };
         let times = [
+            ("settling", settling, SETTLING_MIN, DAY),
             ("retention", *retention, MINUTE, 366 * DAY),
             ("lease", *lease, SECOND, HOUR),
             ("max_run", settings.max_run, *lease, DAY),

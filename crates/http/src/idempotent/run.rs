@@ -1,17 +1,17 @@
 //! One run of a handler: to its end, its panic, the end of its time or of the server, and what is then recorded.
 //!
 //! The handler is polled where the request is, so that what the layers around this one set up for it (spans, scopes)
-//! is there; the lease is renewed by a task of its own, so that a handler that keeps its thread busy does not lose it.
+//! is there.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body as HttpBody;
-use redrive_core::ledger::{Fenced, Record, Renewed, Scope};
-use tokio::sync::oneshot;
-use tokio::time::Instant;
+use redrive_core::ledger::Fenced;
 use tower::Service;
 
 use super::answer;
@@ -20,11 +20,9 @@ use super::caught::Caught;
 use super::drain::Running;
 use super::identify::Known;
 use super::layer::Shared;
+use super::lease::{Held, Lease};
 use super::operation::Operation;
 use super::outcome::{Ended, Sent, is_stream, verdict};
-
-/// How many times a lease is renewed before it would be over: two may be lost.
-const RENEWALS: u32 = 3;
 
 /// What came of a run.
 pub(super) enum Ran<E> {
@@ -40,7 +38,7 @@ pub(super) async fn run<S, R>(
     inner: S,
     (mut parts, body): (Parts, Bytes),
     known: &Known,
-    record: &Record,
+    held: &Held,
     running: Running,
 ) -> Ran<S::Error>
 where
@@ -48,21 +46,27 @@ where
     R: HttpBody<Data = Bytes> + Send + 'static,
     R::Error: Into<BoxError>,
 {
+    let record = &held.record;
     let operation = Operation::claimed(shared, &known.scope, record);
     parts.extensions.insert(operation.clone());
-    let began = Instant::now();
-    let (lease, too_long) = Lease::renewed(shared, known.scope.clone(), record.epoch, began);
+    let (lease, too_long) = Lease::renewed(shared, &known.scope, held);
     // A task that was just made waits for its own thread, which the handler may keep; so it has its turn first.
     tokio::task::yield_now().await;
     let handler = handle(inner, Request::from_parts(parts, Body::from(body)), shared.settings.reply_max);
+    // What is committed is not undone by the end of its lease.
+    let lapsed = poll_fn(|_| match lease.is_lapsed() && !operation.is_committed() {
+        true => Poll::Ready(()),
+        false => Poll::Pending,
+    });
     let ended = tokio::select! {
         biased;
+        () = lapsed => Ended::TooLong,
         ended = handler => ended,
-        Ok(()) = too_long => Ended::TooLong,
+        _ = too_long => Ended::TooLong,
         () = running.aborted() => Ended::Drained,
     };
     drop(lease);
-    shared.pace.took(began.elapsed());
+    shared.pace.took(held.asked.elapsed());
     let now = shared.ledger.now();
     let (end, sent) = verdict(shared, &operation, ended, now);
     let recorded = match end {
@@ -105,46 +109,4 @@ where
         Ended::Answered(Box::new(parts), read)
     });
     handling.await.unwrap_or(Ended::Panicked)
-}
-
-/// A lease that is renewed for as long as this is there.
-struct Lease(tokio::task::JoinHandle<()>);
-
-impl Lease {
-    fn renewed(
-        shared: &Arc<Shared>,
-        scope: Scope,
-        epoch: u64,
-        began: Instant,
-    ) -> (Self, oneshot::Receiver<()>) {
-        let (too_long, told) = oneshot::channel();
-        let shared = Arc::clone(shared);
-        let renewing = async move {
-            let (lease, max_run) = (shared.settings.lease, shared.settings.max_run);
-            let end = began + max_run;
-            let mut next = began;
-            loop {
-                next = (next + lease / RENEWALS).min(end);
-                tokio::time::sleep_until(next).await;
-                // Also by the time of this process, for a ledger that does not answer.
-                if next >= end {
-                    break;
-                }
-                match shared.ledger.renew(scope.clone(), epoch, lease, max_run).await {
-                    Ok(Ok(Renewed::TooLong)) => break,
-                    // Taken over, or ended by its own commit. The handler goes to its end, and is told there.
-                    Ok(Err(_)) => return,
-                    Ok(Ok(Renewed::On(_))) | Err(_) => {}
-                }
-            }
-            let _ = too_long.send(());
-        };
-        (Self(tokio::spawn(renewing)), told)
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }

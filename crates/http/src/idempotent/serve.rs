@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::Body as HttpBody;
-use redrive_core::ledger::{Answer, Claim, End, Phase, Record};
+use redrive_core::ledger::{Answer, Claim, End, Phase, Record, Renewed};
 use redrive_core::names::header;
 use tokio::time::Instant;
 use tower::Service;
@@ -14,8 +14,10 @@ use tower::Service;
 use super::answer::{self, SOON, STATUS};
 use super::body::{Body, BoxError};
 use super::caught::Caught;
+use super::drain::Running;
 use super::identify::{Identified, Known, identify};
 use super::layer::{Entered, Shared};
+use super::lease::{Held, Lease};
 use super::observe::Became;
 use super::operation::{Commit, Mode, Operation};
 use super::outcome::{kept, respond};
@@ -50,19 +52,32 @@ where
     };
     let patient = known.wait.map(|wait| Instant::now() + wait.min(shared.settings.wait_max));
     let mut waited = false;
-    let (record, _room) = loop {
+    let (held, running, _room) = loop {
         let Some(room) = shared.room().await else {
             let detail = "as many requests run as may";
             let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too-busy", detail);
             return Ok(shared.refused(problem.after(SOON)));
         };
         entered.set(true);
+        let began = Instant::now();
         match shared.ledger.claim(known.scope.clone(), known.ask.clone()).await {
-            Ok(Claim::Run(record)) => break (record, room),
-            Ok(Claim::Probe(record)) => match probed(&shared, (&parts, &body), &known, &record).await {
-                Some(response) => return Ok(response),
-                None => break (record, room),
-            },
+            Ok(Claim::Run(record)) => {
+                let held = Held { record, began, asked: began };
+                let Some(running) = shared.drain.enter() else {
+                    return Ok(stopping(&shared, &known, held.record.epoch).await);
+                };
+                break (held, running, room);
+            }
+            Ok(Claim::Probe(record)) => {
+                let held = Held { record, began, asked: began };
+                let Some(running) = shared.drain.enter() else {
+                    return Ok(stopping(&shared, &known, held.record.epoch).await);
+                };
+                match probed(&shared, (&parts, &body), &known, &held, &running).await {
+                    Found::Answer(response) => return Ok(response),
+                    Found::Nothing(held) => break (held, running, room),
+                }
+            }
             Ok(Claim::Hold(_)) => {
                 let since = shared.ledger.now();
                 return Ok(answer::say(&shared, &known, Answer::Unknown { since }, waited));
@@ -91,15 +106,9 @@ where
             }
         }
     };
-    let Some(running) = shared.drain.enter() else {
-        // Nothing was run, so nothing happened.
-        let _ = shared.ledger.end(known.scope.clone(), record.epoch, End::Nothing).await;
-        let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "shutting-down", "the server stops");
-        return Ok(shared.refused(problem.after(SOON)));
-    };
-    shared.begins(&known, record.attempt);
+    shared.begins(&known, held.record.attempt);
     // Boxed, so that a replay does not carry about what a run needs.
-    match Box::pin(run(&shared, inner, (parts, body), &known, &record, running)).await {
+    match Box::pin(run(&shared, inner, (parts, body), &known, &held, running)).await {
         Ran::Sent(sent) => sent,
         Ran::Lost(fenced) => {
             entered.set(false);
@@ -124,14 +133,30 @@ async fn said(shared: &Shared, known: &Known, answer: Answer, waited: bool) -> R
     answer::say(shared, known, answer, waited)
 }
 
-/// Asks whether the run before happened: the answer, or nothing where it is to run.
+/// The server stops, and what was claimed does not run.
+async fn stopping(shared: &Shared, known: &Known, epoch: u64) -> Response<Body> {
+    let _ = shared.ledger.end(known.scope.clone(), epoch, End::Nothing).await;
+    let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "shutting-down", "the server stops");
+    shared.refused(problem.after(SOON))
+}
+
+/// What a probe came to.
+enum Found {
+    /// This is to be sent.
+    Answer(Response<Body>),
+    /// It did not happen: it is to run, under a lease that was just renewed.
+    Nothing(Held),
+}
+
+/// Asks whether the run before happened, under a lease that is renewed meanwhile.
 async fn probed(
     shared: &Arc<Shared>,
     (parts, body): (&Parts, &Bytes),
     known: &Known,
-    record: &Record,
-) -> Option<Response<Body>> {
-    let operation = Operation::claimed(shared, &known.scope, record);
+    held: &Held,
+    running: &Running,
+) -> Found {
+    let operation = Operation::claimed(shared, &known.scope, &held.record);
     let request = Request::from_parts(parts.clone(), body.clone());
     let probing = Caught::new(async {
         match &shared.settings.probe {
@@ -139,12 +164,44 @@ async fn probed(
             None => Probed::StillUnknown,
         }
     });
-    // No longer than the lease, which nobody renews here.
-    let found = tokio::time::timeout(shared.settings.lease, probing).await.ok().flatten();
+    let (lease, too_long) = Lease::renewed(shared, &known.scope, held);
+    let found = tokio::select! {
+        biased;
+        found = probing => found,
+        _ = too_long => None,
+        () = running.aborted() => None,
+    };
+    drop(lease);
+    if found == Some(Probed::DidNotHappen) {
+        return did_not_happen(shared, known, held).await;
+    }
+    Found::Answer(settled(shared, known, &held.record, found).await)
+}
+
+/// What is to run has a whole lease, and nobody took it over meanwhile.
+async fn did_not_happen(shared: &Shared, known: &Known, held: &Held) -> Found {
+    let (scope, epoch) = (&known.scope, held.record.epoch);
+    let (lease, max_run) = (shared.settings.lease, shared.settings.max_run);
+    let asked = Instant::now();
+    match shared.ledger.renew(scope.clone(), epoch, lease, max_run).await {
+        Ok(Ok(Renewed::On(record))) => Found::Nothing(Held { record, began: held.began, asked }),
+        Ok(Err(fenced)) => Found::Answer(winners(shared, known, fenced.map(|fenced| *fenced.0), None).await),
+        Ok(Ok(Renewed::TooLong)) | Err(_) => {
+            // Neither the run before nor this one did anything.
+            let _ = shared.ledger.end(scope.clone(), epoch, End::Retriable(None)).await;
+            shared.hints.ended(scope);
+            let detail = "it did not happen, and its lease could not be renewed to run it";
+            let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "ledger-down", detail);
+            Found::Answer(shared.refused(problem.after(SOON)))
+        }
+    }
+}
+
+/// Records what a probe found, or that it found nothing, and says so.
+async fn settled(shared: &Shared, known: &Known, record: &Record, found: Option<Probed>) -> Response<Body> {
     let reply = match found {
-        Some(Probed::DidNotHappen) => return None,
         Some(Probed::Completed(reply)) => Some(kept(shared, &known.scope, reply)),
-        Some(Probed::StillUnknown) | None => None,
+        _ => None,
     };
     let end = match &reply {
         Some(reply) => End::Completed { reply: reply.clone(), resource: None },
@@ -153,14 +210,14 @@ async fn probed(
     let ended = shared.ledger.end(known.scope.clone(), record.epoch, end).await;
     shared.hints.ended(&known.scope);
     if let Ok(Err(fenced)) = ended {
-        return Some(winners(shared, known, fenced.map(|fenced| *fenced.0), None).await);
+        return winners(shared, known, fenced.map(|fenced| *fenced.0), None).await;
     }
     let now = shared.ledger.now();
     let answer = match reply {
         Some(reply) => ended_as(Record { phase: Phase::Completed { reply, at: now }, ..record.clone() }),
         None => Answer::Unknown { since: now },
     };
-    Some(said(shared, known, answer, false).await)
+    said(shared, known, answer, false).await
 }
 
 /// The answer of a record that ended.

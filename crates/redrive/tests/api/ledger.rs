@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redrive::api::{Effects, Endpoint, EndpointError, Idempotent, OnUnknown, Tenant};
-use redrive::http::idempotent::{Mode, Operation};
+use redrive::http::idempotent::{Mode, Operation, Probed};
 use redrive::testing;
 
 use crate::shop::{BOOK, Calls, behind, keyed, memory, records, serve};
@@ -91,9 +91,15 @@ fn what_makes_no_sense_is_refused_when_it_is_set_up() {
         let error = refused(endpoint);
         assert!(error.starts_with(&format!("{what} is between")), "{error}");
     }
-    let probed = Effects::Opaque(OnUnknown::Probe { settling: day });
-    let error = refused(Endpoint::new(BOOK).tenant(Tenant::fixed("acme")).effects(probed));
+    let probed = |settling| {
+        let effects = Effects::Opaque(OnUnknown::Probe { settling });
+        Endpoint::new(BOOK).tenant(Tenant::fixed("acme")).effects(effects)
+    };
+    let error = refused(probed(day));
     assert!(error.contains("probe"), "{error}");
+    let error =
+        refused(probed(Duration::from_millis(999)).probe(|_| std::future::ready(Probed::StillUnknown)));
+    assert!(error.starts_with("settling is between 1000 and"), "{error}");
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ mod gone;
 mod keeping;
 mod kept;
 mod keys;
+mod leases;
 mod ledger;
 mod memory;
 mod mistakes;

@@ -24,16 +24,27 @@ pub(crate) struct Spy {
     pub(crate) claims: Signal,
     pub(crate) ends: Signal,
     pub(crate) claims_fail: AtomicBool,
+    pub(crate) renewals_fail: AtomicBool,
     pub(crate) ends_fail: AtomicBool,
 }
 
 impl Spy {
     pub(crate) fn over(redrive: &Redrive) -> Arc<Self> {
         let (redrive, inner) = (redrive.clone(), redrive.ledger());
-        let (claims_fail, ends_fail) = (AtomicBool::new(false), AtomicBool::new(false));
+        let [claims_fail, renewals_fail, ends_fail] = [false; 3].map(AtomicBool::new);
         let (looks, renewals) = (Signal::default(), Signal::default());
         let (claims, ends) = (Signal::default(), Signal::default());
-        Arc::new(Self { redrive, inner, looks, renewals, claims, ends, claims_fail, ends_fail })
+        Arc::new(Self {
+            redrive,
+            inner,
+            looks,
+            renewals,
+            claims,
+            ends,
+            claims_fail,
+            renewals_fail,
+            ends_fail,
+        })
     }
 }
 
@@ -62,6 +73,9 @@ impl Ledger for Spy {
         run_max: Duration,
     ) -> Asked<Result<Renewed, Option<Fenced>>> {
         self.renewals.give();
+        if self.renewals_fail.load(Ordering::SeqCst) {
+            return failed();
+        }
         self.inner.renew(scope, epoch, lease, run_max)
     }
 

@@ -1,14 +1,15 @@
 //! What nobody knows: rows 12, 12b and 13.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use redrive::api::{Effects, Endpoint, OnUnknown, Reply, Tenant};
+use redrive::api::{Effects, Endpoint, Idempotent, OnUnknown, Reply, Tenant};
 use redrive::http::idempotent::{Probed, Probing, Resolution};
 use redrive::{Redrive, testing};
 
-use crate::shop::{BOOK, Calls, memory, records, serve};
-use crate::spy::Gate;
+use crate::shop::{BOOK, Calls, behind, memory, records, serve};
+use crate::spy::{Gate, Spy};
 use crate::wire::{Server, post};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -26,18 +27,21 @@ where
     endpoint(OnUnknown::Probe { settling: SETTLING }).probe(probe)
 }
 
-/// A request that began in a process that died.
-async fn crashed(redrive: &Redrive, endpoint: Endpoint<Tenant, Effects>) -> (Arc<Server>, Gate) {
+/// A request that began in a process that died: its end is not written, unless the spy is told otherwise.
+async fn crashed(redrive: &Redrive, endpoint: Endpoint<Tenant, Effects>) -> (Arc<Server>, Gate, Arc<Spy>) {
+    let spy = Spy::over(redrive);
+    spy.ends_fail.store(true, Ordering::SeqCst);
+    let layer = Idempotent::new(spy.clone(), endpoint).unwrap();
     let gate = Gate::default();
     let at = gate.clone();
     let handler = move || async move {
         at.pass().await;
         "late"
     };
-    let server = Arc::new(serve(redrive, endpoint, handler).await);
+    let server = Arc::new(behind(&layer, handler).await);
     server.later(post("{}").key("k"));
     gate.reached.wait().await;
-    (server, gate)
+    (server, gate, spy)
 }
 
 #[tokio::test]
@@ -112,7 +116,8 @@ async fn row_12_a_probe_that_panics_knows_nothing() {
 #[tokio::test]
 async fn rows_12b_and_13_what_is_held_is_unknown_until_its_own_late_end() {
     let (redrive, store) = memory();
-    let (server, gate) = crashed(&redrive, endpoint(OnUnknown::Hold)).await;
+    let (server, gate, spy) = crashed(&redrive, endpoint(OnUnknown::Hold)).await;
+    spy.ends_fail.store(false, Ordering::SeqCst);
     testing::pass(&redrive, LEASE);
     for _ in 0..2 {
         let answer = server.ask(&post("{}").key("k").header("prefer", "wait=20")).await;
@@ -137,7 +142,7 @@ async fn rows_12b_and_13_what_is_held_is_unknown_until_its_own_late_end() {
 #[tokio::test]
 async fn row_13_an_operator_resolves_it() {
     let (redrive, store) = memory();
-    let (server, _gate) = crashed(&redrive, endpoint(OnUnknown::Hold)).await;
+    let (server, _gate, _) = crashed(&redrive, endpoint(OnUnknown::Hold)).await;
     testing::pass(&redrive, LEASE);
     assert_eq!(server.ask(&post("{}").key("k")).await.code(), "outcome-unknown");
     let scope = records(&redrive, &store).await[0].0.clone();
