@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use crate::config::{Config, GatewaySettings};
+use crate::config::{Config, GatewaySettings, RouteSettings};
 use crate::{ledger, listen, observe, serve};
 
 mod gate;
@@ -202,6 +202,7 @@ fn shared(config: &Config) -> Result<Shared> {
     let address: Address = upstream.parse().map_err(|error| anyhow!("gateway.upstream: {error}"))?;
     let trusted = config.gateway.networks().map_err(anyhow::Error::msg)?;
     let teller = Teller::new(trusted, host, address.host(), name()?);
+    let teller = teller.naming(config.gateway.routes.iter().flat_map(RouteSettings::named_by));
     let upstream = Upstream::new(address, &config.gateway).context("cannot trust anybody's certificate")?;
     let client = config.server.body_time;
     let times = Times { connect: connect_time, answer: answer_time, whole: whole_time, client };

@@ -1,7 +1,8 @@
 //! Who asked, told to the upstream: `Forwarded` (RFC 7239), `X-Forwarded-*`, `Via` and `Host`.
 //!
 //! What a client says of itself there is taken away, whatever its spelling, unless the connection comes from one of
-//! the proxies that are trusted: an upstream that logs, limits or lets in by address would believe it.
+//! the proxies that are trusted: an upstream that logs, limits or lets in by address would believe it. So is what only
+//! those proxies may say of tenants and principals, on every route: an upstream believes it on all of them.
 
 use std::net::IpAddr;
 
@@ -22,6 +23,8 @@ const CLAIMS: [&str; 4] = ["forwarded", "x-real-ip", "x-client-ip", "true-client
 #[derive(Debug)]
 pub(super) struct Teller {
     trusted: Vec<Network>,
+    /// Headers by which proxies in front name tenants and principals, with dashes.
+    names: Vec<String>,
     host: HostWord,
     upstream: HeaderValue,
     /// This gateway's name in `Via`: its own, so that a request that comes round again is known.
@@ -30,7 +33,14 @@ pub(super) struct Teller {
 
 impl Teller {
     pub(super) fn new(trusted: Vec<Network>, host: HostWord, upstream: HeaderValue, via: String) -> Self {
-        Self { trusted, host, upstream, via }
+        Self { trusted, names: Vec::new(), host, upstream, via }
+    }
+
+    /// With headers that nobody may send but those who are trusted.
+    #[must_use]
+    pub(super) fn naming<'a>(mut self, headers: impl IntoIterator<Item = &'a str>) -> Self {
+        self.names = headers.into_iter().map(dashed).collect();
+        self
     }
 
     /// Whether what this peer says of others is believed.
@@ -47,7 +57,7 @@ impl Teller {
     /// Tells of a request that came from `peer`.
     pub(super) fn tell(&self, headers: &mut HeaderMap, peer: Option<IpAddr>) {
         if !self.trusts(peer) {
-            forget(headers);
+            self.forget(headers);
         }
         let host = headers.get(HOST).cloned();
         if let Some(peer) = peer {
@@ -63,21 +73,25 @@ impl Teller {
             headers.insert(HOST, self.upstream.clone());
         }
     }
+
+    /// Takes away what nobody in front could have said.
+    fn forget(&self, headers: &mut HeaderMap) {
+        let is_claim = |name: &&HeaderName| {
+            let name = dashed(name.as_str());
+            name.starts_with("x-forwarded-")
+                || CLAIMS.contains(&name.as_str())
+                || self.names.iter().any(|known| *known == name)
+        };
+        let claims: Vec<HeaderName> = headers.keys().filter(is_claim).cloned().collect();
+        for name in claims {
+            headers.remove(name);
+        }
+    }
 }
 
-/// Takes away what nobody in front could have said. Underscores count as dashes: many an upstream reads them so.
-fn forget(headers: &mut HeaderMap) {
-    let claims: Vec<HeaderName> = headers
-        .keys()
-        .filter(|name| {
-            let name = name.as_str().replace('_', "-");
-            name.starts_with("x-forwarded-") || CLAIMS.contains(&name.as_str())
-        })
-        .cloned()
-        .collect();
-    for name in claims {
-        headers.remove(name);
-    }
+/// Underscores count as dashes: many an upstream reads them so.
+fn dashed(name: &str) -> String {
+    name.to_ascii_lowercase().replace('_', "-")
 }
 
 /// One hop, as `Forwarded` writes it.
@@ -151,6 +165,19 @@ mod tests {
         assert!(all(&headers, "forwarded")[0].starts_with("for=1.2.3.4, for=10.1.1.1;"), "{headers:?}");
         assert_eq!(all(&headers, "x-forwarded-proto"), ["https"]);
         assert_eq!(all(&headers, "x-real-ip"), ["1.2.3.4"]);
+    }
+
+    #[test]
+    fn tenants_and_principals_are_named_by_those_who_are_trusted_alone() {
+        let teller = teller(HostWord::Client).naming(["X_Tenant", "X-User"]);
+        let claimed = [("x-tenant", "a"), ("x-user", "b"), ("x_user", "c"), ("x-username", "d")];
+        let mut headers = asked(&claimed);
+        teller.tell(&mut headers, "192.0.2.7".parse().ok());
+        let left: Vec<_> = claimed.iter().filter(|(name, _)| headers.contains_key(*name)).collect();
+        assert_eq!(left, [&("x-username", "d")]);
+        let mut headers = asked(&claimed);
+        teller.tell(&mut headers, "10.1.1.1".parse().ok());
+        assert!(claimed.iter().all(|(name, value)| all(&headers, name) == [*value]), "{headers:?}");
     }
 
     #[test]

@@ -45,6 +45,31 @@ async fn tenants_and_principals_are_those_that_a_trusted_proxy_names() {
 }
 
 #[tokio::test]
+async fn the_upstream_hears_of_tenants_and_principals_from_trusted_proxies_alone() {
+    let route = "[[gateway.routes]]\nmatch = \"POST /orders\"\neffects = \"opaque\"\ntenant = \"acme\"\n\
+                 principal = { header = \"x-user\" }\n[[gateway.routes]]\nmatch = \"POST /mails\"\n\
+                 effects = \"opaque\"\ntenant = { header = \"x-tenant\" }\n";
+    let upstream = Upstream::open().await;
+    let claims = "Host: a\nX-User: admin\nX_User: admin\nX-Tenant: other\nX-Other: kept";
+    let keyed = post("/orders", "k", "x");
+    let plain = "POST /mails HTTP/1.1\nHost: a\nContent-Length: 0\n\n".to_owned();
+    let free = "GET /else HTTP/1.1\nHost: a\n\n".to_owned();
+    for (trusted, told) in
+        [("10.0.0.1", vec!["kept"]), ("127.0.0.1", vec!["admin", "admin", "other", "kept"])]
+    {
+        let gate =
+            Gate::before(upstream.address(), &format!("gateway.trusted = [\"{trusted}\"]\n{route}")).await;
+        // Enrolled, enrolled but without a key, and not enrolled.
+        for request in [&keyed, &plain, &free] {
+            let request = request.replace("Host: a", claims);
+            let (asked, _, _) = exchange(&gate, &upstream, &request, MADE).await;
+            let heard = ["x-user", "x_user", "x-tenant", "x-other"].map(|name| asked.all(name)).concat();
+            assert_eq!(heard, told, "{}", asked.first);
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_derived_key_is_another_for_each_tenant_and_the_same_each_time() {
     let route = |tenant: &str, word: &str| {
         format!(

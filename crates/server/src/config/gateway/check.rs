@@ -93,7 +93,12 @@ impl RouteSettings {
             .and_then(|endpoint| endpoint.check().map_err(|error| error.to_string()))
     }
 
-    /// Headers that a proxy in front has to set.
+    /// Headers that only a proxy in front may set.
+    pub(crate) fn named_by(&self) -> impl Iterator<Item = &str> {
+        self.headers().map(|(_, header)| header)
+    }
+
+    /// The same, with what each is for.
     fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let tenant = match &self.tenant {
             TenantSettings::Header(HeaderSettings { header }) => Some(("tenant", header.as_str())),
