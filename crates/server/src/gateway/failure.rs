@@ -89,6 +89,13 @@ impl Failure {
         }
     }
 
+    /// The answer to an enrolled request whose client was too slow: its body is read before anything is looked up or run.
+    pub(super) fn too_slow() -> Response<Body> {
+        let slow = Self::Client(Fault::Slow);
+        let problem = Problem::new(slow.status(), slow.code(), slow.detail());
+        problem.with("code", slow.code()).with("retryable", true).with("executed", "no").into_response()
+    }
+
     /// The answer, with what the layer is to know where it answers for the request.
     pub(super) fn answer(self, method: &Method, enrolled: Option<&Enrolled>) -> Response<Body> {
         let may_rerun = enrolled.is_some_and(|route| route.may_rerun);

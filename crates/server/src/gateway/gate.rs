@@ -17,7 +17,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tower::Service;
 
-use super::flow::Sending;
+use super::failure::Failure;
+use super::flow::{Fault, Progress, Sending};
 use super::proxy::{Passing, Proxy};
 use super::route::Route;
 use super::table::Table;
@@ -49,11 +50,12 @@ impl Gate {
         Self { table: Arc::new(table), proxy, room, room_max, patience: settings.body_time }
     }
 
-    /// Makes a request ready for its layer.
-    fn enter(&self, request: &mut Request<Body>, body_max: usize) -> Result<(), Problem> {
+    /// Makes a request ready for its layer. Gives how far its body has come, where that is held.
+    fn enter(&self, request: &mut Request<Body>, route: &Route) -> Result<Option<Arc<Progress>>, Problem> {
+        let body_max = route.body_max();
         // Without a key nothing is held.
         if !request.headers().contains_key(IDEMPOTENCY_KEY) {
-            return Ok(());
+            return Ok(None);
         }
         let bytes = u32::try_from(size(request.headers(), body_max).min(self.room_max)).unwrap_or(u32::MAX);
         let permit = self.room.clone().try_acquire_many_owned(bytes).map_err(|_| {
@@ -62,8 +64,9 @@ impl Gate {
         })?;
         request.extensions_mut().insert(Room { _permit: Arc::new(permit) });
         let body = std::mem::take(request.body_mut());
-        *request.body_mut() = Body::new(Sending::new(body, self.patience, Instant::now()).0);
-        Ok(())
+        let (body, progress) = Sending::new(body, self.patience, Instant::now());
+        *request.body_mut() = Body::new(body);
+        Ok(Some(progress))
     }
 }
 
@@ -92,11 +95,16 @@ impl Service<Request<Body>> for Gate {
         let note = Note::of(&request, route.map(|route| route.name().to_owned()));
         let passing: Passing = match route {
             None => self.proxy.call(request),
-            Some(route) => match self.enter(&mut request, route.body_max()) {
+            Some(route) => match self.enter(&mut request, route) {
                 Err(problem) => Box::pin(async move { Ok(problem.into_response()) }),
-                Ok(()) => {
+                Ok(progress) => {
                     let answering = route.service().call(request);
-                    Box::pin(async move { Ok(answering.await?.map(Body::new)) })
+                    Box::pin(async move {
+                        let response = answering.await?.map(Body::new);
+                        // A body that is not there whole is refused by the layer, which cannot tell why.
+                        let slow = progress.is_some_and(|progress| progress.fault() == Some(Fault::Slow));
+                        Ok(if slow { Failure::too_slow() } else { response })
+                    })
                 }
             },
         };

@@ -38,7 +38,8 @@ async fn bodies_that_are_held_have_bounds_in_time_and_together() {
         exchange(&gate, &upstream, "POST /other HTTP/1.1\nHost: a\nContent-Length: 0\n\n", MADE).await;
     assert_eq!(fine.status(), 201);
     let (answer, body) = slow.message().await;
-    assert_eq!((answer.status(), code(&body).as_str()), (400, "body-broken"));
+    assert_eq!((answer.status(), code(&body).as_str()), (408, "request-slow"));
+    assert!(body.contains("\"executed\":\"no\"") && body.contains("\"retryable\":true"), "{body}");
     let (_, fine, _) = exchange(&gate, &upstream, &post("/keyed", "m", &"x".repeat(1000)), MADE).await;
     assert_eq!(fine.status(), 201, "the room is given back");
 }
