@@ -117,6 +117,9 @@ pub struct RouteSettings {
     /// Statuses with which the upstream says that it did nothing.
     #[serde(default)]
     pub not_executed: Vec<u16>,
+    /// Whether the upstream's own `Idempotency-Outcome` is believed.
+    #[serde(default)]
+    pub upstream_outcome: bool,
     /// What counts for whether two requests are the same.
     #[serde(default)]
     pub fingerprint: FingerprintSettings,
@@ -286,6 +289,7 @@ impl RouteSettings {
             reply_max: mebibyte(),
             concurrency: thousand(),
             not_executed: Vec::new(),
+            upstream_outcome: false,
             fingerprint: FingerprintSettings::default(),
             redact: RedactSettings::default(),
             stay_open: false,

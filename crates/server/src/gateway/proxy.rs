@@ -65,6 +65,8 @@ pub(super) struct Enrolled {
     pub(super) reply_max: usize,
     /// The upstream's statuses that prove that nothing was done.
     pub(super) not_executed: Arc<[StatusCode]>,
+    /// Whether the upstream's own `Idempotency-Outcome` is believed.
+    pub(super) upstream_outcome: bool,
 }
 
 /// The answer to come.
@@ -84,8 +86,14 @@ impl Proxy {
         let enrolled = request.extensions_mut().remove::<Enrolled>();
         match self.exchange(request, enrolled.as_ref()).await {
             Ok(mut response) => {
-                if enrolled.is_some_and(|route| route.not_executed.contains(&response.status())) {
-                    response.headers_mut().insert(OUTCOME, HeaderValue::from_static("none"));
+                if let Some(route) = enrolled {
+                    if !route.upstream_outcome {
+                        // It would have the layer forget what happened, on the word of whoever can set a header.
+                        response.headers_mut().remove(OUTCOME);
+                    }
+                    if route.not_executed.contains(&response.status()) {
+                        response.headers_mut().insert(OUTCOME, HeaderValue::from_static("none"));
+                    }
                 }
                 response
             }

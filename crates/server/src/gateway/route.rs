@@ -153,6 +153,7 @@ impl Route {
             may_rerun: effects.may_rerun(),
             reply_max: settings.reply_max,
             not_executed: statuses.collect(),
+            upstream_outcome: settings.upstream_outcome,
         };
         let key = (effects == Effects::Keyed).then_some(settings.upstream_key);
         let service = layer.layer(Behind { proxy, terms, key });

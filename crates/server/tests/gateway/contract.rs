@@ -145,6 +145,51 @@ async fn a_status_that_proves_that_nothing_was_done_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn what_the_upstream_says_of_the_outcome_is_believed_where_the_route_says_so() {
+    let route = |path: &str, rest: &str| {
+        format!(
+            "[[gateway.routes]]\nmatch = \"POST /{path}\"\ntenant = \"acme\"\neffects = \"opaque\"\n{rest}\n"
+        )
+    };
+    let routes = [route("deaf", ""), route("hears", "upstream_outcome = true")].concat();
+    let upstream = Upstream::open().await;
+    let gate = Gate::before(upstream.address(), &routes).await;
+    // The status, what is said of it, and what a repetition has: its answer, or what is told, or a run of its own.
+    for (n, (status, said, deaf, hears)) in [
+        (201, "none", "replayed", "run"),
+        (201, "unknown", "replayed", "outcome-unknown"),
+        (500, "none", "outcome-unknown", "run"),
+        (500, "final", "outcome-unknown", "replayed"),
+        (500, "perhaps", "outcome-unknown", "outcome-unknown"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for (path, expected) in [("/deaf", deaf), ("/hears", hears)] {
+            let request = post(path, &format!("k{n}"), "x");
+            let answer = format!(
+                "HTTP/1.1 {status} A\nIdempotency-Outcome: {said}\nContent-Length: 0\nConnection: close\n\n"
+            );
+            let (_, first, _) = exchange(&gate, &upstream, &request, &answer).await;
+            assert_eq!((first.status(), first.get("idempotency-outcome")), (status, None));
+            if expected == "run" {
+                let (_, again, _) = exchange(&gate, &upstream, &request, MADE).await;
+                assert_eq!((again.status(), again.get("idempotency-status")), (201, Some("created")));
+                continue;
+            }
+            let (again, body) = ask(&gate, &request).await;
+            let has = if again.get("idempotent-replayed") == Some("true") {
+                "replayed".to_owned()
+            } else {
+                code(&body)
+            };
+            assert_eq!(has, expected, "{path} {status} {said}");
+        }
+    }
+    assert!(upstream.is_alone().await);
+}
+
+#[tokio::test]
 async fn a_stop_records_what_did_not_end_in_time() {
     let upstream = Upstream::open().await;
     let folder = tempfile::tempdir().expect("a folder");
