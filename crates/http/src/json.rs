@@ -137,6 +137,7 @@ impl Json {
         match self {
             Self::Null => to.push_str("null"),
             Self::Bool(truth) => to.push_str(if *truth { "true" } else { "false" }),
+            Self::Number(number) if is_plain(number) => to.push_str(number),
             Self::Number(number) => to.push_str(&spelt(number, numbers)?),
             Self::Text(text) => write_text(text, to),
             Self::List(items) => {
@@ -152,7 +153,10 @@ impl Json {
             Self::Object(members) => {
                 let mut members: Vec<_> = members.iter().collect();
                 // By UTF-16 units, as the RFC has it: not the order of the letters' numbers.
-                members.sort_by(|(a, _), (b, _)| a.encode_utf16().cmp(b.encode_utf16()));
+                members.sort_by(|(a, _), (b, _)| match a.is_ascii() && b.is_ascii() {
+                    true => a.cmp(b),
+                    false => a.encode_utf16().cmp(b.encode_utf16()),
+                });
                 to.push('{');
                 for (at, (name, json)) in members.into_iter().enumerate() {
                     if at > 0 {
@@ -171,22 +175,31 @@ impl Json {
 
 fn write_text(text: &str, to: &mut String) {
     to.push('"');
-    for letter in text.chars() {
-        match letter {
-            '"' => to.push_str("\\\""),
-            '\\' => to.push_str("\\\\"),
-            '\u{8}' => to.push_str("\\b"),
-            '\t' => to.push_str("\\t"),
-            '\n' => to.push_str("\\n"),
-            '\u{c}' => to.push_str("\\f"),
-            '\r' => to.push_str("\\r"),
-            control if control < ' ' => {
-                let _ = write!(to, "\\u{:04x}", u32::from(control));
+    let mut rest = text;
+    // All that is escaped is ASCII, so a text can be cut there.
+    while let Some(at) = rest.bytes().position(|byte| byte < b' ' || matches!(byte, b'"' | b'\\')) {
+        to.push_str(&rest[..at]);
+        match rest.as_bytes()[at] {
+            b'"' => to.push_str("\\\""),
+            b'\\' => to.push_str("\\\\"),
+            0x08 => to.push_str("\\b"),
+            b'\t' => to.push_str("\\t"),
+            b'\n' => to.push_str("\\n"),
+            0x0c => to.push_str("\\f"),
+            b'\r' => to.push_str("\\r"),
+            control => {
+                let _ = write!(to, "\\u{control:04x}");
             }
-            letter => to.push(letter),
         }
+        rest = &rest[at + 1..];
     }
+    to.push_str(rest);
     to.push('"');
+}
+
+/// Whether a number is spelt already as it would be: whole, without a sign, and so small that a double has it exactly.
+fn is_plain(number: &str) -> bool {
+    number.len() <= 15 && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 fn spelt(number: &str, numbers: Numbers) -> Result<String, JsonError> {
@@ -334,6 +347,20 @@ mod tests {
         assert!(Json::parse(deep.as_bytes()).is_ok());
         assert!(Json::parse(format!("[{deep}]").as_bytes()).is_err());
         assert!(Json::parse("[".repeat(1 << 20).as_bytes()).is_err());
+    }
+
+    #[test]
+    fn a_name_that_stands_twice_is_found_however_many_there_are() {
+        for members in [2, 16, 17, 18, 40] {
+            for (first, second) in [(0, members - 1), ((members - 1) / 2, members - 1), (0, 1)] {
+                let name = |at: usize| if at == second { first } else { at };
+                let text: Vec<_> = (0..members).map(|at| format!("\"n{}\":1", name(at))).collect();
+                let text = format!("{{{}}}", text.join(","));
+                assert!(matches!(Json::parse(text.as_bytes()), Err(JsonError::Twice { .. })), "{text}");
+            }
+            let text: Vec<_> = (0..members).map(|at| format!("\"n{at}\":1")).collect();
+            assert!(Json::parse(format!("{{{}}}", text.join(",")).as_bytes()).is_ok(), "{members}");
+        }
     }
 
     #[test]

@@ -2,6 +2,9 @@
 
 use super::{Json, JsonError};
 
+/// Up to so many members an object's names are compared one by one.
+const FEW: usize = 16;
+
 /// How deep arrays and objects may be nested.
 pub(super) const DEPTH_MAX: usize = 128;
 
@@ -107,7 +110,16 @@ impl<'a> Reader<'a> {
         let mut members: Vec<(String, Json)> = Vec::new();
         let mut names = std::collections::HashSet::new();
         self.members(|reader, name| {
-            if !names.insert(name.clone()) {
+            // Most objects are small, and to look through a few names is cheaper than to hash them.
+            let twice = if members.len() < FEW {
+                members.iter().any(|(known, _)| known == name)
+            } else {
+                if names.is_empty() {
+                    names.extend(members.iter().map(|(known, _)| known.clone()));
+                }
+                !names.insert(name.clone())
+            };
+            if twice {
                 return Err(JsonError::Twice { name: name.clone() });
             }
             members.push((name.clone(), reader.value()?));
