@@ -25,7 +25,7 @@ pub(crate) enum Planted {
     ExpiryDeletes,
     /// A probe is believed as soon as the lease is over.
     NoSettling,
-    /// A run sends after its lease is over.
+    /// A run that is probed goes on after its lease is over.
     LateSender,
 }
 
@@ -159,11 +159,16 @@ impl Api {
         let mine = world.workers[worker].run();
         let tale = &world.tales[key];
         let on_the_wire = tale.wire.iter().any(|(run, _)| Some(*run) == mine);
-        // Whoever may not repeat by a key of its own, nor undo, does not begin what it has no time for.
-        let too_late = self.is_probe() && world.clock >= until && !self.has(Planted::LateSender);
+        // The layer ends a run that is probed with the last lease that was confirmed: nothing else comes of it.
+        if self.is_probe() && world.clock >= until && !self.has(Planted::LateSender) {
+            acts.push(Act::Hold { worker });
+            let in_time = world.clock + SETTLING <= self.end;
+            acts.extend((may_fail && in_time).then_some(Act::Crash { worker }));
+            return;
+        }
         let landed = sent && !on_the_wire && mine.is_some_and(|run| self.saw(tale, run));
         let lost = sent && !on_the_wire && !landed;
-        if !self.is_transactional() && !sent && !too_late {
+        if !self.is_transactional() && !sent {
             acts.push(Act::Send { worker });
         }
         if self.is_transactional() || landed {
@@ -176,7 +181,7 @@ impl Api {
         if !self.effects.may_rerun() && (may_fail || lost) {
             acts.push(Act::Hold { worker });
         }
-        if !sent && (may_fail || too_late) {
+        if !sent && may_fail {
             acts.push(Act::Nothing { worker });
         }
         // So early that somebody can still take over before the end.

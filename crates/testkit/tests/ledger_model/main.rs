@@ -63,8 +63,8 @@ fn what_may_be_repeated_is_repeated_one_at_a_time_and_answered_once() {
 }
 
 #[test]
-fn what_is_probed_has_one_effect_if_it_sends_in_its_time() {
-    holds(Api::of(PROBE), 163_217);
+fn what_is_probed_has_one_effect_because_its_run_ends_with_its_lease() {
+    holds(Api::of(PROBE), 166_984);
 }
 
 #[test]

@@ -22,7 +22,7 @@ impl World {
             Act::Write { worker } => self.write(api, worker),
             Act::Send { worker } => self.send(api, worker),
             Act::Land { key } => self.land(key),
-            Act::Probed { worker } => self.probed(worker),
+            Act::Probed { worker } => self.probed(api, worker),
             Act::Resolve { key } => self.resolve(key),
             Act::Delete { key } => self.delete(key),
             Act::Crash { worker } => {
@@ -106,14 +106,21 @@ impl World {
         tale.effects.push(run);
     }
 
-    fn probed(&mut self, worker: usize) {
-        let Worker::Probing { key, run, epoch, until } = self.workers[worker] else { return };
+    fn probed(&mut self, api: &Api, worker: usize) {
+        let Worker::Probing { key, run, epoch, .. } = self.workers[worker] else { return };
         match self.tales[key].effects.first().copied() {
-            // The handler runs under the probe's own lease.
-            None => {
-                self.tales[key].runs += 1;
-                self.workers[worker] = Worker::Running { key, run, epoch, until, sent: false };
-            }
+            // The handler is entered under a lease that was just renewed, or not at all.
+            None => match self.renewed(api, key, run, epoch) {
+                Some(until) => {
+                    self.tales[key].runs += 1;
+                    self.workers[worker] = Worker::Running { key, run, epoch, until, sent: false };
+                }
+                None => {
+                    self.workers[worker] = Worker::Idle;
+                    let now = at(self.clock);
+                    self.fenced(key, run, |record| ledger::fail(record, epoch, None, now).map(Some).ok());
+                }
+            },
             Some(effect) => {
                 self.workers[worker] = Worker::Idle;
                 let now = at(self.clock);
@@ -126,6 +133,15 @@ impl World {
 
     fn renew(&mut self, api: &Api, worker: usize) {
         let Worker::Running { key, run, epoch, .. } = self.workers[worker] else { return };
+        if let (Some(renewed), Worker::Running { until, .. }) =
+            (self.renewed(api, key, run, epoch), &mut self.workers[worker])
+        {
+            *until = renewed;
+        }
+    }
+
+    /// Renews a lease; until when it is good then.
+    fn renewed(&mut self, api: &Api, key: usize, run: u8, epoch: u64) -> Option<u8> {
         let mut extended = None;
         let now = at(self.clock);
         self.fenced(key, run, |record| {
@@ -137,12 +153,8 @@ impl World {
                 Ok(Renewed::TooLong) | Err(_) => None,
             }
         });
-        let lease = extended.map(|record| record.phase);
-        if let (Some(Phase::InFlight { until: moment, .. }), Worker::Running { until, .. }) =
-            (lease, &mut self.workers[worker])
-        {
-            *until = (self.clock..=self.clock + api.lease).find(|tick| at(*tick) == moment).unwrap_or(*until);
-        }
+        let Phase::InFlight { until, .. } = extended?.phase else { return None };
+        (self.clock..=self.clock + api.lease).find(|tick| at(*tick) == until)
     }
 
     /// A run ends as it says.
