@@ -34,6 +34,7 @@ mod observe;
 mod operation;
 mod outcome;
 mod pace;
+mod place;
 mod probe;
 pub mod problem;
 mod render;

@@ -42,6 +42,11 @@ impl Drain {
         open.then(|| Running(Arc::clone(self)))
     }
 
+    /// Whether no new runs are taken.
+    pub(super) fn is_closed(&self) -> bool {
+        self.0.borrow().closed
+    }
+
     /// No new runs; waits for those under way, then ends them, and waits until that is recorded.
     pub(super) async fn drain(&self, grace: Duration) -> Drained {
         self.0.send_modify(|state| state.closed = true);

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body as HttpBody;
 use redrive_core::ledger::Effects;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tower::{Layer, Service};
 
 use super::body::{Body, BoxError};
@@ -81,7 +81,7 @@ pub(super) struct Shared {
     pub(super) tenant: Tenant,
     pub(super) effects: Effects,
     pub(super) ledger: Arc<dyn Ledger>,
-    permits: Arc<Semaphore>,
+    pub(super) permits: Arc<Semaphore>,
     pub(super) drain: Arc<Drain>,
     pub(super) pace: Pace,
     pub(super) hints: Hints,
@@ -122,15 +122,6 @@ impl Shared {
     pub(super) fn refused(&self, problem: Problem) -> Response<Body> {
         self.became(Became::Refused);
         self.problem(problem)
-    }
-
-    /// Room to run in: taken before the claim, so that nobody has a lease and waits.
-    pub(super) async fn room(&self) -> Option<OwnedSemaphorePermit> {
-        let permits = Arc::clone(&self.permits);
-        if let Ok(permit) = Arc::clone(&permits).try_acquire_owned() {
-            return Some(permit);
-        }
-        tokio::time::timeout(self.settings.patience, permits.acquire_owned()).await.ok()?.ok()
     }
 }
 
@@ -187,11 +178,22 @@ where
 
 /// Whether a request has been claimed, or is about to be: then it runs to its end.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Entered(Arc<AtomicBool>);
+pub(super) struct Entered(Arc<Flags>);
+
+#[derive(Debug, Default)]
+struct Flags {
+    entered: AtomicBool,
+    detached: AtomicBool,
+}
 
 impl Entered {
     pub(super) fn set(&self, entered: bool) {
-        self.0.store(entered, Ordering::Relaxed);
+        self.0.entered.store(entered, Ordering::Relaxed);
+    }
+
+    /// Whether its client is gone, and it goes on by itself.
+    pub(super) fn is_detached(&self) -> bool {
+        self.0.detached.load(Ordering::Relaxed)
     }
 }
 
@@ -239,9 +241,10 @@ impl<E: Send + 'static> Future for Answering<E> {
 impl<E: Send + 'static> Drop for Answering<E> {
     fn drop(&mut self) {
         if let Some(answer) = self.answer.take()
-            && self.entered.0.load(Ordering::Relaxed)
+            && self.entered.0.entered.load(Ordering::Relaxed)
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
+            self.entered.0.detached.store(true, Ordering::Relaxed);
             let rest = async move { drop(answer.await) };
             #[cfg(feature = "tracing")]
             let rest = tracing::Instrument::instrument(

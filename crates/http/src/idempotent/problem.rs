@@ -33,7 +33,8 @@
 //! Status 422. The key was used for something else, or by somebody else. A new intent needs a new key.
 //!
 //! ## in-flight
-//! Status 409, retryable. The first try is still running. The same request again, after `Retry-After`.
+//! Status 409, retryable. The first try is still running, or what it may have done settles before it is looked for. The
+//! same request again, after `Retry-After`.
 //!
 //! ## outcome-unknown
 //! Status 409. The request may have happened, and nobody knows. It is not run again until an operator, or the late end of its
@@ -50,7 +51,7 @@
 //! Status 503, retryable. The ledger does not answer, and without it nothing is run.
 //!
 //! ## too-busy
-//! Status 503, retryable. As many requests run as may. Nothing was looked up or run.
+//! Status 503, retryable. As many requests run as may, and this one would have to run. Nothing was claimed or run.
 //!
 //! ## shutting-down
 //! Status 503. The server stops. Retryable where the operation may be run again.

@@ -17,12 +17,12 @@ use tower::Service;
 use super::answer;
 use super::body::{Body, BoxError, Read, read};
 use super::caught::Caught;
-use super::drain::Running;
 use super::identify::Known;
 use super::layer::Shared;
 use super::lease::{Held, Lease};
 use super::operation::Operation;
 use super::outcome::{Ended, Sent, is_stream, verdict};
+use super::place::Place;
 
 /// What came of a run.
 pub(super) enum Ran<E> {
@@ -39,7 +39,7 @@ pub(super) async fn run<S, R>(
     (mut parts, body): (Parts, Bytes),
     known: &Known,
     held: &Held,
-    running: Running,
+    place: Place,
 ) -> Ran<S::Error>
 where
     S: Service<Request<Body>, Response = Response<R>>,
@@ -63,7 +63,7 @@ where
         () = lapsed => Ended::TooLong,
         ended = handler => ended,
         _ = too_long => Ended::TooLong,
-        () = running.aborted() => Ended::Drained,
+        () = place.running.aborted() => Ended::Drained,
     };
     drop(lease);
     shared.pace.took(held.asked.elapsed());

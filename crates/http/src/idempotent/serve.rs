@@ -21,6 +21,7 @@ use super::lease::{Held, Lease};
 use super::observe::Became;
 use super::operation::{Commit, Mode, Operation};
 use super::outcome::{kept, respond};
+use super::place::{Turned, place};
 use super::probe::Probed;
 use super::problem::Problem;
 use super::render::Pointer;
@@ -52,30 +53,27 @@ where
     };
     let patient = known.wait.map(|wait| Instant::now() + wait.min(shared.settings.wait_max));
     let mut waited = false;
-    let (held, running, _room) = loop {
-        let Some(room) = shared.room().await else {
-            let detail = "as many requests run as may";
-            let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too-busy", detail);
-            return Ok(shared.refused(problem.after(SOON)));
+    let (held, place) = loop {
+        let place = match place(&shared, &known).await {
+            Ok(place) => place,
+            Err(Turned::Away(problem)) => return Ok(shared.refused(*problem)),
+            Err(Turned::Answered(answer)) => match again(&shared, &known, answer, patient, waited).await {
+                Some(answer) => return Ok(said(&shared, &known, answer, waited).await),
+                None => {
+                    waited = true;
+                    continue;
+                }
+            },
         };
         entered.set(true);
         let began = Instant::now();
         match shared.ledger.claim(known.scope.clone(), known.ask.clone()).await {
-            Ok(Claim::Run(record)) => {
-                let held = Held { record, began, asked: began };
-                let Some(running) = shared.drain.enter() else {
-                    return Ok(stopping(&shared, &known, held.record.epoch).await);
-                };
-                break (held, running, room);
-            }
+            Ok(Claim::Run(record)) => break (Held { record, began, asked: began }, place),
             Ok(Claim::Probe(record)) => {
                 let held = Held { record, began, asked: began };
-                let Some(running) = shared.drain.enter() else {
-                    return Ok(stopping(&shared, &known, held.record.epoch).await);
-                };
-                match probed(&shared, (&parts, &body), &known, &held, &running).await {
+                match probed(&shared, (&parts, &body), &known, &held, &place.running).await {
                     Found::Answer(response) => return Ok(response),
-                    Found::Nothing(held) => break (held, running, room),
+                    Found::Nothing(held) => break (held, place),
                 }
             }
             Ok(Claim::Hold(_)) => {
@@ -84,15 +82,13 @@ where
             }
             Ok(Claim::Say(answer)) => {
                 entered.set(false);
-                // Whoever waits takes nobody's room.
-                drop(room);
-                if let (Answer::InFlight { .. }, Some(until)) = (&answer, patient)
-                    && wait::is_over(&shared, &known, until).await
-                {
-                    waited = true;
-                    continue;
+                // Whoever waits takes nobody's room; and nobody waits for a client that is gone.
+                drop(place);
+                let patient = patient.filter(|_| !entered.is_detached());
+                match again(&shared, &known, answer, patient, waited).await {
+                    Some(answer) => return Ok(said(&shared, &known, answer, waited).await),
+                    None => waited = true,
                 }
-                return Ok(said(&shared, &known, answer, waited).await);
             }
             Err(_) if shared.settings.stay_open => {
                 shared.became(Became::Bypassed);
@@ -108,13 +104,31 @@ where
     };
     shared.begins(&known, held.record.attempt);
     // Boxed, so that a replay does not carry about what a run needs.
-    match Box::pin(run(&shared, inner, (parts, body), &known, &held, running)).await {
+    match Box::pin(run(&shared, inner, (parts, body), &known, &held, place)).await {
         Ran::Sent(sent) => sent,
         Ran::Lost(fenced) => {
             entered.set(false);
+            let patient = patient.filter(|_| !entered.is_detached());
             Ok(winners(&shared, &known, fenced.map(|fenced| *fenced.0), patient).await)
         }
     }
+}
+
+/// What is to be answered; nothing where the table is to be asked again, because what ran is over.
+async fn again(
+    shared: &Shared,
+    known: &Known,
+    answer: Answer,
+    patient: Option<Instant>,
+    waited: bool,
+) -> Option<Answer> {
+    let (Answer::InFlight { .. }, Some(until)) = (&answer, patient) else { return Some(answer) };
+    // It was over, and is not: whatever the reason, it is not asked in one go.
+    if waited && wait::pause(until).await.is_break() {
+        return Some(answer);
+    }
+    let is_over = wait::is_over(shared, known, until).await;
+    (!is_over).then_some(answer)
 }
 
 /// What the ledger answers.
@@ -131,13 +145,6 @@ async fn said(shared: &Shared, known: &Known, answer: Answer, waited: bool) -> R
         }
     }
     answer::say(shared, known, answer, waited)
-}
-
-/// The server stops, and what was claimed does not run.
-async fn stopping(shared: &Shared, known: &Known, epoch: u64) -> Response<Body> {
-    let _ = shared.ledger.end(known.scope.clone(), epoch, End::Nothing).await;
-    let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "shutting-down", "the server stops");
-    shared.refused(problem.after(SOON))
 }
 
 /// What a probe came to.
@@ -244,6 +251,8 @@ async fn winners(
         let answer = match record.take() {
             // Forgotten, or not to be read: whoever asks again finds out.
             None => Answer::InFlight { left: SOON },
+            // Forgotten, and used since for something else.
+            Some(record) if record.print != known.ask.print => Answer::Reused,
             Some(record) => match record.phase {
                 Phase::Completed { .. } | Phase::Tombstone { .. } => ended_as(record),
                 Phase::InFlight { until, .. } => Answer::InFlight { left: until.since(now) },

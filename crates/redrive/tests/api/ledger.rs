@@ -183,3 +183,27 @@ async fn row_22_a_zombie_goes_through_the_table_while_the_winner_runs() {
         assert_eq!(calls.count(), 2);
     }
 }
+
+#[tokio::test]
+async fn row_22_a_zombie_is_not_sent_what_a_stranger_was_answered() {
+    let (redrive, _) = memory();
+    let who =
+        |parts: &axum::http::request::Parts| Some(parts.headers.get("x-user")?.to_str().ok()?.to_owned());
+    let minute = Duration::from_secs(60);
+    let endpoint = || keyed().principal(who).retention(minute).backoff_max(minute);
+    let gate = Gate::default();
+    let at = gate.clone();
+    let old = Arc::new(serve(&redrive, endpoint(), move || async move { at.pass().await }).await);
+    let by = |user: &str| post("{}").key("k").header("x-user", user);
+    let zombie = old.later(by("ann"));
+    gate.reached.wait().await;
+    testing::pass(&redrive, Duration::from_secs(30));
+    let new = serve(&redrive, endpoint(), || async { "secret" }).await;
+    assert_eq!(new.ask(&by("ann")).await.text(), "secret");
+    // Ann's record is forgotten, and the key is somebody else's.
+    testing::pass(&redrive, 4 * minute);
+    assert_eq!(new.ask(&by("bob")).await.text(), "secret");
+    gate.open.give();
+    let zombie = zombie.await.unwrap();
+    assert_eq!((zombie.status, zombie.code().as_str()), (422, "key-reused"));
+}

@@ -320,3 +320,61 @@ impl Drop for Bomb {
         assert!(std::thread::panicking(), "as it was told to");
     }
 }
+
+#[tokio::test]
+async fn at_the_limit_whatever_needs_no_run_is_answered() {
+    let (redrive, _) = memory();
+    let spy = Spy::over(&redrive);
+    let layer = Idempotent::new(spy.clone(), keyed().concurrency(1).patience(Duration::ZERO)).unwrap();
+    let gate = Gate::default();
+    let at = gate.clone();
+    let handler = move |body: String| async move {
+        if body == "1" {
+            at.pass().await;
+        }
+        body
+    };
+    let server = Arc::new(behind(&layer, handler).await);
+    assert_eq!(server.ask(&post("2").key("done")).await.text(), "2");
+    let first = server.later(post("1").key("k"));
+    gate.reached.wait().await;
+    let old = post("2").key("old").header("repeatability-first-sent", "Sun, 06 Nov 1994 08:49:37 GMT");
+    for (what, request, code) in [
+        ("row 6", old, "key-too-old"),
+        ("row 8", post("3").key("done"), "key-reused"),
+        ("row 8, in flight", post("3").key("k"), "key-reused"),
+        ("row 9", post("1").key("k"), "in-flight"),
+        ("row 7", post("2").key("new"), "too-busy"),
+    ] {
+        assert_eq!(server.ask(&request).await.code(), code, "{what}");
+    }
+    let replayed = server.ask(&post("2").key("done")).await;
+    assert_eq!(
+        (replayed.text().as_str(), replayed.header("idempotent-replayed").as_deref()),
+        ("2", Some("true"))
+    );
+    assert_eq!((spy.claims.count(), spy.looks.count()), (2, 6), "they look and do not claim");
+    gate.open.give();
+    assert_eq!(first.await.unwrap().text(), "1");
+    server.ask(&post("2").key("done")).await;
+    assert_eq!(spy.looks.count(), 6, "where there is room, nobody looks first");
+}
+
+#[tokio::test]
+async fn a_server_that_stops_claims_nothing() {
+    let (redrive, store) = memory();
+    let spy = Spy::over(&redrive);
+    let stopping = Idempotent::new(spy.clone(), opaque()).unwrap();
+    let server = behind(&stopping, || async { "done" }).await;
+    assert_eq!(server.ask(&post("{}").key("done")).await.text(), "done");
+    within(stopping.drain(Duration::ZERO)).await;
+    spy.ends_fail.store(true, std::sync::atomic::Ordering::SeqCst);
+    let refused = server.ask(&post("{}").key("k")).await;
+    assert_eq!((refused.code().as_str(), &refused.json()["retryable"]), ("shutting-down", &true.into()));
+    assert_eq!(
+        (spy.claims.count(), records(&redrive, &store).await.len()),
+        (1, 1),
+        "there is no trace of it"
+    );
+    assert_eq!(server.ask(&post("{}").key("done")).await.text(), "done");
+}

@@ -11,6 +11,9 @@ use redrive::http::idempotent::{
 use redrive::{Moment, Redrive};
 use tokio::sync::Semaphore;
 
+/// What no test comes near, so that one that never stops fails and does not hang.
+const CLAIMS_MAX: usize = 1000;
+
 /// A ledger over another.
 #[derive(Debug)]
 pub(crate) struct Spy {
@@ -24,6 +27,9 @@ pub(crate) struct Spy {
     pub(crate) claims: Signal,
     pub(crate) ends: Signal,
     pub(crate) claims_fail: AtomicBool,
+    /// Claims stop at the gate.
+    pub(crate) claims_halt: AtomicBool,
+    pub(crate) gate: Gate,
     pub(crate) renewals_fail: AtomicBool,
     pub(crate) ends_fail: AtomicBool,
 }
@@ -31,7 +37,8 @@ pub(crate) struct Spy {
 impl Spy {
     pub(crate) fn over(redrive: &Redrive) -> Arc<Self> {
         let (redrive, inner) = (redrive.clone(), redrive.ledger());
-        let [claims_fail, renewals_fail, ends_fail] = [false; 3].map(AtomicBool::new);
+        let [claims_fail, claims_halt, renewals_fail, ends_fail] = [false; 4].map(AtomicBool::new);
+        let gate = Gate::default();
         let (looks, renewals) = (Signal::default(), Signal::default());
         let (claims, ends) = (Signal::default(), Signal::default());
         Arc::new(Self {
@@ -42,6 +49,8 @@ impl Spy {
             claims,
             ends,
             claims_fail,
+            claims_halt,
+            gate,
             renewals_fail,
             ends_fail,
         })
@@ -61,6 +70,14 @@ impl Ledger for Spy {
         self.claims.give();
         if self.claims_fail.load(Ordering::SeqCst) {
             return failed();
+        }
+        assert!(self.claims.count() < CLAIMS_MAX, "it claims again and again");
+        if self.claims_halt.load(Ordering::SeqCst) {
+            let (gate, claiming) = (self.gate.clone(), self.inner.claim(scope, ask));
+            return Box::pin(async move {
+                gate.pass().await;
+                claiming.await
+            });
         }
         self.inner.claim(scope, ask)
     }

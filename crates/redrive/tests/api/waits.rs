@@ -1,13 +1,20 @@
 //! `Prefer: wait`: row 10. What waits is seen by its looking at the ledger.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
 use axum::http::StatusCode;
-use redrive::api::Idempotent;
+use axum::routing::post as post_to;
+use redrive::api::{Effects, Endpoint, Idempotent, OnUnknown, Tenant};
+use redrive::http::idempotent::Probed;
 use redrive::testing;
+use tower::ServiceExt;
 
-use crate::shop::{Calls, behind, keyed, memory};
+use crate::shop::{BOOK, Calls, behind, keyed, memory};
 use crate::spy::{Gate, Spy};
 use crate::wire::{Server, post};
 
@@ -101,27 +108,90 @@ async fn row_10_when_the_time_is_over_it_is_in_flight() {
 
 #[tokio::test]
 async fn row_10_who_waits_takes_nobodys_room() {
-    let (redrive, _) = memory();
-    let spy = Spy::over(&redrive);
-    let layer = Idempotent::new(spy.clone(), keyed().concurrency(2)).unwrap();
-    let gate = Gate::default();
-    let at = gate.clone();
-    let handler = move |body: String| async move {
-        if body == "1" {
-            at.pass().await;
+    // At the limit, and one below it, where the one that waits could take the last of it.
+    for limit in [1, 2] {
+        let (redrive, _) = memory();
+        let spy = Spy::over(&redrive);
+        let endpoint = keyed().concurrency(limit).patience(Duration::ZERO);
+        let layer = Idempotent::new(spy.clone(), endpoint).unwrap();
+        let gate = Gate::default();
+        let at = gate.clone();
+        let handler = move |body: String| async move {
+            if body == "1" {
+                at.pass().await;
+            }
+            body
+        };
+        let server = Arc::new(behind(&layer, handler).await);
+        let _first = server.later(post("1").key("k"));
+        gate.reached.wait().await;
+        let waiting = server.later(post("1").key("k").header("prefer", "wait=20"));
+        // At the limit it looks before it waits.
+        for _ in 0..=usize::from(limit == 1) {
+            spy.looks.wait().await;
         }
-        body
-    };
-    let server = Arc::new(behind(&layer, handler).await);
-    let _first = server.later(post("1").key("k"));
-    gate.reached.wait().await;
-    let waiting = [(); 4].map(|()| server.later(post("1").key("k").header("prefer", "wait=20")));
-    for _ in 0..4 {
-        spy.looks.wait().await;
-    }
-    assert_eq!(server.ask(&post("2").key("l")).await.text(), "2");
-    gate.open.give();
-    for waiting in waiting {
+        let other = server.ask(&post("2").key("l")).await;
+        if limit == 1 {
+            assert_eq!(other.code(), "too-busy");
+        } else {
+            assert_eq!(other.text(), "2");
+        }
+        gate.open.give();
         assert_eq!(waiting.await.unwrap().text(), "1");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_10_who_waits_while_an_effect_settles_looks_now_and_then_and_not_for_longer_than_it_said() {
+    let redrive = testing::memory();
+    let spy = Spy::over(&redrive);
+    let settling = Duration::from_secs(60);
+    let effects = Effects::Opaque(OnUnknown::Probe { settling });
+    let endpoint = Endpoint::new(BOOK).tenant(Tenant::fixed("acme")).effects(effects);
+    let endpoint = endpoint.probe(|_| std::future::ready(Probed::StillUnknown));
+    let layer = Idempotent::new(spy.clone(), endpoint).unwrap();
+    let app = Router::new().route("/bookings", post_to(std::future::pending::<()>).layer(layer));
+    // Neither renewed nor ended: it died.
+    spy.renewals_fail.store(true, Ordering::SeqCst);
+    spy.ends_fail.store(true, Ordering::SeqCst);
+    tokio::spawn(app.clone().oneshot(asking(None)));
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    let began = tokio::time::Instant::now();
+    let answer = app.oneshot(asking(Some("wait=2"))).await.unwrap();
+    assert_eq!((answer.status(), began.elapsed()), (StatusCode::CONFLICT, Duration::from_secs(2)));
+    assert_eq!(spy.claims.count(), 2, "one of the first, one of the second");
+    assert!((10..=22).contains(&spy.looks.count()), "{}", spy.looks.count());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_hung_up_while_it_was_claimed_does_not_wait() {
+    let redrive = testing::memory();
+    let spy = Spy::over(&redrive);
+    let layer = Idempotent::new(spy.clone(), keyed()).unwrap();
+    let calls = Calls::default();
+    let counted = calls.clone();
+    let handler = move || async move {
+        counted.add();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        StatusCode::INTERNAL_SERVER_ERROR
+    };
+    let app = Router::new().route("/bookings", post_to(handler).layer(layer));
+    let first = tokio::spawn(app.clone().oneshot(asking(None)));
+    spy.claims.wait().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    spy.claims_halt.store(true, Ordering::SeqCst);
+    let second = tokio::spawn(app.oneshot(asking(Some("wait=20"))));
+    spy.gate.reached.wait().await;
+    second.abort();
+    assert!(second.await.unwrap_err().is_cancelled());
+    spy.gate.open.give();
+    assert_eq!(first.await.unwrap().unwrap().status(), 500);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((spy.looks.count(), calls.count()), (0, 1), "nobody waits for it, and nobody runs it again");
+}
+
+fn asking(prefer: Option<&str>) -> Request {
+    let request = Request::post("/bookings").header("idempotency-key", "k");
+    let request = prefer.into_iter().fold(request, |request, prefer| request.header("prefer", prefer));
+    request.body(Body::empty()).unwrap()
 }
