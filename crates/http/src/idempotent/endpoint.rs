@@ -286,7 +286,7 @@ impl<T, E> Endpoint<T, E> {
         self
     }
 
-    /// How many bytes of an answer are kept. A larger one is passed on, and is not replayed: repetitions are told that
+    /// How many bytes of an answer are kept, its headers counted. A larger one is passed on, and is not replayed: repetitions are told that
     /// it happened.
     #[must_use]
     pub fn reply_max(mut self, bytes: usize) -> Self {

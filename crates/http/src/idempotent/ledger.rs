@@ -53,14 +53,30 @@ pub trait Ledger: Any + Send + Sync + Debug {
     }
 }
 
-/// The ledger did not answer. What was asked may have been done all the same.
+/// The ledger did not answer, or could not. What was asked may have been done all the same.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("the ledger did not answer: {0}")]
-pub struct LedgerError(#[source] Arc<dyn Error + Send + Sync>);
+#[error("the ledger did not answer: {cause}")]
+pub struct LedgerError {
+    #[source]
+    cause: Arc<dyn Error + Send + Sync>,
+    down: bool,
+}
 
 impl LedgerError {
-    /// With its cause.
+    /// It is down: nothing can be asked of it just now. With its cause.
     pub fn new(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self(Arc::from(cause.into()))
+        Self { cause: Arc::from(cause.into()), down: true }
+    }
+
+    /// It is there, and cannot tell of this request: its record is damaged, or makes no sense. No endpoint runs it then,
+    /// also not one that stays open. With its cause.
+    pub fn unreadable(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { cause: Arc::from(cause.into()), down: false }
+    }
+
+    /// Whether the ledger is down.
+    #[must_use]
+    pub fn is_down(&self) -> bool {
+        self.down
     }
 }

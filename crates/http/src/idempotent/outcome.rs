@@ -55,10 +55,8 @@ pub(super) fn verdict<E>(
             return (None, Sent::Answer(response));
         }
         Commit::InDoubt => {
-            let detail =
-                "the commit failed in a way that leaves its fate open; the same request again finds out";
-            let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "commit-unknown", detail);
-            return (None, Sent::Answer(shared.problem(problem.after(Duration::from_secs(1)))));
+            let problem = in_doubt().after(Duration::from_secs(1));
+            return (None, Sent::Answer(shared.problem(problem)));
         }
         Commit::None => {}
     }
@@ -83,17 +81,31 @@ pub(super) fn verdict<E>(
         }
         Ended::Answered(mut parts, read) => {
             let said = parts.headers.remove(names::IDEMPOTENCY_OUTCOME);
-            let transactional = shared.effects == Effects::Transactional;
-            if transactional && (parts.status.is_success() || parts.status.is_redirection()) {
-                let detail = "the handler reported a success that it had not committed; nothing happened";
-                let problem = Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "not-committed", detail);
-                return (Some(End::Nothing), Sent::Answer(shared.problem(problem.retryable(true))));
+            if is_uncommitted(shared, parts.status) {
+                return (Some(End::Nothing), Sent::Answer(shared.problem(not_committed())));
             }
             let said = said.as_ref().map(HeaderValue::as_bytes);
             let (end, body) = end(shared, operation, &parts, said, read, now);
             (Some(end), Sent::Answer(Response::from_parts(*parts, body)))
         }
     }
+}
+
+/// Nobody knows whether it was committed. Asking again finds out where it is remembered, and only there.
+pub(super) fn in_doubt() -> Problem {
+    let detail =
+        "the commit failed in a way that leaves its fate open; under a key the same request finds out";
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "commit-unknown", detail)
+}
+
+/// Whether this would be a success that was not committed.
+pub(super) fn is_uncommitted(shared: &Shared, status: StatusCode) -> bool {
+    shared.effects == Effects::Transactional && (status.is_success() || status.is_redirection())
+}
+
+pub(super) fn not_committed() -> Problem {
+    let detail = "the handler reported a success that it had not committed; nothing happened";
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "not-committed", detail).retryable(true)
 }
 
 /// What is kept of an answer, and its body.
@@ -151,11 +163,24 @@ pub(super) fn kept(shared: &Shared, scope: &Scope, mut reply: Reply) -> Reply {
     reply.headers.retain(|(name, _)| {
         !never_replayed(name) && !named.iter().any(|other| other.eq_ignore_ascii_case(name))
     });
-    let too_large = reply.body.as_ref().is_some_and(|body| body.len() > shared.settings.reply_max);
-    if too_large || shared.settings.render.is_some() {
+    let most = shared.settings.reply_max;
+    if size(&reply) > most || shared.settings.render.is_some() {
         reply.body = None;
     }
+    if size(&reply) > most {
+        // Without its body an answer is only pointed at.
+        reply.headers.retain(|(name, _)| name.eq_ignore_ascii_case("location"));
+    }
+    if size(&reply) > most {
+        reply.headers.clear();
+    }
     shared.settings.keep.kept(scope, reply)
+}
+
+/// How many bytes an answer has.
+fn size(reply: &Reply) -> usize {
+    let headers = reply.headers.iter().map(|(name, value)| name.len() + value.len());
+    headers.sum::<usize>() + reply.body.as_ref().map_or(0, Vec::len)
 }
 
 /// The headers that `Connection` names: they are for this connection alone.

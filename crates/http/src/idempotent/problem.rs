@@ -48,7 +48,7 @@
 //! what there is to say. It is never run again.
 //!
 //! ## ledger-down
-//! Status 503, retryable. The ledger does not answer, and without it nothing is run.
+//! Status 503, retryable. The ledger does not answer, or cannot read the record, and without it nothing is run.
 //!
 //! ## too-busy
 //! Status 503, retryable. As many requests run as may, and this one would have to run. Nothing was claimed or run.
@@ -67,7 +67,8 @@
 //! the server's code. Nothing happened.
 //!
 //! ## commit-unknown
-//! Status 503, retryable. The commit failed in a way that leaves its fate open. The same request again finds out.
+//! Status 503. The commit failed in a way that leaves its fate open. Retryable under a key: the same request again finds
+//! out. Without a key it is another request, and nobody does.
 //!
 //! ## no-such-key
 //! Status 404. Nothing is remembered under this key.

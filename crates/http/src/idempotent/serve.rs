@@ -20,7 +20,7 @@ use super::layer::{Entered, Shared};
 use super::lease::{Held, Lease};
 use super::observe::Became;
 use super::operation::{Commit, Mode, Operation};
-use super::outcome::{kept, respond};
+use super::outcome::{in_doubt, is_uncommitted, kept, not_committed, respond};
 use super::place::{Turned, place};
 use super::probe::Probed;
 use super::problem::Problem;
@@ -47,7 +47,7 @@ where
         Ok(Identified::Known(known, body)) => (known, body),
         Ok(Identified::Unkeyed(scope, body)) => {
             let operation = Operation::free(&shared, scope, Mode::Unkeyed);
-            return unrecorded(inner, (parts, body), operation, "none").await;
+            return unrecorded(&shared, inner, (parts, body), operation, "none").await;
         }
         Err(problem) => return Ok(shared.refused(problem)),
     };
@@ -90,10 +90,10 @@ where
                     None => waited = true,
                 }
             }
-            Err(_) if shared.settings.stay_open => {
+            Err(error) if shared.settings.stay_open && error.is_down() => {
                 shared.became(Became::Bypassed);
                 let operation = Operation::free(&shared, known.scope, Mode::Bypassed);
-                return unrecorded(inner, (parts, Body::from(body)), operation, "bypassed").await;
+                return unrecorded(&shared, inner, (parts, Body::from(body)), operation, "bypassed").await;
             }
             Err(_) => {
                 let detail = "the ledger does not answer, and without it nothing is run";
@@ -274,6 +274,7 @@ async fn winners(
 
 /// A run of which nothing is remembered.
 async fn unrecorded<S, R>(
+    shared: &Shared,
     mut inner: S,
     (mut parts, body): (Parts, Body),
     operation: Operation,
@@ -288,7 +289,10 @@ where
     let response = inner.call(Request::from_parts(parts, body)).await?;
     let mut response = match operation.commit() {
         Commit::Done(reply) => respond(&reply),
-        _ => response.map(Body::stream),
+        // Nobody can find out by asking again: without a record that would be another request.
+        Commit::InDoubt => shared.problem(in_doubt()),
+        Commit::None if is_uncommitted(shared, response.status()) => shared.problem(not_committed()),
+        Commit::None => response.map(Body::stream),
     };
     response.headers_mut().remove(header::IDEMPOTENCY_OUTCOME);
     response.headers_mut().insert(STATUS, HeaderValue::from_static(status));

@@ -58,6 +58,11 @@ pub enum CommitError {
 
 impl IntoResponse for CommitError {
     fn into_response(self) -> Response {
+        if matches!(&self, Self::Store(error) if !error.is_definite()) {
+            // Where the request has a key, the layer says instead that asking again finds out.
+            let detail = "the commit failed in a way that leaves its fate open";
+            return Problem::new(StatusCode::SERVICE_UNAVAILABLE, "commit-unknown", detail).into_response();
+        }
         let (status, code, detail) = match &self {
             Self::Store(error) if error.is_transient() => {
                 (StatusCode::SERVICE_UNAVAILABLE, "ledger-down", "the store cannot commit just now")

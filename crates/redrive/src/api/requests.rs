@@ -86,5 +86,18 @@ impl Ledger for Requests {
 }
 
 fn asked<T: 'static>(answer: Answer<T>) -> Asked<T> {
-    Box::pin(async move { answer.await.map_err(LedgerError::new) })
+    Box::pin(async move { answer.await.map_err(told) })
+}
+
+/// What is not known to be a store that is down is not taken for one: an endpoint that stays open runs without it.
+fn told(error: StoreError) -> LedgerError {
+    match error {
+        StoreError::Passing { .. }
+        | StoreError::DiskLow { .. }
+        | StoreError::Unknown { .. }
+        | StoreError::Poisoned { .. }
+        | StoreError::Open { .. }
+        | StoreError::Closed => LedgerError::new(error),
+        error => LedgerError::unreadable(error),
+    }
 }

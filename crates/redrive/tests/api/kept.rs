@@ -160,3 +160,23 @@ async fn an_empty_answer_is_replayed_as_one() {
     }
     assert_eq!(calls.count(), 1);
 }
+
+#[tokio::test]
+async fn the_headers_of_an_answer_count_towards_its_cap() {
+    let (redrive, store) = memory();
+    let handler = || async {
+        let mut response = Response::new(Body::from("x"));
+        *response.status_mut() = StatusCode::CREATED;
+        response.headers_mut().insert("location", "/bookings/7".parse().unwrap());
+        response.headers_mut().insert("x-large", "y".repeat(2000).parse().unwrap());
+        response
+    };
+    let server = serve(&redrive, keyed().reply_max(1000), handler).await;
+    let first = server.ask(&post("{}").key("k")).await;
+    assert_eq!((first.text().as_str(), first.header("x-large").unwrap().len()), ("x", 2000));
+    let kept = format!("{:?}", records(&redrive, &store).await);
+    assert!(!kept.contains("x-large"), "{kept}");
+    let again = server.ask(&post("{}").key("k")).await;
+    assert_eq!((again.status, again.json()["original_status"].as_u64()), (410, Some(201)));
+    assert_eq!(again.header("location").as_deref(), Some("/bookings/7"));
+}

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use redrive::api::{Effects, Endpoint, EndpointError, Idempotent, OnUnknown, Tenant};
 use redrive::http::idempotent::{Mode, Operation, Probed};
+use redrive::store::sqlite::Sqlite;
 use redrive::testing;
 
-use crate::shop::{BOOK, Calls, behind, keyed, memory, records, serve};
+use crate::shop::{BOOK, Calls, behind, keyed, memory, over, records, serve};
 use crate::spy::{Gate, Spy};
 use crate::wire::post;
 
@@ -206,4 +207,23 @@ async fn row_22_a_zombie_is_not_sent_what_a_stranger_was_answered() {
     gate.open.give();
     let zombie = zombie.await.unwrap();
     assert_eq!((zombie.status, zombie.code().as_str()), (422, "key-reused"));
+}
+
+#[tokio::test]
+async fn row_20_a_record_that_cannot_be_read_is_no_ledger_that_is_down() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bookings.db");
+    let redrive = over(Arc::new(Sqlite::open(path.clone(), Default::default()).unwrap()));
+    let calls = Calls::default();
+    let counted = calls.clone();
+    let handler = move || async move { format!("call {}", counted.add()) };
+    let server = serve(&redrive, keyed().stay_open(), handler).await;
+    assert_eq!(server.ask(&post("{}").key("k")).await.text(), "call 1");
+    let file = redrive::rusqlite::Connection::open(&path).unwrap();
+    assert_eq!(file.execute("UPDATE redrive_request SET crc = crc + 1", []).unwrap(), 1);
+    for _ in 0..2 {
+        let again = server.ask(&post("{}").key("k")).await;
+        assert_eq!((again.status, again.code().as_str()), (503, "ledger-down"));
+    }
+    assert_eq!(calls.count(), 1, "it happened, and is not run again");
 }
