@@ -95,6 +95,24 @@ pub struct Record {
     pub resource: Option<String>,
 }
 
+impl Record {
+    /// When its answer is gone, and when all of it is forgotten. What is in flight or unknown never ends.
+    #[must_use]
+    pub fn ends(&self) -> Option<(Moment, Moment)> {
+        let (answer, remembered) = (self.retention.answer, self.retention.record());
+        match &self.phase {
+            Phase::InFlight { .. } | Phase::Unknown { .. } => None,
+            Phase::Retriable { since: ended, .. } | Phase::Completed { at: ended, .. } => {
+                Some((*ended + answer, *ended + remembered))
+            }
+            Phase::Tombstone { until, .. } => {
+                let since = until.since(Moment::default()).saturating_sub(remembered.saturating_sub(answer));
+                Some((Moment::default() + since, *until))
+            }
+        }
+    }
+}
+
 /// Where a record is.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Phase {

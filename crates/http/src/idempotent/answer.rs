@@ -34,17 +34,36 @@ fn date(moment: Moment) -> HeaderValue {
     HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
+/// What is written down of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Written {
+    /// Its answer, which is replayed from now on.
+    Answer,
+    /// That it may be run again, that nobody knows, or nothing, as it did nothing.
+    Otherwise,
+    /// Its end could not be written, or nobody knows whether it was.
+    Perhaps,
+}
+
 /// What an answer of a run has beside what its handler said.
-pub(super) fn ran(headers: &mut HeaderMap, known: &Known, attempt: u32, recorded: bool, now: Moment) {
+pub(super) fn ran(headers: &mut HeaderMap, known: &Known, attempt: u32, written: Written, now: Moment) {
     headers.insert(KEY, known.echo.clone());
     headers.insert(REPLAYED, HeaderValue::from_static("false"));
-    let status = match (recorded, attempt) {
-        (false, _) => "unrecorded",
-        (true, 0 | 1) => "created",
-        (true, _) => "resumed",
+    let status = match (written, attempt) {
+        (Written::Perhaps, _) => Some("unrecorded"),
+        (Written::Answer, 0 | 1) => Some("created"),
+        (Written::Otherwise, 0 | 1) => None,
+        _ => Some("resumed"),
     };
-    headers.insert(STATUS, HeaderValue::from_static(status));
-    headers.insert(EXPIRES, date(now + known.ask.retention.answer));
+    // What a handler says of itself is not known to be so.
+    headers.remove(STATUS);
+    headers.remove(EXPIRES);
+    if let Some(status) = status {
+        headers.insert(STATUS, HeaderValue::from_static(status));
+    }
+    if written == Written::Answer {
+        headers.insert(EXPIRES, date(now + known.ask.retention.answer));
+    }
     if attempt > 1 {
         headers.insert(ATTEMPT, HeaderValue::from(attempt));
     }
@@ -123,33 +142,29 @@ fn replayed(headers: &mut HeaderMap, first: Moment, expires: Moment, waited: boo
 
 /// A record that ended.
 fn stored(shared: &Shared, known: &Known, record: Record, waited: bool) -> Response<Body> {
-    let Record { first, phase, retention, .. } = record;
+    let ends = record.ends().unwrap_or_default();
+    let Record { first, phase, .. } = record;
     match phase {
-        Phase::Completed { reply, at } if reply.body.is_some() => {
+        Phase::Completed { reply, .. } if reply.body.is_some() => {
             let reply = match shared.settings.keep.replay(&known.scope, reply) {
                 Ok(reply) => reply,
                 Err(Unopened { status, location }) => {
                     unopened(shared, known);
-                    let ends = (at + retention.answer, at + retention.record());
                     return gone(shared, Some(status), location, ends);
                 }
             };
             shared.became(Became::Replayed);
             let mut response = respond_with(reply);
-            replayed(response.headers_mut(), first, at + retention.answer, waited);
+            replayed(response.headers_mut(), first, ends.0, waited);
             response
         }
-        Phase::Completed { reply, at } => {
+        Phase::Completed { reply, .. } => {
             shared.became(Became::Gone);
-            let ends = (at + retention.answer, at + retention.record());
             gone(shared, Some(reply.status), reply.location(), ends)
         }
-        Phase::Tombstone { status, location, until } => {
-            // A tombstone ends four times as long after the run as its answer did.
-            let life = retention.record().saturating_sub(retention.answer);
-            let expired = Moment::default() + until.since(Moment::default()).saturating_sub(life);
+        Phase::Tombstone { status, location, .. } => {
             shared.became(Became::Gone);
-            gone(shared, status, location, (expired, until))
+            gone(shared, status, location, ends)
         }
         Phase::InFlight { .. } | Phase::Retriable { .. } | Phase::Unknown { .. } => unknown(shared),
     }

@@ -9,15 +9,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use redrive_core::Moment;
-use redrive_core::ledger::{Phase, Record, Scope};
+use redrive_core::ledger::{Record, Scope};
 use tower::Service;
 
 use super::answer::SOON;
 use super::body::Body;
 use super::identify::{named, tenant};
 use super::layer::Shared;
+use super::ledger::LedgerError;
 use super::problem::Problem;
 use crate::json::{Json, Numbers};
 use crate::key;
@@ -44,9 +45,7 @@ impl<B> Service<Request<B>> for Keys {
         let tenant = tenant(&shared, &parts);
         Box::pin(async move {
             let (Some(tenant), Some(key)) = (tenant, key) else { return Ok(nothing(&shared)) };
-            // Where it is for several methods, the key was most likely sent with this one.
-            let scope = Scope { tenant, operation: named(&shared, &http::Method::POST), key };
-            Ok(match shared.ledger.record(scope).await {
+            Ok(match latest(&shared, &tenant, &key).await {
                 Ok(Some(record)) => told(&record),
                 Ok(None) => nothing(&shared),
                 Err(_) => {
@@ -59,6 +58,24 @@ impl<B> Service<Request<B>> for Keys {
     }
 }
 
+/// The methods that are not safe. One of another name is not looked for.
+const METHODS: [Method; 4] = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
+
+/// What is remembered under a key; where the operation is for several methods, of the last request that came.
+async fn latest(shared: &Shared, tenant: &str, key: &str) -> Result<Option<Record>, LedgerError> {
+    let methods = if shared.settings.method.is_some() { &METHODS[..1] } else { &METHODS };
+    let mut last: Option<Record> = None;
+    for method in methods {
+        let (tenant, operation) = (tenant.to_owned(), named(shared, method));
+        let found = shared.ledger.record(Scope { tenant, operation, key: key.to_owned() }).await?;
+        let is_later = |record: &Record| last.as_ref().is_none_or(|last| record.first > last.first);
+        if let Some(record) = found.filter(is_later) {
+            last = Some(record);
+        }
+    }
+    Ok(last)
+}
+
 fn nothing(shared: &Shared) -> Response<Body> {
     let detail = "nothing is remembered under this key";
     shared.problem(Problem::new(StatusCode::NOT_FOUND, "no-such-key", detail))
@@ -66,20 +83,12 @@ fn nothing(shared: &Shared) -> Response<Body> {
 
 fn told(record: &Record) -> Response<Body> {
     let date = |moment: Moment| Json::Text(humantime::format_rfc3339_seconds(moment.into()).to_string());
-    let (answer, remembered) = (record.retention.answer, record.retention.record());
-    // What is in flight or unknown never expires.
-    let ends = match &record.phase {
-        Phase::InFlight { .. } | Phase::Unknown { .. } => None,
-        Phase::Retriable { since, .. } => Some((*since + answer, *since + remembered)),
-        Phase::Completed { at, .. } => Some((*at + answer, *at + remembered)),
-        Phase::Tombstone { until, .. } => Some((*until, *until)),
-    };
     let mut members = vec![
         ("state".to_owned(), Json::Text(record.phase.as_str().to_owned())),
         ("attempts".to_owned(), Json::Number(record.attempt.to_string())),
         ("first_received".to_owned(), date(record.first)),
     ];
-    if let Some((expires, forgotten)) = ends {
+    if let Some((expires, forgotten)) = record.ends() {
         members.push(("expires".to_owned(), date(expires)));
         members.push(("forgotten".to_owned(), date(forgotten)));
     }

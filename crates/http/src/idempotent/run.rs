@@ -11,10 +11,10 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body as HttpBody;
-use redrive_core::ledger::Fenced;
+use redrive_core::ledger::{End, Fenced};
 use tower::Service;
 
-use super::answer;
+use super::answer::{self, Written};
 use super::body::{Body, BoxError, Read, read};
 use super::caught::Caught;
 use super::identify::Known;
@@ -69,20 +69,26 @@ where
     shared.pace.took(held.asked.elapsed());
     let now = shared.ledger.now();
     let (end, sent) = verdict(shared, &operation, ended, now);
-    let recorded = match end {
-        None => true,
+    let written = match &end {
+        Some(End::Completed { .. }) => Written::Answer,
+        Some(_) => Written::Otherwise,
+        None if operation.is_committed() => Written::Answer,
+        None => Written::Perhaps,
+    };
+    let written = match end {
+        None => written,
         Some(end) => match shared.ledger.end(known.scope.clone(), record.epoch, end).await {
-            Ok(Ok(())) => true,
+            Ok(Ok(())) => written,
             Ok(Err(fenced)) => return Ran::Lost(fenced),
             // What is sent is true; that it happened may be asked again.
-            Err(_) => false,
+            Err(_) => Written::Perhaps,
         },
     };
     shared.hints.ended(&known.scope);
     match sent {
         Sent::Error(error) => Ran::Sent(Err(error)),
         Sent::Answer(mut response) => {
-            answer::ran(response.headers_mut(), known, record.attempt, recorded, now);
+            answer::ran(response.headers_mut(), known, record.attempt, written, now);
             Ran::Sent(Ok(response))
         }
     }

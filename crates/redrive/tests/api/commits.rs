@@ -232,3 +232,72 @@ async fn an_event_of_a_request_that_runs_twice_is_one_event() {
     assert_eq!(server.ask(&post("{}").key("k")).await.status, 200);
     assert_eq!(emails(&redrive).await, 1);
 }
+
+#[tokio::test]
+async fn a_commit_of_unknown_fate_without_a_key_is_not_to_be_repeated() {
+    for lands in [true, false] {
+        for hidden in [false, true] {
+            let (redrive, store) = memory();
+            redrive.queue("emails").declare().await.unwrap();
+            let failing = store.clone();
+            let handler = move |op: Operation| async move {
+                failing.fail_next(Fault::FailedSync { lands });
+                let committed = book(&op, "ann").await;
+                // Whatever the handler makes of it.
+                if hidden { StatusCode::OK.into_response() } else { committed.into_response() }
+            };
+            let server = serve(&redrive, transactional(), handler).await;
+            let answer = server.ask(&post("{}")).await;
+            assert_eq!((answer.status, answer.code().as_str()), (503, "commit-unknown"));
+            assert_eq!((&answer.json()["retryable"], answer.header("retry-after")), (&false.into(), None));
+            assert_eq!(answer.header("idempotency-status").as_deref(), Some("none"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_success_without_a_commit_is_none_also_without_a_key() {
+    for (status, answered) in [(200, 500), (303, 500), (404, 404)] {
+        let (redrive, _) = memory();
+        let handler = move || async move { StatusCode::from_u16(status).unwrap() };
+        let server = serve(&redrive, transactional(), handler).await;
+        let answer = server.ask(&post("{}")).await;
+        assert_eq!(answer.status, answered);
+        if answered == 500 {
+            assert_eq!(
+                (answer.code().as_str(), &answer.json()["retryable"]),
+                ("not-committed", &true.into())
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn created_is_said_only_where_something_was_completed() {
+    let (redrive, store) = memory();
+    let failing = store.clone();
+    let handler = move |body: String| {
+        let status = StatusCode::from_bytes(body.as_bytes()).unwrap();
+        async move { status }
+    };
+    let server = serve(&redrive, keyed(), handler).await;
+    for (status, said) in [("201", Some("created")), ("404", Some("created")), ("503", None)] {
+        let answer = server.ask(&post(status).key(status)).await;
+        assert_eq!(answer.header("idempotency-status").as_deref(), said, "{status}");
+        assert_eq!(answer.header("idempotency-expires").is_some(), said.is_some(), "{status}");
+    }
+    let resumed = server.ask(&post("503").key("503")).await;
+    assert_eq!(resumed.header("idempotency-status").as_deref(), Some("resumed"));
+    assert_eq!(resumed.header("idempotency-expires"), None);
+    // Nothing is kept, and nobody knows.
+    let refusing = serve(&redrive, transactional(), || async { StatusCode::NOT_FOUND }).await;
+    assert_eq!(refusing.ask(&post("{}").key("nothing")).await.header("idempotency-status"), None);
+    let handler = move |op: Operation| async move {
+        failing.fail_next(Fault::FailedSync { lands: true });
+        op.commit(|_| Ok::<_, std::fmt::Error>(Reply::new(201))).await
+    };
+    let server = serve(&redrive, transactional(), handler).await;
+    let answer = server.ask(&post("{}").key("in-doubt")).await;
+    assert_eq!((answer.code().as_str(), answer.header("idempotency-expires")), ("commit-unknown", None));
+    assert_eq!(answer.header("idempotency-status").as_deref(), Some("unrecorded"));
+}

@@ -1,12 +1,16 @@
-//! Which requests are looked up, and which are refused before: rows 1 to 6, and 8; identity.
+//! Which requests are looked up, and which are refused before: rows 1 to 6, and 8; identity; and row 23.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
+use axum::routing::{any, get_service};
 use redrive::api::{Effects, Endpoint, Tenant};
 use redrive::testing;
 
-use crate::shop::{BOOK, counting, keyed};
-use crate::wire::{Request, post};
+use crate::shop::{BOOK, counting, keyed, layer, memory, serve};
+use crate::spy::Gate;
+use crate::wire::{Request, Server, post};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -144,11 +148,23 @@ async fn row_8_a_key_used_for_something_else_is_refused_and_nothing_is_told() {
 async fn row_8_another_principal_is_refused_also_while_it_runs() {
     let who =
         |parts: &axum::http::request::Parts| Some(parts.headers.get("x-user")?.to_str().ok()?.to_owned());
-    let shop = counting(keyed().principal(who)).await;
+    let (redrive, _) = memory();
+    let gate = Gate::default();
+    let at = gate.clone();
+    let handler = move || async move {
+        at.pass().await;
+        "done"
+    };
+    let server = Arc::new(serve(&redrive, keyed().principal(who), handler).await);
     let by = |user: &str| post("{}").key("k").header("x-user", user);
-    assert_eq!(shop.server.ask(&by("ann")).await.text(), "call 1");
-    assert_eq!(shop.server.ask(&by("bob")).await.code(), "key-reused");
-    assert_eq!(shop.server.ask(&by("ann")).await.text(), "call 1");
+    let first = server.later(by("ann"));
+    gate.reached.wait().await;
+    assert_eq!(server.ask(&by("bob")).await.code(), "key-reused", "also while it runs");
+    assert_eq!(server.ask(&by("ann")).await.code(), "in-flight");
+    gate.open.give();
+    assert_eq!(first.await.unwrap().text(), "done");
+    assert_eq!(server.ask(&by("bob")).await.code(), "key-reused");
+    assert_eq!(server.ask(&by("ann")).await.text(), "done");
 }
 
 #[tokio::test]
@@ -207,4 +223,45 @@ async fn who_has_no_tenant_is_refused() {
         assert_eq!((answer.status, answer.code().as_str()), (403, "tenant-missing"));
     }
     assert_eq!(shop.calls.count(), 0);
+}
+
+#[tokio::test]
+async fn row_23_a_key_is_found_whatever_its_method() {
+    let (redrive, _) = memory();
+    let endpoint = Endpoint::new("/bookings").tenant(Tenant::fixed("acme")).effects(Effects::Keyed);
+    let layer = layer(&redrive, endpoint);
+    let app = Router::new()
+        .route("/bookings", any(|| async { "done" }).layer(layer.clone()))
+        .route("/bookings/keys/{key}", get_service(layer.keys()));
+    let server = Server::start(app).await;
+    for method in ["POST", "PUT", "PATCH", "DELETE"] {
+        let request = post("{}").line(&format!("{method} /bookings")).key(method);
+        assert_eq!(server.ask(&request).await.text(), "done");
+        let found = server.ask(&post("").line(&format!("GET /bookings/keys/{method}"))).await;
+        assert_eq!((found.status, &found.json()["state"]), (200, &"completed".into()), "{method}");
+    }
+    assert_eq!(server.ask(&post("").line("GET /bookings/keys/none")).await.status, 404);
+    // Of several the last one that came.
+    testing::pass(&redrive, Duration::from_secs(1));
+    server.ask(&post("{}").line("PUT /bookings").key("PATCH")).await;
+    let found = server.ask(&post("").line("GET /bookings/keys/PATCH")).await;
+    assert_eq!(found.json()["first_received"], "2026-09-21T14:13:21Z");
+}
+
+#[tokio::test]
+async fn row_23_a_tombstone_tells_when_its_answer_expired() {
+    let (redrive, _) = memory();
+    let layer = layer(&redrive, keyed());
+    let app = Router::new()
+        .route("/bookings", any(|| async { "done" }).layer(layer.clone()))
+        .route("/bookings/keys/{key}", get_service(layer.keys()));
+    let server = Server::start(app).await;
+    server.ask(&post("{}").key("k")).await;
+    for state in ["completed", "tombstone"] {
+        let found = server.ask(&post("").line("GET /bookings/keys/k")).await.json();
+        assert_eq!(found["state"], state);
+        assert_eq!(found["expires"], "2026-09-22T14:13:20Z");
+        assert_eq!(found["forgotten"], "2026-09-25T14:13:20Z");
+        testing::pass(&redrive, DAY);
+    }
 }
