@@ -31,6 +31,8 @@ mod table;
 
 mod route;
 
+mod caller;
+
 mod proxy;
 
 mod hops;
@@ -51,6 +53,7 @@ pub use route::endpoint;
 pub use table::check_routes;
 pub use upstream::Address;
 
+use caller::Credentials;
 use forwarded::Teller;
 use gate::Gate;
 use proxy::{Proxy, Shared, Times};
@@ -168,10 +171,11 @@ impl Gateway {
 fn routes(config: &Config, redrive: &Redrive, proxy: &Proxy) -> Result<(Table<Route>, Vec<Route>)> {
     let settings = &config.gateway;
     let trusted: Arc<[_]> = settings.networks().map_err(anyhow::Error::msg)?.into();
+    let credentials = Credentials::of(&settings.credentials).map_err(anyhow::Error::msg)?;
     let keep = ledger::keep(&config.ledger)?;
     let mut all = Vec::new();
     let table = Table::of(&settings.enrolled(), |settings| {
-        let endpoint = route::trusting(settings, trusted.clone(), keep.clone())?;
+        let endpoint = route::trusting(settings, trusted.clone(), credentials.clone(), keep.clone())?;
         let route = Route::new(settings, endpoint, Arc::new(redrive.ledger()), proxy.clone())?;
         all.push(route.clone());
         Ok(route)

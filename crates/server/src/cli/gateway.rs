@@ -7,7 +7,10 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::Configured;
 use super::serve::Signals;
-use crate::config::{Config, EffectsWord, KeyWord, Layer, RouteSettings, TenantSettings};
+use crate::config::{
+    Config, EffectsWord, GatewaySettings, KeyWord, Layer, PrincipalSettings, PrincipalWord, RouteSettings,
+    TenantSettings,
+};
 use crate::gateway::Gateway;
 use crate::observe;
 
@@ -93,8 +96,20 @@ fn beginning(gateway: &Gateway, config: &Config) -> Vec<String> {
     )];
     lines.extend(gateway.admin().map(|admin| format!("health and metrics on http://{admin}")));
     lines.extend(config.gateway.enrolled().iter().map(enrolled));
+    lines.extend(callers(&config.gateway));
     lines.push("everything else passes through as it is".to_owned());
     lines
+}
+
+/// How callers are told apart, where some are by what they send.
+fn callers(gateway: &GatewaySettings) -> Option<String> {
+    let none = PrincipalSettings::Word(PrincipalWord::None);
+    gateway.enrolled().iter().any(|route| route.principal != none).then(|| match &*gateway.credentials {
+        [] => "callers are told apart by headers that look like credentials, or else by all that might be; name \
+               those that are in gateway.credentials"
+            .to_owned(),
+        names => format!("callers are told apart by {}; without these they are one", names.join(", ")),
+    })
 }
 
 fn enrolled(route: &RouteSettings) -> String {

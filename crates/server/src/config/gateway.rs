@@ -24,6 +24,8 @@ pub struct GatewaySettings {
     pub host: HostWord,
     /// Proxies in front whose word on clients, tenants and principals is taken.
     pub trusted: Vec<String>,
+    /// Headers that callers are told apart by where nobody in front names them; guessed where there are none.
+    pub credentials: Vec<String>,
     /// How long it may take to connect.
     #[serde(with = "redrive::config::duration")]
     pub connect_time: Duration,
@@ -50,6 +52,7 @@ impl Default for GatewaySettings {
             admin: None,
             host: HostWord::Client,
             trusted: Vec::new(),
+            credentials: Vec::new(),
             connect_time: Duration::from_secs(5),
             answer_time: Duration::from_secs(60),
             whole_time: None,

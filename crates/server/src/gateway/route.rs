@@ -1,13 +1,11 @@
 //! Routes: what the settings say of one, as an endpoint of the layer, and the proxy on its terms.
 
 use std::convert::Infallible;
-use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::body::Body;
-use http::header::{AUTHORIZATION, COOKIE};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use redrive::api::{Effects, Endpoint, Idempotent, Keep, Mode, OnUnknown, Parts as Fingerprint, Tenant};
@@ -15,6 +13,7 @@ use redrive::http::idempotent::{Body as LayerBody, Guarded, Operation};
 use redrive::http::key;
 use tower::{Layer as _, Service};
 
+use super::caller::Credentials;
 use super::proxy::{Enrolled, Passing, Proxy, peer};
 use super::upstream::Connections;
 use crate::config::{
@@ -34,13 +33,14 @@ type Trusted = Arc<[Network]>;
 /// # Errors
 /// Where a header is none, or effects cannot be had.
 pub fn endpoint(route: &RouteSettings) -> Result<Endpoint<Tenant, Effects>, String> {
-    trusting(route, Arc::new([]), Keep::new())
+    trusting(route, Arc::new([]), Credentials::Guessed, Keep::new())
 }
 
-/// An endpoint that takes the word of these, and keeps answers so.
+/// An endpoint that takes the word of these, tells others apart by such credentials, and keeps answers so.
 pub(super) fn trusting(
     route: &RouteSettings,
     trusted: Trusted,
+    credentials: Credentials,
     keep: Keep,
 ) -> Result<Endpoint<Tenant, Effects>, String> {
     let redact = &route.redact;
@@ -53,12 +53,14 @@ pub(super) fn trusting(
     let endpoint = Endpoint::new(&route.on).tenant(tenant).effects(effects(route)?);
     let endpoint = match &route.principal {
         PrincipalSettings::Word(PrincipalWord::None) => endpoint,
-        PrincipalSettings::Word(PrincipalWord::Credentials) => endpoint.principal(credentials),
+        PrincipalSettings::Word(PrincipalWord::Credentials) => {
+            endpoint.principal(move |parts| credentials.read(parts))
+        }
         PrincipalSettings::Header(header) => {
             let told = told(header, trusted)?;
             // Whoever is not named by those in front is at most the one who has these credentials.
             endpoint.principal(move |parts| {
-                told(parts).map(|name| format!("={name}")).or_else(|| credentials(parts))
+                told(parts).map(|name| format!("={name}")).or_else(|| credentials.read(parts))
             })
         }
     };
@@ -112,17 +114,6 @@ fn told(
         let value = values.next().filter(|value| !value.is_empty())?;
         values.next().is_none().then(|| value.to_str().ok().map(str::to_owned)).flatten()
     })
-}
-
-/// Credentials as they came. They go into the fingerprint alone, which is a hash: nothing of them is stored.
-fn credentials(parts: &Parts) -> Option<String> {
-    let mut all = String::new();
-    for name in [AUTHORIZATION, COOKIE, HeaderName::from_static("x-api-key")] {
-        for value in parts.headers.get_all(&name) {
-            let _ = write!(all, "{name} {}:{};", value.len(), value.as_bytes().escape_ascii());
-        }
-    }
-    (!all.is_empty()).then_some(all)
 }
 
 /// A route that requests go through.
@@ -228,20 +219,6 @@ impl Service<Request<LayerBody>> for Behind {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn parts(pairs: &[(&'static str, &'static str)]) -> Parts {
-        let request =
-            pairs.iter().fold(Request::builder(), |request, (name, value)| request.header(*name, *value));
-        request.body(()).expect("a request").into_parts().0
-    }
-
-    #[test]
-    fn credentials_never_run_together() {
-        let one = credentials(&parts(&[("authorization", "a"), ("cookie", "b")]));
-        let other = credentials(&parts(&[("authorization", "a;cookie 1:b")]));
-        assert_ne!(one, other);
-        assert_eq!(credentials(&parts(&[("accept", "a")])), None);
-    }
 
     #[test]
     fn a_key_has_one_spelling_upstream() {

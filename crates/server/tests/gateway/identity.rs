@@ -17,6 +17,40 @@ async fn strangers_share_no_answers() {
 }
 
 #[tokio::test]
+async fn callers_are_told_apart_by_headers_that_nobody_named() {
+    let upstream = Upstream::open().await;
+    let gate = Gate::before(upstream.address(), "").await;
+    let request = |n: usize, header: &str| {
+        post("/orders", &format!("k{n}"), "x").replace("Host: a", &format!("Host: a\n{header}"))
+    };
+    for (n, name) in ["X-Auth-Token", "X-Session", "X-User", "Caller"].into_iter().enumerate() {
+        exchange(&gate, &upstream, &request(n, &format!("{name}: one")), MADE).await;
+        // What says nothing of the caller may be another.
+        let same = ask(&gate, &request(n, &format!("{name}: one\nTraceparent: 7\nUser-Agent: b"))).await;
+        assert_eq!((same.0.status(), same.0.get("idempotent-replayed")), (201, Some("true")), "{name}");
+        for other in [format!("{name}: two"), "Accept: a".to_owned()] {
+            let (answer, body) = ask(&gate, &request(n, &other)).await;
+            assert_eq!((answer.status(), code(&body).as_str()), (422, "key-reused"), "{name}: {other}");
+        }
+    }
+    assert!(upstream.is_alone().await);
+}
+
+#[tokio::test]
+async fn where_credentials_are_named_they_alone_count() {
+    let upstream = Upstream::open().await;
+    let gate = Gate::before(upstream.address(), "gateway.credentials = [\"X-Caller\"]\n").await;
+    let request = |header: &str| post("/orders", "k", "x").replace("Host: a", &format!("Host: a\n{header}"));
+    exchange(&gate, &upstream, &request("X-Caller: one\nAuthorization: t1"), MADE).await;
+    let (same, _) = ask(&gate, &request("X-Caller: one\nAuthorization: t2\nX-Tries: 2")).await;
+    assert_eq!((same.status(), same.get("idempotent-replayed")), (201, Some("true")));
+    for other in ["X-Caller: two\nAuthorization: t1", "Authorization: t1"] {
+        assert_eq!(ask(&gate, &request(other)).await.0.status(), 422, "{other}");
+    }
+    assert!(upstream.is_alone().await);
+}
+
+#[tokio::test]
 async fn tenants_and_principals_are_those_that_a_trusted_proxy_names() {
     let route = "[[gateway.routes]]\nmatch = \"POST /orders\"\neffects = \"opaque\"\n\
                  tenant = { header = \"x-tenant\" }\nprincipal = { header = \"x-user\" }\n";

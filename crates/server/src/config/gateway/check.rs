@@ -29,6 +29,10 @@ impl GatewaySettings {
                 "gateway.admin is gateway.listen; the API has all of that address",
             ));
         }
+        for name in &self.credentials {
+            let wrong = |_| ConfigError::value(format!("gateway.credentials: `{name}` is no header"));
+            HeaderName::try_from(name).map_err(wrong)?;
+        }
         let mut seen = HashSet::new();
         for route in &self.routes {
             let wrong = |what: String| ConfigError::value(format!("gateway.routes `{}`: {what}", route.on));
@@ -149,6 +153,7 @@ mod tests {
         for (settings, why) in [
             ("gateway.upstream = \"127.0.0.1:80\"", "gateway.upstream: it begins with"),
             ("gateway.trusted = [\"here\"]", "gateway.trusted"),
+            ("gateway.credentials = [\"a b\"]", "gateway.credentials: `a b`"),
             ("gateway.answer_time = \"0s\"", "gateway.answer_time"),
             ("gateway.admin = \"127.0.0.1:8081\"", "gateway.admin is gateway.listen"),
         ] {
