@@ -24,6 +24,9 @@ mod contract;
 #[path = "gateway/holding.rs"]
 mod holding;
 
+#[path = "gateway/passing_time.rs"]
+mod passing_time;
+
 #[path = "gateway/identity.rs"]
 mod identity;
 

@@ -18,7 +18,7 @@ pub struct GatewaySettings {
     pub upstream: Option<String>,
     /// The address to listen on.
     pub listen: SocketAddr,
-    /// Where to show health and metrics; nowhere if it is none.
+    /// Where to show health, metrics and what is known of a key; nowhere if it is none.
     pub admin: Option<SocketAddr>,
     /// Which `Host` the upstream is told.
     pub host: HostWord,
@@ -99,6 +99,18 @@ pub struct RouteSettings {
     /// How long an answer is kept.
     #[serde(default = "day", with = "redrive::config::duration")]
     pub retention: Duration,
+    /// For how long clients repeat a request: answers have to be kept for that long.
+    #[serde(default, with = "redrive::config::duration")]
+    pub horizon: Duration,
+    /// How far clients' clocks may be off, where they say when they first sent a request.
+    #[serde(default = "five_minutes", with = "redrive::config::duration")]
+    pub skew: Duration,
+    /// Whether keys are UUIDs of version 7 whose time is when the request was first sent.
+    #[serde(default)]
+    pub uuid_time: bool,
+    /// JSON pointers to what a request without a key is known by.
+    #[serde(default)]
+    pub identity: Vec<String>,
     /// For how long a run has the record before it renews.
     #[serde(default = "half_minute", with = "redrive::config::duration")]
     pub lease: Duration,
@@ -285,6 +297,10 @@ impl RouteSettings {
             principal: PrincipalSettings::default(),
             upstream_key: UpstreamKeyWord::default(),
             retention: day(),
+            horizon: Duration::ZERO,
+            skew: five_minutes(),
+            uuid_time: false,
+            identity: Vec::new(),
             lease: half_minute(),
             max_run: five_minutes(),
             wait_max: half_minute(),

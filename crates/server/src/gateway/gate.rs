@@ -53,8 +53,8 @@ impl Gate {
     /// Makes a request ready for its layer. Gives how far its body has come, where that is held.
     fn enter(&self, request: &mut Request<Body>, route: &Route) -> Result<Option<Arc<Progress>>, Problem> {
         let body_max = route.body_max();
-        // Without a key nothing is held.
-        if !request.headers().contains_key(IDEMPOTENCY_KEY) {
+        // Without a key nothing is held, unless one may stand in the body.
+        if !request.headers().contains_key(IDEMPOTENCY_KEY) && !route.reads_all() {
             return Ok(None);
         }
         let bytes = u32::try_from(size(request.headers(), body_max).min(self.room_max)).unwrap_or(u32::MAX);

@@ -73,7 +73,11 @@ pub(super) fn trusting(
     let parts = Fingerprint { only: settings.only.clone(), without: settings.without.clone() };
     let headers: Vec<HeaderName> =
         settings.headers.iter().map(|name| header(name)).collect::<Result<_, _>>()?;
+    let endpoint = if route.uuid_time { endpoint.uuid_time() } else { endpoint };
     Ok(endpoint
+        .identity(&route.identity)
+        .horizon(route.horizon)
+        .skew(route.skew)
         .keep(keep)
         .fingerprint(parts)
         .headers(headers)
@@ -121,6 +125,8 @@ fn told(
 pub(super) struct Route {
     name: Arc<str>,
     body_max: usize,
+    /// A request without a key may have one in its body.
+    reads_all: bool,
     layer: Idempotent,
     service: Guarded<Behind>,
 }
@@ -148,7 +154,8 @@ impl Route {
         };
         let key = (effects == Effects::Keyed).then_some(settings.upstream_key);
         let service = layer.layer(Behind { proxy, terms, key });
-        Ok(Self { name: settings.on.as_str().into(), body_max: settings.body_max, layer, service })
+        let (body_max, reads_all) = (settings.body_max, !settings.identity.is_empty());
+        Ok(Self { name: settings.on.as_str().into(), body_max, reads_all, layer, service })
     }
 
     /// As the settings call it.
@@ -159,6 +166,11 @@ impl Route {
     /// How many bytes a request's body may have.
     pub(super) const fn body_max(&self) -> usize {
         self.body_max
+    }
+
+    /// Whether the body of a request without a key is held, too.
+    pub(super) const fn reads_all(&self) -> bool {
+        self.reads_all
     }
 
     /// What answers a request.

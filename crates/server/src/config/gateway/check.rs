@@ -85,6 +85,9 @@ impl RouteSettings {
                 return Err(format!("fingerprint: a JSON pointer begins with `/`, and not as `{pointer}`"));
             }
         }
+        if let Some(pointer) = self.identity.iter().find(|pointer| !pointer.starts_with('/')) {
+            return Err(format!("identity: a JSON pointer begins with `/`, and not as `{pointer}`"));
+        }
         for status in &self.not_executed {
             let known = StatusCode::from_u16(*status).ok().filter(|status| status.as_u16() >= 400);
             known.ok_or_else(|| format!("not_executed: {status} is no status of a refusal, 400 to 599"))?;
@@ -144,6 +147,12 @@ mod tests {
             ("effects = \"keyed\"\nbody_max = 0", "body_max"),
             ("effects = \"keyed\"\nlease = \"10ms\"", "lease is between"),
             ("effects = \"keyed\"\nfingerprint.only = [\"a\"]", "fingerprint: a JSON pointer"),
+            ("effects = \"keyed\"\nidentity = [\"a\"]", "identity: a JSON pointer"),
+            (
+                "effects = \"keyed\"\nhorizon = \"2days\"",
+                "answers are kept for 86400s, but clients may repeat",
+            ),
+            ("effects = \"keyed\"\nskew = \"2days\"", "skew is between"),
             ("effects = \"keyed\"\nredact.body = [\"a\"]", "redact: `a` is no JSON pointer"),
             ("effects = \"keyed\"\nfingerprint.headers = [\"a b\"]", "fingerprint.headers"),
         ] {
