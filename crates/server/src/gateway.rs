@@ -49,6 +49,8 @@ mod failure;
 
 mod admin;
 
+mod keys;
+
 pub use route::endpoint;
 pub use table::check_routes;
 pub use upstream::Address;
@@ -130,7 +132,7 @@ impl Gateway {
         self.address
     }
 
-    /// Where health and metrics are shown.
+    /// Where health, metrics and keys are shown.
     #[must_use]
     pub const fn admin(&self) -> Option<SocketAddr> {
         self.admin

@@ -27,6 +27,9 @@ mod holding;
 #[path = "gateway/passing_time.rs"]
 mod passing_time;
 
+#[path = "gateway/lookup.rs"]
+mod lookup;
+
 #[path = "gateway/identity.rs"]
 mod identity;
 

@@ -1,4 +1,4 @@
-//! Health and metrics, at an address of their own: every path of the other one is the API's.
+//! Health, metrics, and what is known of a key, at an address of their own: every path of the other one is the API's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use redrive::http::idempotent::{Ledger as _, Scope};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use super::keys;
 use crate::api::Problem;
 use crate::observe::{Samples, metrics};
 
@@ -29,7 +30,8 @@ pub(super) fn router(asked: Asked) -> Router {
         .route("/healthz", get(async || Json(json!({ "status": "ok" }))))
         .route("/readyz", get(ready))
         .route("/metrics", get(show))
-        .fallback(async || Problem::not_found("there are /healthz, /readyz and /metrics"))
+        .route("/keys", get(keys::look))
+        .fallback(async || Problem::not_found("there are /healthz, /readyz, /metrics and /keys"))
         .with_state(asked)
 }
 
