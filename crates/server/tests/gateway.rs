@@ -27,6 +27,9 @@ mod holding;
 #[path = "gateway/passing_time.rs"]
 mod passing_time;
 
+#[path = "gateway/ledger_down.rs"]
+mod ledger_down;
+
 #[path = "gateway/lookup.rs"]
 mod lookup;
 
