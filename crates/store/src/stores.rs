@@ -2,4 +2,6 @@
 
 pub mod memory;
 #[cfg(feature = "sqlite")]
+mod shared;
+#[cfg(feature = "sqlite")]
 pub mod sqlite;

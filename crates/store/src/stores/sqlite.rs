@@ -131,8 +131,6 @@ mod rows;
 
 mod held;
 
-mod stories;
-
 mod columns;
 
 mod receipt;
@@ -140,8 +138,6 @@ mod receipt;
 mod ends;
 
 mod names;
-
-mod numbers;
 
 mod disk;
 
@@ -161,6 +157,7 @@ pub use restore::{Restored, restore};
 pub use settings::{Role, Settings};
 pub use transact::connection;
 
+use super::shared::{numbers, stories};
 use desk::Desk;
 use disk::Disk;
 use faults::{Health, Step, not_seen};

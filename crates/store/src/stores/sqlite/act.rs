@@ -129,7 +129,7 @@ impl Desk {
         if expires.is_some_and(|expires| expires <= at) {
             return Ok(Err(Refusal::Expired));
         }
-        if is_passed(held) && !redrive.out_of_order {
+        if held.is_passed() && !redrive.out_of_order {
             return Ok(Err(Refusal::OutOfOrder));
         }
         Ok(Ok(()))
@@ -255,9 +255,4 @@ impl Desk {
         }
         Ok(())
     }
-}
-
-/// Whether it is a dead letter whose key went on without it.
-pub(super) fn is_passed(held: &Held) -> bool {
-    held.stand == Stand::DeadPassed && held.row.ordered
 }

@@ -13,7 +13,7 @@ use redrive_core::triage::job::JobAct;
 use redrive_core::triage::{CauseId, Job, JobId, JobState, Redrive};
 use rusqlite::params;
 
-use super::columns::Columns;
+use super::columns::{Columns, put_back};
 use super::desk::Desk;
 use super::faults::Step;
 use super::held::{Held, PutBack, Stand};
@@ -141,7 +141,7 @@ impl Desk {
         let mut groups: HashMap<(StreamId, Option<i64>), u64> = HashMap::new();
         for Meant { seq, columns, .. } in &mut letters {
             *groups.entry((stream_of(*seq), columns.cause)).or_default() += 1;
-            put_back(columns, redrive, by, step);
+            put_back(columns, redrive, by, step.at);
         }
         for run in letters.chunk_by(|letter, next| letter.seq.0 + 1 == next.seq.0) {
             self.write_put_back(run, redrive, by, step)?;
@@ -240,22 +240,4 @@ impl Desk {
         columns.update(&self.conn, seq)?;
         Ok(true)
     }
-}
-
-/// What becomes of the columns of a letter that keeps no order and goes its own way.
-fn put_back(columns: &mut Columns, redrive: &Redrive, by: PutBack, step: &Advance) {
-    columns.rev += 1;
-    columns.state = Stand::Waits as i64;
-    columns.due = from_moment(step.at);
-    columns.mode = Mode::Redrive;
-    if !redrive.keep_attempts {
-        columns.attempts = 0;
-    }
-    (columns.started, columns.previous, columns.strikes, columns.suspect) = (None, 0, 0, 0);
-    (columns.reason, columns.died, columns.death) = (None, None, None);
-    (columns.park_until, columns.park_count) = (None, None);
-    (columns.lease_attempt, columns.lease_token) = (None, None);
-    (columns.lease_until, columns.lease_from) = (None, None);
-    (columns.route, columns.out_of_order) = (None, 0);
-    (columns.redrive, columns.redriven) = (Some(by.to_column()), columns.redriven + 1);
 }

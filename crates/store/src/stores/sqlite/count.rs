@@ -7,10 +7,9 @@ use redrive_core::event::State;
 use rusqlite::{Connection, params};
 
 use super::faults::Step;
-use super::find::held_by;
 use super::names::{Names, find_stream};
 use super::numbers::{bits, from_moment, span};
-use super::rules::View;
+use super::rules::{View, held_by};
 use crate::found::Count;
 
 type Counts = BTreeMap<(StreamId, State), u64>;

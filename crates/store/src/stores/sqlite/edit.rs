@@ -6,7 +6,7 @@ use redrive_core::Moment;
 use redrive_core::entry::{Park, Progress, StreamId};
 use redrive_core::event::{Fingerprint, Mode, State};
 
-use super::act::{is_passed, or_refused};
+use super::act::or_refused;
 use super::desk::Desk;
 use super::faults::Step;
 use super::held::{Held, PutBack, Stand, delete_held};
@@ -46,7 +46,7 @@ impl Desk {
         if self.is_taken(stream.id, &event.id, at)? {
             return Ok(Err(Refusal::IdTaken { id: event.id }));
         }
-        if is_passed(&held) && !edited.out_of_order {
+        if held.is_passed() && !edited.out_of_order {
             return Ok(Err(Refusal::OutOfOrder));
         }
 
@@ -67,7 +67,7 @@ impl Desk {
             times,
         )?;
 
-        let out_of_order = is_passed(&held) || held.progress.out_of_order;
+        let out_of_order = held.is_passed() || held.progress.out_of_order;
         held.progress = Progress { mode: Mode::Redrive, out_of_order, ..Progress::fresh(at) };
         let by = PutBack::Order(self.next_line()?);
         self.put_back(&mut held, &stream, by, at)?;

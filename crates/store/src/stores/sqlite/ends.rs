@@ -6,15 +6,14 @@
 //! may be two with one seq.
 
 use redrive_core::entry::Seq;
-use redrive_core::event::State;
-use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::faults::{Step, damaged};
-use super::numbers::{bits, column, from_moment, to_moment};
+use super::numbers::{bits, column, from_moment};
 use super::receipt::End;
-use super::rows::{Damage, Sum};
-use super::stories::{read_story, write_story};
-use crate::lease::TokenHash;
+use super::rows::Damage;
+use super::stories::write_story;
+use crate::stores::shared::receipt::end_sum;
 
 /// The statement that writes ends.
 pub(super) struct Ends<'a>(CachedStatement<'a>);
@@ -31,7 +30,7 @@ impl<'a> Ends<'a> {
         let (attempts, result) = (i64::from(end.attempts), end.result.as_deref());
         let story = write_story(end.story.as_deref());
         let left = (result, end.token.as_ref().map(<[u8; 16]>::as_slice));
-        let crc = sum(seq, state, ended, attempts, story.as_deref(), left);
+        let crc = end_sum(seq, state, ended, attempts, story.as_deref(), left);
         self.0.execute(params![seq, state, ended, attempts, story, left.0, left.1, crc]).map(drop)
     }
 }
@@ -61,29 +60,6 @@ impl End {
         }
         Ok(())
     }
-
-    fn read(row: &Row<'_>, seq: Seq) -> Result<Self, Damage> {
-        let number = |at: usize| row.get::<_, i64>(at).map_err(|_| Damage);
-        let state: String = row.get(0).map_err(|_| Damage)?;
-        let (ended, attempts) = (number(1)?, number(2)?);
-        let story: Option<String> = row.get(3).map_err(|_| Damage)?;
-        let result: Option<Vec<u8>> = row.get(4).map_err(|_| Damage)?;
-        let token: Option<TokenHash> = row.get(5).map_err(|_| Damage)?;
-        let left = (result.as_deref(), token.as_ref().map(<[u8; 16]>::as_slice));
-        let crc = sum(column(seq.0), &state, ended, attempts, story.as_deref(), left);
-        if crc != number(6)? {
-            return Err(Damage);
-        }
-        Ok(Self {
-            state: State::from_word(&state).ok_or(Damage)?,
-            at: to_moment(ended),
-            attempts: u32::try_from(attempts).map_err(|_| Damage)?,
-            story: read_story(story.as_deref())?,
-            result,
-            became: None,
-            token,
-        })
-    }
 }
 
 /// Forgets how the event of a receipt ended. Where its end is on the receipt, another may have its seq, and that one's
@@ -95,23 +71,4 @@ pub(super) fn delete_end(conn: &Connection, stream: u32, id: &str) -> rusqlite::
     )?
     .execute(params![stream, id])
     .map(drop)
-}
-
-fn sum(
-    seq: i64,
-    state: &str,
-    ended: i64,
-    attempts: i64,
-    story: Option<&str>,
-    (result, token): (Option<&[u8]>, Option<&[u8]>),
-) -> i64 {
-    Sum::new()
-        .number(seq)
-        .text(state)
-        .number(ended)
-        .number(attempts)
-        .maybe(story.map(str::as_bytes))
-        .maybe(result)
-        .maybe(token)
-        .end()
 }

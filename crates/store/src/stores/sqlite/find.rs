@@ -1,7 +1,6 @@
 //! Finding: what is known of an identity.
 
 use redrive_core::event::State;
-use redrive_core::triage::Rule;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::faults::{Step, damaged};
@@ -10,7 +9,7 @@ use super::names::{Names, find_stream};
 use super::numbers::{column, span, stream_of};
 use super::receipt::Receipt;
 use super::rows::{Damage, EventRow, Stream, event_columns};
-use super::rules::View;
+use super::rules::{View, held_by};
 use crate::found::Found;
 
 /// What is known of an identity, in the transaction that is open.
@@ -40,7 +39,7 @@ pub(super) fn found(conn: &Connection, names: &mut Names, receipt: Receipt, view
     if let Some(live) = live {
         let row = live.map_err(|Damage| damaged("redrive_live", seq.0))?;
         // After an edit, another event is in the place of the first.
-        return Ok(if row.event.id == receipt.id { ready(&row, &stream, view) } else { ended(receipt) });
+        return Ok(if row.event.id == receipt.id { view.ready(&row, &stream) } else { receipt.into_found() });
     }
     if let Some(held) = Held::find(conn, seq, &stream)? {
         let held = held.map_err(|Damage| damaged("redrive_held", seq.0))?;
@@ -49,13 +48,7 @@ pub(super) fn found(conn: &Connection, names: &mut Names, receipt: Receipt, view
             return Ok(if held.stand == Stand::Discarded { discarded(known, &receipt) } else { known });
         }
     }
-    Ok(ended(receipt))
-}
-
-/// An event that may run and never ran.
-pub(super) fn ready(row: &EventRow, stream: &Stream, view: &View) -> Found {
-    let state = if view.is_quarantined(stream) { State::Quarantined } else { State::Ready };
-    Found { due: Some(row.event.when.moment(row.published)), ..Found::new(row.seq, state, row.published) }
+    Ok(receipt.into_found())
 }
 
 /// An event that is held. When it was discarded, and until when it can be restored, its receipt knows.
@@ -107,11 +100,6 @@ pub(super) fn place(conn: &Connection, held: &Held, stream: &Stream, view: &View
     })
 }
 
-/// What the events of a key say that a rule withholds.
-pub(super) const fn held_by(rule: &Rule) -> State {
-    if matches!(rule, Rule::ParkKey { .. }) { State::Parked } else { State::Quarantined }
-}
-
 /// Whether the head of its key is dead.
 fn is_parked(conn: &Connection, held: &Held) -> rusqlite::Result<bool> {
     let Some(key) = held.row.key() else { return Ok(false) };
@@ -120,22 +108,4 @@ fn is_parked(conn: &Connection, held: &Held) -> rusqlite::Result<bool> {
         "SELECT EXISTS (SELECT 1 FROM redrive_held WHERE key = ?1 AND state = 2 AND seq >= ?2 AND seq < ?3)",
     )?
     .query_row(params![key, first, column(held.row.seq.0)], |row| row.get(0))
-}
-
-fn ended(receipt: Receipt) -> Found {
-    let Receipt { seq, published, end, .. } = receipt;
-    // What left nothing behind was done at the first attempt.
-    let plain = Found { attempts: 1, ..Found::new(seq, State::Done, published) };
-    match end {
-        None => plain,
-        Some(end) => Found {
-            state: end.state,
-            ended: Some(end.at),
-            attempts: end.attempts,
-            story: end.story,
-            result: end.result,
-            edited_into: end.became,
-            ..plain
-        },
-    }
 }

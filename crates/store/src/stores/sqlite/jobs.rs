@@ -1,27 +1,17 @@
 //! Jobs as rows, and what operators do with them.
 
 use redrive_core::Moment;
-use redrive_core::entry::Seq;
 use redrive_core::triage::job::JobAct;
 use redrive_core::triage::{Job, JobId, JobPlan, JobState, Operator};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use super::desk::Desk;
 use super::faults::{Fault, Step, damaged};
 use super::letters::how_many;
-use super::numbers::{bits, column, from_moment, to_moment};
-use super::rows::{Damage, Sum};
+use super::numbers::{bits, column, from_moment};
+use super::rows::Damage;
 use crate::operate::Refusal;
-
-/// How many of the jobs that are over are told.
-const JOBS_TOLD: i64 = 100;
-
-macro_rules! job_columns {
-    () => {
-        "id, plan, state, why, who, started, running_since, taken_before, ended, planned, deaths, cursor, exhausted, \
-         taken, skipped, done, failed, other, crc"
-    };
-}
+use crate::stores::shared::jobs::{JOBS_TOLD, job_columns, job_sum, read_job_row};
 
 /// The last jobs and all that are not over, or one.
 pub(super) fn jobs(conn: &Connection, id: Option<JobId>) -> Step<Vec<Job>> {
@@ -38,7 +28,7 @@ pub(super) fn jobs(conn: &Connection, id: Option<JobId>) -> Step<Vec<Job>> {
     let mut jobs = Vec::new();
     while let Some(row) = rows.next()? {
         // One that is damaged does not hide the others; whoever asks for it is told.
-        jobs.extend(from_row(row).ok());
+        jobs.extend(read_job_row(row).ok());
     }
     Ok(jobs)
 }
@@ -47,7 +37,7 @@ pub(super) fn jobs(conn: &Connection, id: Option<JobId>) -> Step<Vec<Job>> {
 pub(super) fn read_job(conn: &Connection, id: JobId) -> Step<Option<Job>> {
     let found = conn
         .prepare_cached(concat!("SELECT ", job_columns!(), " FROM redrive_job WHERE id = ?1"))?
-        .query_row([column(id.0)], |row| Ok(from_row(row)))
+        .query_row([column(id.0)], |row| Ok(read_job_row(row)))
         .optional()?;
     found.transpose().map_err(|Damage| Fault::Refused(damaged("redrive_job", id.0)))
 }
@@ -82,65 +72,9 @@ pub(super) fn write_job(conn: &Connection, job: &Job) -> rusqlite::Result<()> {
         column(job.done),
         column(job.failed),
         column(job.other),
-        sum(job, &plan),
+        job_sum(job, &plan),
     ])
     .map(drop)
-}
-
-fn sum(job: &Job, plan: &str) -> i64 {
-    let numbers = [
-        column(job.id.0),
-        from_moment(job.started),
-        from_moment(job.running_since),
-        column(job.taken_before),
-        column(job.planned),
-        column(job.deaths),
-        i64::from(job.exhausted),
-        column(job.taken),
-        column(job.skipped),
-        column(job.done),
-        column(job.failed),
-        column(job.other),
-    ];
-    let mut sum = Sum::new();
-    for number in numbers {
-        sum.number(number);
-    }
-    sum.text(plan)
-        .text(job.state.as_str())
-        .text(&job.why)
-        .text(&job.who)
-        .maybe_number(job.ended.map(from_moment))
-        .maybe_number(job.cursor.map(|seq| column(seq.0)))
-        .end()
-}
-
-fn from_row(row: &Row<'_>) -> Result<Job, Damage> {
-    let number = |n: usize| row.get::<_, i64>(n).map_err(|_| Damage);
-    let maybe = |n: usize| row.get::<_, Option<i64>>(n).map_err(|_| Damage);
-    let text = |n: usize| row.get::<_, String>(n).map_err(|_| Damage);
-    let plan = text(1)?;
-    let job = Job {
-        id: JobId(bits(number(0)?)),
-        plan: serde_json::from_str::<JobPlan>(&plan).map_err(|_| Damage)?,
-        state: JobState::from_word(&text(2)?).ok_or(Damage)?,
-        why: text(3)?,
-        who: text(4)?,
-        started: to_moment(number(5)?),
-        running_since: to_moment(number(6)?),
-        taken_before: bits(number(7)?),
-        ended: maybe(8)?.map(to_moment),
-        planned: bits(number(9)?),
-        deaths: bits(number(10)?),
-        cursor: maybe(11)?.map(|seq| Seq(bits(seq))),
-        exhausted: number(12)? != 0,
-        taken: bits(number(13)?),
-        skipped: bits(number(14)?),
-        done: bits(number(15)?),
-        failed: bits(number(16)?),
-        other: bits(number(17)?),
-    };
-    if sum(&job, &plan) == number(18)? { Ok(job) } else { Err(Damage) }
 }
 
 impl Desk {

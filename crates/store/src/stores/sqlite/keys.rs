@@ -9,7 +9,6 @@
 use redrive_core::entry::{Entry, Seq, StreamId};
 use rusqlite::{OptionalExtension, params};
 
-use super::columns::change_columns;
 use super::desk::Desk;
 use super::faults::Step;
 use super::held::{Held, Stand, delete_held, held_columns};

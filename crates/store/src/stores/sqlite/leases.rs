@@ -4,12 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use redrive_core::Moment;
-use redrive_core::entry::{Change, Entry, Park, StreamId};
+use redrive_core::entry::{Change, Entry, StreamId};
 use redrive_core::event::State;
 use rusqlite::{CachedStatement, OptionalExtension, Params, Row, params};
 
-use super::act::is_passed;
-use super::columns::change_columns;
 use super::desk::Desk;
 use super::faults::{Fault, Step, broken};
 use super::find::found;
@@ -283,7 +281,7 @@ impl Desk {
         let Some((mut held, stream)) = self.leased(lease)? else { return self.disagree(lease) };
         // Where the lease was over, that was written down as an attempt; now there is more to say of it.
         held.progress = held.progress.before(lease.attempt);
-        let lapsed = lapsed(&held);
+        let lapsed = held.lapsed();
         let change = decide(&held.clone().entry(), lapsed);
         let change = match Lapsed::bounded(lapsed, change) {
             Change::Done => {
@@ -345,16 +343,6 @@ impl Desk {
             Err(fault) => Err(fault),
         }
     }
-}
-
-/// What a late answer has to know of a dead letter.
-fn lapsed(held: &Held) -> Option<Lapsed> {
-    let reason = held.reason.filter(|_| held.stand.is_dead())?;
-    let park = match held.stand {
-        Stand::DeadHolding => Park::UpTo { until: held.park_until, count: held.park_count },
-        _ => Park::GoOn,
-    };
-    Some(Lapsed { reason, park, passed: is_passed(held) })
 }
 
 /// The first row that can be read.

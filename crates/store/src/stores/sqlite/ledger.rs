@@ -13,15 +13,11 @@ use rusqlite::{Connection, params};
 
 use super::desk::Desk;
 use super::faults::{Fault, Step};
-use super::group::Tally;
+use super::group::{CAUSES_MAX, OTHER_TITLE, Tally};
 use super::held::{Held, PutBack, Stand};
 use super::jobs::{read_job, write_job};
 use super::numbers::{bits, column};
 
-/// How many causes of a stream are told apart: some megabytes of titles.
-const CAUSES_MAX: u32 = 10_000;
-/// The title of those that are not.
-const OTHER_TITLE: &str = "other causes";
 /// How many counts are kept in memory between transactions.
 const KEPT_MAX: usize = 4096;
 

@@ -12,9 +12,8 @@ use redrive_core::event::State;
 use redrive_core::triage::{CauseId, Subject};
 use rusqlite::{Connection, params};
 
-use super::columns::change_columns;
 use super::faults::{Step, damaged, damaged_row};
-use super::find::{discarded, kept, ready};
+use super::find::{discarded, kept};
 use super::held::{Held, Stand, held_columns};
 use super::letters::{LOOKED_MAX, died, is_letter, is_meant, spans};
 use super::names::Names;
@@ -144,7 +143,7 @@ impl Looking<'_> {
             let stream = self.stream(seq)?;
             match EventRow::read(row, &stream) {
                 Ok(read) => {
-                    let known = ready(&read, &stream, self.view);
+                    let known = self.view.ready(&read, &stream);
                     let subject = Subject {
                         event: &read.event,
                         at: read.published,

@@ -7,7 +7,6 @@ use redrive_core::Moment;
 use redrive_core::entry::{Entry, Seq, StreamId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::columns::change_columns;
 use super::desk::is_current;
 use super::faults::{Step, damaged_row};
 use super::held::{Held, held_columns};

@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use redrive_core::Moment;
 use redrive_core::entry::StreamId;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::rows::Stream;
+pub(super) use crate::stores::shared::rules::Seen;
 
 /// How many names are remembered; with more, all are read again.
 const NAMES_MAX: usize = 10_000;
@@ -50,18 +49,4 @@ pub(super) fn find_stream(
     conn.prepare_cached("SELECT id FROM redrive_stream WHERE queue = ?1 AND tenant = ?2")?
         .query_row([queue, tenant], |row| row.get(0).map(StreamId))
         .optional()
-}
-
-/// The latest moment that anybody told: what is due by then may run. The store has no clock of its own.
-#[derive(Debug, Default)]
-pub(super) struct Seen(AtomicU64);
-
-impl Seen {
-    pub(super) fn see(&self, at: Moment) {
-        self.0.fetch_max(at.as_nanos(), Relaxed);
-    }
-
-    pub(super) fn now(&self) -> Moment {
-        Moment::from_nanos(self.0.load(Relaxed))
-    }
 }

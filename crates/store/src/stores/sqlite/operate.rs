@@ -5,13 +5,11 @@ use redrive_core::ledger::Resolution;
 use redrive_core::triage::{Control, Rule};
 use rusqlite::params;
 
-use super::columns::change_columns;
 use super::desk::Desk;
 use super::faults::Step;
 use super::held::{Held, PutBack, held_columns};
 use super::names::find_stream;
 use super::numbers::span;
-use super::rows::event_columns;
 use crate::operate::{Act, Deed, Operated, Order, Refusal, Target, What, check_targets, refused};
 
 /// How many bytes an order writes, about, and how many events it is for.

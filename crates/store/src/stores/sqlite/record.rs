@@ -7,11 +7,7 @@
 //! which the row's sum covers, and listing and forgetting check a row without it.
 
 use redrive_core::Moment;
-use redrive_core::ledger::{
-    self, Ask, Claim, Fenced, Phase, Print, Record, Renewed, Reply, Resolution, Retention,
-};
-use redrive_core::ledger::{Scope, age};
-use rusqlite::types::Type;
+use redrive_core::ledger::{self, Ask, Claim, Fenced, Record, Renewed, Resolution, Scope, age};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::time::Duration;
 
@@ -19,12 +15,15 @@ use super::Sqlite;
 use super::desk::Desk;
 use super::faults::{Fault, Step};
 use super::forget::{FORGOTTEN_MAX, LOOKED_AT_MAX, REQUESTS};
-use super::numbers::{bits, column, from_moment, nanos, signed, to_duration, to_moment};
-use super::rows::{Damage, Sum};
+use super::numbers::{bits, column, from_moment, nanos, signed};
+use super::rows::Damage;
 use crate::error::StoreError;
 use crate::ledger::{End, Ledger, Recorded, Records, ended, kept, resolved};
 use crate::operate::Refusal;
 use crate::store::Answer;
+use crate::stores::shared::record::{
+    Columns, body_of, columns, record_columns, record_sum, whole, without_body,
+};
 
 /// How many records are looked at for a page.
 const LOOKED_MAX: usize = 10_000;
@@ -32,13 +31,6 @@ const LOOKED_MAX: usize = 10_000;
 /// How many bytes of bodies are let go of in a call: their pages are walked through, in the one transaction that
 /// everybody who writes waits for.
 const AGED_BYTES_MAX: i64 = 16 * 1024 * 1024;
-
-macro_rules! record_columns {
-    () => {
-        "tenant, operation, key, version, print, first, epoch, attempt, phase, retention, one, two, status, headers, \
-         body_crc, place, resource, ends, crc"
-    };
-}
 
 impl Ledger for Sqlite {
     fn claim(&self, scope: Scope, ask: Ask, at: Moment) -> Answer<Claim> {
@@ -248,100 +240,9 @@ fn take_away(conn: &Connection, scope: &Scope) -> rusqlite::Result<()> {
         .map(drop)
 }
 
-/// What a row has beside what every record has: two moments, an answer with the sum of its body, and where what was made
-/// is.
-struct Columns {
-    phase: &'static str,
-    one: Option<i64>,
-    two: Option<i64>,
-    status: Option<i64>,
-    headers: Option<String>,
-    body_crc: Option<i64>,
-    place: Option<String>,
-    ends: Option<i64>,
-}
-
-fn columns(record: &Record) -> Columns {
-    let none = |phase: &'static str| Columns {
-        phase,
-        one: None,
-        two: None,
-        status: None,
-        headers: None,
-        body_crc: None,
-        place: None,
-        ends: None,
-    };
-    let answer = record.retention.answer;
-    match &record.phase {
-        Phase::InFlight { began, until } => {
-            let (one, two) = (Some(from_moment(*began)), Some(from_moment(*until)));
-            Columns { one, two, ..none("in_flight") }
-        }
-        Phase::Retriable { not_before, since } => Columns {
-            one: Some(from_moment(*since)),
-            two: not_before.map(from_moment),
-            ends: Some(from_moment(*since + answer)),
-            ..none("retriable")
-        },
-        Phase::Unknown { since } => Columns { one: Some(from_moment(*since)), ..none("unknown") },
-        Phase::Completed { reply, at } => Columns {
-            one: Some(from_moment(*at)),
-            status: Some(i64::from(reply.status)),
-            // Names and bytes: this does not fail.
-            headers: serde_json::to_string(&reply.headers).ok(),
-            body_crc: reply.body.as_deref().map(sum_of_body),
-            ends: Some(from_moment(*at + answer)),
-            ..none("completed")
-        },
-        Phase::Tombstone { status, location, until } => Columns {
-            one: Some(from_moment(*until)),
-            status: status.map(i64::from),
-            place: location.clone(),
-            ends: Some(from_moment(*until)),
-            ..none("tombstone")
-        },
-    }
-}
-
-fn sum_of_body(body: &[u8]) -> i64 {
-    Sum::new().bytes(body).end()
-}
-
-fn sum(scope: &Scope, record: &Record, columns: &Columns) -> i64 {
-    let Columns { phase, one, two, status, headers, body_crc, place, ends } = columns;
-    Sum::new()
-        .text(&scope.tenant)
-        .text(&scope.operation)
-        .text(&scope.key)
-        .number(i64::from(record.print.version))
-        .bytes(&record.print.hash)
-        .number(from_moment(record.first))
-        .number(signed(record.epoch))
-        .number(i64::from(record.attempt))
-        .text(phase)
-        .number(column(nanos(record.retention.answer)))
-        .maybe_number(*one)
-        .maybe_number(*two)
-        .maybe_number(*status)
-        .maybe(headers.as_deref().map(str::as_bytes))
-        .maybe_number(*body_crc)
-        .maybe(place.as_deref().map(str::as_bytes))
-        .maybe(record.resource.as_deref().map(str::as_bytes))
-        .maybe_number(*ends)
-        .end()
-}
-
-fn body_of(record: &Record) -> Option<&[u8]> {
-    match &record.phase {
-        Phase::Completed { reply, .. } => reply.body.as_deref(),
-        _ => None,
-    }
-}
-
 fn write(conn: &Connection, scope: &Scope, record: &Record) -> rusqlite::Result<()> {
     let columns = columns(record);
-    let crc = sum(scope, record, &columns);
+    let crc = record_sum(scope, record, &columns);
     let Columns { phase, one, two, status, headers, body_crc, place, ends } = columns;
     conn.prepare_cached(concat!(
         "INSERT INTO redrive_request (",
@@ -374,62 +275,4 @@ fn write(conn: &Connection, scope: &Scope, record: &Record) -> rusqlite::Result<
         body_of(record)
     ])
     .map(drop)
-}
-
-/// A row with its body.
-fn whole(row: &Row<'_>) -> Result<(Scope, Record), Damage> {
-    let (scope, mut record) = without_body(row)?;
-    let body: Option<Vec<u8>> = row.get(19).map_err(|_| Damage)?;
-    if body.as_deref().map(sum_of_body) != row.get::<_, Option<i64>>(14).map_err(|_| Damage)? {
-        return Err(Damage);
-    }
-    if let Phase::Completed { reply, .. } = &mut record.phase {
-        reply.body = body;
-    }
-    Ok((scope, record))
-}
-
-/// A row, with an empty body where it has one. Not to be written back as it is.
-fn without_body(row: &Row<'_>) -> Result<(Scope, Record), Damage> {
-    let (scope, record, crc) = unchecked(row).map_err(|_| Damage)?;
-    let number = |at: usize| row.get::<_, Option<i64>>(at).map_err(|_| Damage);
-    let stored = Columns { body_crc: number(14)?, ends: number(17)?, ..columns(&record) };
-    if sum(&scope, &record, &stored) == crc { Ok((scope, record)) } else { Err(Damage) }
-}
-
-fn unchecked(row: &Row<'_>) -> rusqlite::Result<(Scope, Record, i64)> {
-    let wrong = |at: usize, what: &'static str| {
-        rusqlite::Error::FromSqlConversionFailure(at, Type::Text, what.into())
-    };
-    let moment = |at: usize| row.get::<_, i64>(at).map(to_moment);
-    let maybe = |at: usize| row.get::<_, Option<i64>>(at).map(|number| number.map(to_moment));
-    let word: String = row.get(8)?;
-    let status = |at: usize| row.get::<_, Option<u16>>(at);
-    let phase = match Phase::WORDS
-        .into_iter()
-        .find(|phase| *phase == word)
-        .ok_or_else(|| wrong(8, "no such phase"))?
-    {
-        "in_flight" => Phase::InFlight { began: moment(10)?, until: moment(11)? },
-        "retriable" => Phase::Retriable { since: moment(10)?, not_before: maybe(11)? },
-        "unknown" => Phase::Unknown { since: moment(10)? },
-        "completed" => {
-            let headers: String = row.get(13)?;
-            let headers = serde_json::from_str(&headers).map_err(|_| wrong(13, "no headers"))?;
-            let status = status(12)?.ok_or_else(|| wrong(12, "no status"))?;
-            let body = row.get::<_, Option<i64>>(14)?.map(|_| Vec::new());
-            Phase::Completed { reply: Reply { status, headers, body }, at: moment(10)? }
-        }
-        _ => Phase::Tombstone { status: status(12)?, location: row.get(15)?, until: moment(10)? },
-    };
-    let record = Record {
-        print: Print { version: row.get(3)?, hash: row.get(4)? },
-        first: moment(5)?,
-        epoch: bits(row.get(6)?),
-        attempt: row.get(7)?,
-        phase,
-        retention: Retention { answer: row.get(9).map(to_duration)? },
-        resource: row.get(16)?,
-    };
-    Ok((scope_of(row)?, record, row.get(18)?))
 }

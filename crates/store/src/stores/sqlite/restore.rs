@@ -14,7 +14,6 @@ use std::sync::Arc;
 use redrive_core::entry::{Seq, StreamId};
 use rusqlite::{Connection, ErrorCode};
 
-use super::columns::change_columns;
 use super::copy::{MakeError, fresh, make, new_life, with_ending};
 use super::faults::damaged_row;
 use super::held::{Held, held_columns};

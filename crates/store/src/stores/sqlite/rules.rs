@@ -4,7 +4,6 @@
 //! no load has to ask for rules. The writer remembers all rules, and asks only for events that have a key, and only
 //! if there is a rule over some key.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use redrive_core::Moment;
@@ -15,58 +14,23 @@ use super::desk::Desk;
 use super::faults::{Step, damaged};
 use super::held::Stand;
 use super::names::find_stream;
-use super::numbers::{bits, from_moment, to_moment};
-use super::rows::Stream;
+use super::numbers::{bits, from_moment};
+use super::rows::{Damage, Stream};
 use crate::operate::{Refusal, check_route};
-
-/// How many rules may hold: what is looked through for every load of the engine.
-const RULES_MAX: usize = 10_000;
-
-/// The rules that hold.
-#[derive(Debug)]
-pub(super) struct Rules {
-    pub(super) controls: Controls,
-    /// Keys of which some may be withheld.
-    keys: HashSet<String>,
-}
-
-/// What a look is made with: when, and under which rules.
-#[derive(Debug)]
-pub(super) struct View {
-    pub(super) now: Moment,
-    pub(super) rules: Arc<Rules>,
-}
+use crate::stores::shared::rules::{RULES_MAX, queues, read_rule, rule_text};
+pub(super) use crate::stores::shared::rules::{Rules, View, held_by};
 
 impl View {
     /// A view of what is in the transaction that is open.
     pub(super) fn of(conn: &Connection, now: Moment) -> rusqlite::Result<Self> {
         Ok(Self { now, rules: Arc::new(Rules::read(conn)?) })
     }
-
-    /// Whether a tenant's part of a queue is in quarantine.
-    pub(super) fn is_quarantined(&self, stream: &Stream) -> bool {
-        let controls = &self.rules.controls;
-        !controls.list.is_empty() && controls.is_quarantined(&stream.queue, &stream.tenant, self.now)
-    }
 }
 
 impl Rules {
     /// The rules in the file. One that nobody can read holds nothing; [`controls`] names it.
     pub(super) fn read(conn: &Connection) -> rusqlite::Result<Self> {
-        let (controls, _) = read(conn)?;
-        let keys = controls.list.iter().filter_map(|control| control.rule.key());
-        let keys = keys.map(|(_, _, key)| key.to_owned()).collect();
-        Ok(Self { controls, keys })
-    }
-
-    /// The rule by which nothing of a key is handed out. It holds until it is lifted, and not until its end, so
-    /// that its end is a commit.
-    pub(super) fn withholding(&self, stream: &Stream, key: &str) -> Option<&Rule> {
-        if self.keys.is_empty() || !self.keys.contains(key) {
-            return None;
-        }
-        let named = (stream.queue.as_str(), stream.tenant.as_str(), key);
-        self.controls.list.iter().map(|control| &control.rule).find(|rule| rule.key() == Some(named))
+        read(conn).map(|(controls, _)| Self::new(controls))
     }
 }
 
@@ -86,22 +50,14 @@ fn read(conn: &Connection) -> rusqlite::Result<(Controls, Option<String>)> {
     let mut select = conn.prepare_cached("SELECT rule, since, until, who, why FROM redrive_rule")?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
-        let text: String = row.get(0)?;
-        let Ok(rule) = serde_json::from_str(&text) else {
-            wrong = Some(text);
-            continue;
-        };
-        let until = row.get::<_, Option<i64>>(2)?.map(to_moment);
-        let (since, who, why) = (to_moment(row.get(1)?), row.get(3)?, row.get(4)?);
-        controls.list.push(Control { rule, since, until, who, why });
+        match read_rule(row) {
+            Ok(Ok(control)) => controls.list.push(control),
+            Ok(Err(text)) => wrong = Some(text),
+            Err(Damage) => wrong = Some(String::new()),
+        }
     }
     controls.list.sort_by(|a, b| a.rule.cmp(&b.rule));
     Ok((controls, wrong))
-}
-
-fn text(rule: &Rule) -> String {
-    // Words alone: this does not fail.
-    serde_json::to_string(rule).unwrap_or_default()
 }
 
 impl Desk {
@@ -161,7 +117,7 @@ impl Desk {
                 "INSERT INTO redrive_rule (rule, since, until, who, why) VALUES (?1, ?2, ?3, ?4, ?5)",
             )?
             .execute(params![
-                text(&control.rule),
+                rule_text(&control.rule),
                 from_moment(control.since),
                 control.until.map(from_moment),
                 control.who,
@@ -202,8 +158,10 @@ impl Desk {
     }
 
     fn delete_rule(&self, rule: &Rule) -> rusqlite::Result<bool> {
-        let deleted =
-            self.conn.prepare_cached("DELETE FROM redrive_rule WHERE rule = ?1")?.execute([text(rule)])?;
+        let deleted = self
+            .conn
+            .prepare_cached("DELETE FROM redrive_rule WHERE rule = ?1")?
+            .execute([rule_text(rule)])?;
         Ok(deleted == 1)
     }
 
@@ -212,18 +170,5 @@ impl Desk {
         let rules = self.rules()?;
         let is_over = |control: &&Control| control.until.is_some_and(|until| until <= now);
         Ok(rules.controls.list.iter().filter(is_over).map(|control| control.rule.clone()).collect())
-    }
-}
-
-/// The queues that a rule names.
-fn queues(rule: &Rule) -> Vec<&str> {
-    match rule {
-        Rule::Pause { queue }
-        | Rule::PauseRetries { queue }
-        | Rule::QuarantineKey { queue, .. }
-        | Rule::ParkKey { queue, .. }
-        | Rule::QuarantineTenant { queue: Some(queue), .. } => vec![queue],
-        Rule::QuarantineTenant { queue: None, .. } => vec![],
-        Rule::Reroute { queue, to } => vec![queue, to],
     }
 }

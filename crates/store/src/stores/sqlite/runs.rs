@@ -11,7 +11,7 @@ use super::faults::Step;
 use super::held::PutBack;
 use super::ledger::Outcome;
 use super::numbers::{column, from_moment, stream_of};
-use super::settle::ending_of;
+use super::receipt::ending_of;
 
 /// Whether two settles are of events next to each other, both of which had failed and are done.
 pub(super) fn is_continued(settle: &Settle, next: &Settle) -> bool {

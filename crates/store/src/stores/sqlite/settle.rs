@@ -17,7 +17,7 @@ use super::faults::{Fault, Step};
 use super::held::{Held, PutBack, Stand};
 use super::ledger::Outcome;
 use super::numbers::{bits, column, from_moment, stream_of, to_moment};
-use super::receipt::{End, Receipt};
+use super::receipt::{End, Receipt, ending_of};
 use super::rows::{EventRow, Stream, event_columns};
 use super::runs::{is_continued, is_late_success};
 
@@ -383,17 +383,4 @@ impl Desk {
         let change = if plain { Change::Done } else { Change::DoneWith { result, attempts, story } };
         self.settle(&Settle { grant, seq, rev, at, change })
     }
-}
-
-/// How an event ends with this change, if it ends; none within where its absence says it all.
-pub(super) fn ending_of(change: &Change, at: Moment) -> Option<Option<End>> {
-    let (state, attempts, story, result) = match change {
-        Change::Done => return Some(None),
-        Change::DoneWith { result, attempts, story } => (State::Done, *attempts, story, result.as_ref()),
-        Change::Dropped { attempts, story } => (State::Dropped, *attempts, story, None),
-        Change::Expired { attempts, story } => (State::Expired, *attempts, story, None),
-        _ => return None,
-    };
-    let (story, result) = (story.clone(), result.cloned());
-    Some(Some(End { state, at, attempts, story, result, became: None, token: None }))
 }

@@ -8,7 +8,6 @@ use redrive_core::Moment;
 use redrive_core::entry::{Entry, Grant, Seq, StreamId};
 use rusqlite::{OptionalExtension, params};
 
-use super::columns::change_columns;
 use super::desk::Desk;
 use super::faults::{Step, broken};
 use super::held::{Held, Stand, held_columns};

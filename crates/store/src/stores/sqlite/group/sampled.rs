@@ -16,9 +16,9 @@ use super::super::faults::Step;
 use super::super::letters::LOOKED_MAX;
 use super::super::names::Names;
 use super::super::numbers::{bits, column, span, to_moment};
-use super::super::rows::kind_of;
-use super::{Merged, Tally, page};
 use crate::operate::{Group, GroupBy, GroupQuery};
+use crate::stores::shared::group::{Merged, Tally, page};
+use crate::stores::shared::rows::kind_of;
 
 /// How many bytes of payloads may lie in the way of types, which are behind them in a row: some ten milliseconds.
 const BYTES_MAX: u64 = 32 << 20;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use redrive_core::Executed;
 use redrive_core::event::{Cause, Record, Story};
 
-use super::rows::Damage;
+use super::cells::Damage;
 
 /// How many attempts were left out, the first ones, the last ones.
 type Whole<T> = (u32, Vec<Attempt<T>>, Vec<Attempt<T>>);
@@ -24,7 +24,7 @@ type Why<T> = (T, Option<T>, T);
 const UNKNOWN: &str = "\"unknown\"";
 
 /// A story as it is stored.
-pub(super) fn write_story(story: Option<&Story>) -> Option<String> {
+pub(in crate::stores) fn write_story(story: Option<&Story>) -> Option<String> {
     let Story { first, left_out, last } = story?;
     let whole: Whole<&str> =
         (*left_out, first.iter().map(to_parts).collect(), last.iter().map(to_parts).collect());
@@ -33,7 +33,7 @@ pub(super) fn write_story(story: Option<&Story>) -> Option<String> {
 }
 
 /// A story as it was stored.
-pub(super) fn read_story(text: Option<&str>) -> Result<Option<Arc<Story>>, Damage> {
+pub(in crate::stores) fn read_story(text: Option<&str>) -> Result<Option<Arc<Story>>, Damage> {
     let Some(text) = text else { return Ok(None) };
     let (left_out, first, last): Whole<String> = serde_json::from_str(text).map_err(|_| Damage)?;
     let all = |attempts: Vec<_>| attempts.into_iter().map(from_parts).collect();
@@ -41,7 +41,7 @@ pub(super) fn read_story(text: Option<&str>) -> Result<Option<Arc<Story>>, Damag
 }
 
 /// Whether the effect of some attempt is unknown. What cannot be read says nothing.
-pub(super) fn is_unsure(text: &str) -> bool {
+pub(in crate::stores) fn is_unsure(text: &str) -> bool {
     text.contains(UNKNOWN)
         && read_story(Some(text)).is_ok_and(|story| story.is_some_and(|story| story.is_unsure()))
 }

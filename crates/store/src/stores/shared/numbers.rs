@@ -1,4 +1,4 @@
-//! Numbers as SQLite has them: signed, 64 bits.
+//! Numbers as databases have them: signed, 64 bits.
 
 use std::time::Duration;
 
@@ -7,39 +7,39 @@ use redrive_core::entry::{Seq, StreamId};
 
 /// Bits of a seq that count within a stream: enough for a million events a second over twelve days, or a
 /// thousand a second over thirty-four years, of one tenant in one queue.
-pub(super) const COUNT_BITS: u32 = 40;
+pub(in crate::stores) const COUNT_BITS: u32 = 40;
 /// How many events a stream may ever have.
-pub(super) const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
+pub(in crate::stores) const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
 /// How many streams there may be: what is left of a positive number of 64 bits.
-pub(super) const STREAMS_MAX: u32 = (1 << (63 - COUNT_BITS)) - 1;
+pub(in crate::stores) const STREAMS_MAX: u32 = (1 << (63 - COUNT_BITS)) - 1;
 
 /// The seq of the `count`th event of a stream.
-pub(super) fn seq(stream: StreamId, count: u64) -> Seq {
+pub(in crate::stores) fn seq(stream: StreamId, count: u64) -> Seq {
     Seq(u64::from(stream.0) << COUNT_BITS | count)
 }
 
 /// The stream of a seq.
-pub(super) const fn stream_of(seq: Seq) -> StreamId {
+pub(in crate::stores) const fn stream_of(seq: Seq) -> StreamId {
     StreamId((seq.0 >> COUNT_BITS) as u32)
 }
 
 /// The first and the last seq that a stream can have, as columns.
-pub(super) fn span(stream: StreamId) -> (i64, i64) {
+pub(in crate::stores) fn span(stream: StreamId) -> (i64, i64) {
     (column(seq(stream, 0).0), column(seq(stream, COUNT_MAX).0))
 }
 
 /// A number as a column; what is too large is the largest there is.
-pub(super) fn column(number: u64) -> i64 {
+pub(in crate::stores) fn column(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// A moment as a column. What is too far away is [`Moment::FAR`].
-pub(super) fn from_moment(moment: Moment) -> i64 {
+pub(in crate::stores) fn from_moment(moment: Moment) -> i64 {
     column(moment.as_nanos())
 }
 
 /// A column as a moment.
-pub(super) fn to_moment(column: i64) -> Moment {
+pub(in crate::stores) fn to_moment(column: i64) -> Moment {
     match u64::try_from(column) {
         Ok(nanos) if column < i64::MAX => Moment::from_nanos(nanos),
         Ok(_) => Moment::FAR,
@@ -48,12 +48,12 @@ pub(super) fn to_moment(column: i64) -> Moment {
 }
 
 /// A duration in nanoseconds.
-pub(super) fn nanos(duration: Duration) -> u64 {
+pub(in crate::stores) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A column as a duration.
-pub(super) fn to_duration(column: i64) -> Duration {
+pub(in crate::stores) fn to_duration(column: i64) -> Duration {
     match u64::try_from(column) {
         Ok(_) if column == i64::MAX => Duration::MAX,
         Ok(nanos) => Duration::from_nanos(nanos),
@@ -61,12 +61,12 @@ pub(super) fn to_duration(column: i64) -> Duration {
     }
 }
 
-/// Bits that are a number with a sign for SQLite, and none for us.
-pub(super) const fn bits(column: i64) -> u64 {
+/// Bits that are a number with a sign for a database, and none for us.
+pub(in crate::stores) const fn bits(column: i64) -> u64 {
     u64::from_ne_bytes(column.to_ne_bytes())
 }
 
 /// The same the other way round.
-pub(super) const fn signed(bits: u64) -> i64 {
+pub(in crate::stores) const fn signed(bits: u64) -> i64 {
     i64::from_ne_bytes(bits.to_ne_bytes())
 }
