@@ -35,6 +35,8 @@ const NEEDS: &[Need] = &[
     },
     // Nothing else makes a sync fail in a program that is not changed for it.
     Need { program: "strace", packages: &["strace"], why: "tests of a disk that fails" },
+    // Its other programs are not on the path; the tests find them.
+    Need { program: "pg_ctlcluster", packages: &["postgresql"], why: "tests of the store in PostgreSQL" },
 ];
 
 /// What to do about a program that is not there.
@@ -149,7 +151,7 @@ mod tests {
     #[test]
     fn advice_names_programs_and_packages() {
         let advice = advice(&missing(NEEDS, |program| program == "c++"));
-        let expected = "install `cc` (Debian package gcc, libc6-dev), `make` (Debian package make), `python3` (Debian package python3, python3-venv), `curl` (Debian package curl), `busybox` (Debian package busybox), `strace` (Debian package strace)";
+        let expected = "install `cc` (Debian package gcc, libc6-dev), `make` (Debian package make), `python3` (Debian package python3, python3-venv), `curl` (Debian package curl), `busybox` (Debian package busybox), `strace` (Debian package strace), `pg_ctlcluster` (Debian package postgresql)";
         assert_eq!(advice, expected);
     }
 

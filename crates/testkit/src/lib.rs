@@ -8,6 +8,8 @@ pub mod conformance;
 pub mod crash;
 #[cfg(unix)]
 pub mod disk;
+#[cfg(unix)]
+pub mod postgres;
 pub mod scripted;
 pub mod simulation;
 pub mod window;
