@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | [`Memory`] | tests, and the reference for what the words mean | this process |
 //! | `Sqlite` (feature `sqlite`) | one process, one file, no service | this file |
+//! | `Postgres` (feature `postgres`) | many processes, one database | this database |
 //!
 //! A store knows nothing of handlers and policies: it keeps what it is told, under the fence.
 
@@ -41,6 +42,8 @@ pub use store::{
     Taken, Watcher,
 };
 pub use stores::memory::{self, Memory};
+#[cfg(feature = "postgres")]
+pub use stores::postgres::{self, Postgres};
 #[cfg(feature = "sqlite")]
 pub use stores::sqlite::{self, Sqlite};
 pub use transaction::{Claim, CompleteError, Job, Transacted, Tx, Work};

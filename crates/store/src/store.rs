@@ -63,6 +63,8 @@ pub enum Domain {
     Memory,
     /// This SQLite file.
     File(std::path::PathBuf),
+    /// This PostgreSQL database: where it is, and the schema in it.
+    Database(String),
 }
 
 impl fmt::Display for Domain {
@@ -70,6 +72,7 @@ impl fmt::Display for Domain {
         match self {
             Self::Memory => f.write_str("this process"),
             Self::File(path) => write!(f, "the SQLite file {}", path.display()),
+            Self::Database(place) => write!(f, "the PostgreSQL database {place}"),
         }
     }
 }

@@ -19,7 +19,7 @@ const KEYS_MAX: usize = 20;
 macro_rules! letter_columns {
     () => {
         concat!(
-            "seq, id, key, tag, CASE WHEN extra IS NULL THEN 0 ELSE 1 END, ",
+            "seq, id, key, tag, CAST(CASE WHEN extra IS NULL THEN 0 ELSE 1 END AS BIGINT), ",
             $crate::stores::shared::columns::change_columns!()
         )
     };

@@ -15,6 +15,7 @@ use super::rows::Sum;
 use super::stories::{read_story, write_story};
 use crate::found::Found;
 use crate::lease::TokenHash;
+use crate::store::{New, QueueSpec};
 
 /// What is known of an identity.
 #[derive(Debug, Clone)]
@@ -232,4 +233,12 @@ pub(in crate::stores) fn ending_of(change: &Change, at: Moment) -> Option<Option
     };
     let (story, result) = (story.clone(), result.cloned());
     Some(Some(End { state, at, attempts, story, result, became: None, token: None }))
+}
+
+/// Until when an event may be settled without a look at its receipt, and until when that is remembered.
+pub(in crate::stores) fn times(spec: &QueueSpec, new: &New) -> (Moment, Moment) {
+    let due = new.event.when.moment(new.at);
+    // The queue's own horizon at least: a settle looks at the receipt only after `calm`.
+    let calm = due.max(new.at) + new.horizon.unwrap_or_default().max(spec.horizon);
+    (calm, calm + spec.window)
 }

@@ -37,7 +37,14 @@ pub(in crate::stores) struct Stream {
 }
 
 impl Stream {
+    /// Its number and names.
+    #[cfg(feature = "postgres")]
+    pub(in crate::stores) fn named(&self) -> (StreamId, String, String) {
+        (self.id, self.queue.clone(), self.tenant.clone())
+    }
+
     /// Whether these are its names.
+    #[cfg(feature = "sqlite")]
     pub(in crate::stores) fn is(&self, queue: &str, tenant: &str) -> bool {
         self.queue == queue && self.tenant == tenant
     }

@@ -21,14 +21,7 @@ use super::rows::EventRow;
 use super::together::Answer;
 use crate::error::PublishError;
 use crate::store::{New, Published};
-
-/// Until when an event may be settled without a look at its receipt, and until when that is remembered.
-pub(super) fn times(target: &Target, new: &New) -> (Moment, Moment) {
-    let due = new.event.when.moment(new.at);
-    // The queue's own horizon at least: a settle looks at the receipt only after `calm`.
-    let calm = due.max(new.at) + new.horizon.unwrap_or_default().max(target.spec.horizon);
-    (calm, calm + target.spec.window)
-}
+use crate::stores::shared::receipt::times;
 
 impl Desk {
     /// Keeps events that can be kept: all but those that were refused, which are named in their order.
@@ -80,7 +73,7 @@ impl Desk {
             Err(fault) => return Err(fault),
         }
         Receipt::delete(&self.conn, identity.0, identity.1)?;
-        let (calm, until) = times(target, new);
+        let (calm, until) = times(&target.spec, new);
         let mut receipts = Receipt::inserting(&self.conn)?;
         Receipt::insert(&mut receipts, identity, new.fingerprint, place, (new.at, until))?;
         drop(receipts);
@@ -95,7 +88,7 @@ impl Desk {
         let Some(target) = self.target(&event.queue, &event.tenant)? else { return Ok(None) };
         self.see(new.at);
         let due = event.when.moment(new.at);
-        let (calm, until) = times(&target, new);
+        let (calm, until) = times(&target.spec, new);
         let identity = (target.stream.id, event.id.as_str());
         let place = seq(target.stream.id, target.next);
         let insert = |desk: &Self| {

@@ -20,12 +20,12 @@ use tokio::sync::oneshot;
 use super::desk::{Desk, Target};
 use super::faults::{Fault, Step, rolled_back};
 use super::numbers::{COUNT_MAX, seq};
-use super::publish::times;
 use super::receipt::Receipt;
 use super::rows::{EventRow, ROWS};
 use super::writer::{Fate, Member};
 use crate::error::{PublishError, StoreError};
 use crate::store::{New, Published};
+use crate::stores::shared::receipt::times;
 
 /// From how many events on it is worth a look whether they can be kept together.
 const RUN_LEAST: usize = 3;
@@ -171,7 +171,7 @@ impl Desk {
             for chunk in many {
                 for (row, (id, at)) in chunk.iter().enumerate() {
                     let new = events[*at];
-                    let times = (new.at, times(target, new).1);
+                    let times = (new.at, times(&target.spec, new).1);
                     Receipt::bind(
                         &mut insert,
                         row,
@@ -192,7 +192,7 @@ impl Desk {
             let mut insert = Receipt::inserting(&self.conn)?;
             for (id, at) in rest {
                 let new = events[*at];
-                let times = (new.at, times(target, new).1);
+                let times = (new.at, times(&target.spec, new).1);
                 is_new[*at] =
                     Receipt::insert(&mut insert, (stream, id), new.fingerprint, place(target, *at), times)?;
             }
@@ -205,7 +205,7 @@ impl Desk {
         let fresh: Vec<usize> = (0..events.len()).filter(|at| is_new[*at]).collect();
         let row = |at: usize| {
             let new = events[at];
-            let (event, calm) = (Arc::clone(&new.event), times(target, new).0);
+            let (event, calm) = (Arc::clone(&new.event), times(&target.spec, new).0);
             EventRow { seq: place(target, at), event, ordered: false, published: new.at, calm }
         };
         let (many, rest) = fresh.as_chunks::<ROWS>();

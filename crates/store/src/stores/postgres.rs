@@ -1,0 +1,438 @@
+//! In a PostgreSQL database: many processes, one database.
+//!
+//! Everything is in a schema of its own, by default `redrive`; the rest of the database is the user's, and
+//! [`Store::transact`] writes to both in one commit. Events are split in shards by their key, and each shard has one
+//! owner at a time, which hands out its events from memory. Any process may publish, look and give orders.
+//!
+//! An owner is known by a row with a lease, by the database's clock; what it settles is fenced by the shard's epoch in
+//! the commit itself, so one that was replaced changes nothing. Who is the head of a key, and what arrived, is asked
+//! anew by whoever hands something out, because publishers commit in any order.
+//!
+//! ```no_run
+//! # use redrive_store::{By, Postgres, QueueSpec, Store, postgres::Settings};
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = Postgres::open("postgres://redrive@localhost/shop", Settings::default()).await?;
+//! store.declare(QueueSpec { name: "orders".into(), ordered: true, ..QueueSpec::default() }, By::Runner).await?;
+//! store.close().await?;
+//! # Ok(())
+//! # }
+//! ```
+
+use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use redrive_core::Moment;
+use redrive_core::entry::{Grant, Seq, Settle, Settled};
+use redrive_core::triage::{self, Controls, Filter, JobId};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::error::{PublishError, StoreError};
+use crate::found::{Count, Found, Listed, Matching, Query};
+use crate::lease::{self, Lease, LeaseSettle, LeaseSettled, Leased};
+use crate::operate::{Advance, AuditLine, Group, GroupQuery, Operated, Order};
+use crate::store::{
+    Answer, By, Domain, Keep, Load, Loaded, New, Published, QueueSpec, Store, Taken, Watcher,
+};
+use crate::stores::shared::numbers::{column, nanos};
+use crate::transaction::{Job, Transacted};
+
+mod settings;
+
+mod open;
+
+mod schema;
+
+mod office;
+
+mod desk;
+
+mod writer;
+
+mod publish;
+
+mod keys;
+
+mod take;
+
+mod load;
+
+mod arrivals;
+
+mod telling;
+
+mod settle;
+
+mod transact;
+
+mod operate;
+
+mod act;
+
+mod edit;
+
+mod rules;
+
+mod jobs;
+
+mod advance;
+
+mod letters;
+
+mod group;
+
+mod ledger;
+
+mod audit;
+
+mod leases;
+
+mod record;
+
+mod find;
+
+mod list;
+
+mod count;
+
+mod oldest;
+
+mod forget;
+
+mod keep;
+
+mod rows;
+
+mod held;
+
+mod receipt;
+
+mod names;
+
+mod faults;
+
+pub use settings::Settings;
+/// The driver, for whoever works in the same transaction.
+pub use sqlx;
+pub use transact::with;
+
+use desk::{Desk, run};
+use faults::broken;
+use office::{Doing, Office};
+use writer::Line;
+
+/// How many threads drive the connections. They wait nearly all of the time.
+const THREADS: usize = 2;
+
+/// A store in a PostgreSQL database.
+pub struct Postgres {
+    office: Arc<Office>,
+    line: Line,
+    /// Connections need a runtime that lives as long as they do, whoever calls from wherever.
+    runtime: Option<Runtime>,
+}
+
+impl Postgres {
+    /// Opens a database, and makes the tables if there are none.
+    ///
+    /// # Errors
+    /// [`StoreError::Open`] with what to do about it, and [`StoreError::Newer`] where a newer program made the tables.
+    pub async fn open(url: &str, settings: Settings) -> Result<Self, StoreError> {
+        let no_threads = |error: std::io::Error| StoreError::Open {
+            path: "the database".into(),
+            why: format!("no threads could be started: {error}"),
+            source: Some(Arc::new(error)),
+        };
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("redrive-postgres")
+            .enable_all()
+            .build()
+            .map_err(no_threads)?;
+        let (line, calls) = Line::new();
+        let url = url.to_owned();
+        let opening = runtime.spawn(async move { open::open(&url, &settings).await });
+        let opened = match opening.await {
+            Ok(opened) => opened,
+            Err(_) => Err(broken("opening the database ended early")),
+        };
+        let office = match opened {
+            Ok(office) => Arc::new(office),
+            Err(error) => {
+                runtime.shutdown_background();
+                return Err(error);
+            }
+        };
+        runtime.spawn(writer::write(Arc::clone(&office), calls));
+        runtime.spawn(arrivals::look_around(Arc::clone(&office)));
+        runtime.spawn(arrivals::send_hints(Arc::clone(&office)));
+        runtime.spawn(beat(Arc::clone(&office)));
+        Ok(Self { office, line, runtime: Some(runtime) })
+    }
+
+    /// Does something on the store's own threads.
+    fn call<T: Send + 'static>(
+        &self,
+        doing: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Answer<T> {
+        let closed = || -> Answer<T> { Box::pin(std::future::ready(Err(StoreError::Closed))) };
+        let Some(runtime) = &self.runtime else { return closed() };
+        if self.office.check().is_err() {
+            return closed();
+        }
+        let gate = Arc::clone(&self.office.gate);
+        let task = runtime.spawn(async move {
+            let _open = gate.read_owned().await;
+            doing.await
+        });
+        Box::pin(async move {
+            match task.await {
+                Ok(answer) => answer,
+                Err(error) if error.is_panic() => Err(broken("a call to the database panicked")),
+                Err(_) => Err(StoreError::Closed),
+            }
+        })
+    }
+
+    /// Writes something, in one commit.
+    fn write<T: Send + 'static>(
+        &self,
+        run: impl for<'a> Fn(&'a mut Desk) -> Doing<'a, T> + Send + Sync + 'static,
+    ) -> Answer<T> {
+        let office = Arc::clone(&self.office);
+        self.call(async move { office.write(run).await })
+    }
+
+    /// Looks at something, as of one commit.
+    fn look<T: Send + 'static>(
+        &self,
+        look: impl for<'a> Fn(&'a mut Desk) -> Doing<'a, T> + Send + Sync + 'static,
+    ) -> Answer<T> {
+        let office = Arc::clone(&self.office);
+        self.call(async move { office.look(look).await })
+    }
+}
+
+/// Says that this process lives, three times a lease.
+async fn beat(office: Arc<Office>) {
+    let every = office.lease / 3;
+    loop {
+        tokio::time::sleep(every).await;
+        if office.check().is_err() {
+            return;
+        }
+        // Where it fails, the next one may not; and if none does, somebody else takes over.
+        let _ = tokio::time::timeout(every, office.beat()).await;
+    }
+}
+
+impl Store for Postgres {
+    fn domain(&self) -> Domain {
+        Domain::Database(self.office.place.clone())
+    }
+
+    fn shards(&self) -> u32 {
+        self.office.shards
+    }
+
+    fn declare(&self, queue: QueueSpec, by: By) -> Answer<()> {
+        let queue = Arc::new(queue);
+        self.write(move |desk| {
+            let queue = Arc::clone(&queue);
+            Box::pin(async move { Ok(desk.declare(&queue, by).await?) })
+        })
+    }
+
+    fn publish(&self, events: Vec<New>) -> Answer<Vec<Result<Published, PublishError>>> {
+        let line = self.line.clone();
+        self.call(async move { line.publish(events).await })
+    }
+
+    fn take(&self, shard: u32, now: Moment) -> Answer<Taken> {
+        self.write(move |desk| Box::pin(desk.take(shard, now)))
+    }
+
+    fn release(&self, grant: Grant) -> Answer<()> {
+        self.write(move |desk| Box::pin(desk.release(grant)))
+    }
+
+    fn load(&self, load: Load) -> Answer<Loaded> {
+        let office = Arc::clone(&self.office);
+        self.call(async move { office.load(load).await })
+    }
+
+    fn settle(&self, settles: Vec<Settle>) -> Answer<Vec<Settled>> {
+        let office = Arc::clone(&self.office);
+        self.call(async move { office.settle(settles).await })
+    }
+
+    fn note(&self, grant: Grant, under_way: Vec<Seq>) -> Answer<()> {
+        let under_way = Arc::new(under_way);
+        self.write(move |desk| {
+            let under_way = Arc::clone(&under_way);
+            Box::pin(async move { desk.note(grant, &under_way).await })
+        })
+    }
+
+    fn transact(&self, job: Job) -> Answer<Transacted> {
+        let office = Arc::clone(&self.office);
+        self.call(async move { office.transact(job).await })
+    }
+
+    fn find(&self, tenant: &str, queue: &str, id: &str) -> Answer<Option<Found>> {
+        let named = Arc::new([tenant.to_owned(), queue.to_owned(), id.to_owned()]);
+        self.look(move |desk| {
+            let named = Arc::clone(&named);
+            Box::pin(async move { desk.find(&named[0], &named[1], &named[2]).await })
+        })
+    }
+
+    fn list(&self, query: Query) -> Answer<Listed> {
+        let query = Arc::new(query);
+        self.look(move |desk| {
+            let query = Arc::clone(&query);
+            Box::pin(async move { desk.list(&query).await })
+        })
+    }
+
+    fn count(&self, now: Moment) -> Answer<Vec<Count>> {
+        self.office.seen.see(now);
+        self.look(|desk| Box::pin(desk.count()))
+    }
+
+    fn oldest_due(&self, now: Moment) -> Answer<Vec<(String, Moment)>> {
+        self.office.seen.see(now);
+        self.look(|desk| Box::pin(desk.oldest_due()))
+    }
+
+    fn forget(&self, now: Moment) -> Answer<usize> {
+        let office = Arc::clone(&self.office);
+        self.call(async move { office.forget(now).await })
+    }
+
+    fn operate(&self, order: Order) -> Answer<Operated> {
+        let order = Arc::new(order);
+        self.write(move |desk| {
+            let order = Arc::clone(&order);
+            Box::pin(async move { desk.operate(&order).await })
+        })
+    }
+
+    fn advance(&self, step: Advance) -> Answer<Option<triage::Job>> {
+        self.write(move |desk| Box::pin(async move { desk.advance(&step).await }))
+    }
+
+    fn jobs(&self, id: Option<JobId>) -> Answer<Vec<triage::Job>> {
+        self.look(move |desk| Box::pin(desk.jobs(id)))
+    }
+
+    fn controls(&self) -> Answer<Controls> {
+        self.look(|desk| Box::pin(desk.controls()))
+    }
+
+    fn groups(&self, query: GroupQuery) -> Answer<Vec<Group>> {
+        let query = Arc::new(query);
+        self.look(move |desk| {
+            let query = Arc::clone(&query);
+            Box::pin(async move { desk.groups(&query).await })
+        })
+    }
+
+    fn matching(&self, filter: Filter) -> Answer<Matching> {
+        let filter = Arc::new(filter);
+        self.look(move |desk| {
+            let filter = Arc::clone(&filter);
+            Box::pin(async move { desk.matching(&filter).await })
+        })
+    }
+
+    fn audit(&self, before: Option<u64>, limit: usize) -> Answer<Vec<AuditLine>> {
+        self.look(move |desk| Box::pin(desk.lines(before, limit)))
+    }
+
+    fn lease(&self, lease: Lease) -> Answer<Leased> {
+        // It decides what becomes of leases that are over, and may be asked again.
+        let lease = Arc::new(tokio::sync::Mutex::new(lease));
+        self.write(move |desk| {
+            let lease = Arc::clone(&lease);
+            Box::pin(async move { desk.lease(&mut *lease.lock().await).await })
+        })
+    }
+
+    fn extend(&self, leases: Vec<lease::Held>, at: Moment, until: Moment) -> Answer<Vec<LeaseSettled>> {
+        let leases = Arc::new(leases);
+        self.write(move |desk| {
+            let leases = Arc::clone(&leases);
+            Box::pin(async move { desk.extend(&leases, at, until).await })
+        })
+    }
+
+    fn settle_leased(&self, settles: Vec<LeaseSettle>) -> Answer<Vec<LeaseSettled>> {
+        let settles = Arc::new(tokio::sync::Mutex::new(settles));
+        self.write(move |desk| {
+            let settles = Arc::clone(&settles);
+            Box::pin(async move { desk.settle_leased(&mut settles.lock().await).await })
+        })
+    }
+
+    fn watch(&self, watcher: Watcher) {
+        *self.office.watcher.lock().unwrap_or_else(PoisonError::into_inner) = Some(watcher);
+    }
+
+    fn close(&self) -> Answer<()> {
+        let office = Arc::clone(&self.office);
+        office.is_closed.store(true, Relaxed);
+        office.hint.notify_one();
+        let Some(runtime) = &self.runtime else { return Box::pin(std::future::ready(Ok(()))) };
+        let task = runtime.spawn(async move {
+            // Everybody who has begun is done before this is ours.
+            let _all = Arc::clone(&office.gate).write_owned().await;
+            let _ = tokio::time::timeout(Duration::from_secs(5), office.leave()).await;
+            office.pool.close().await;
+            office.side.close().await;
+        });
+        Box::pin(async move {
+            let _ = task.await;
+            Ok(())
+        })
+    }
+}
+
+impl Desk {
+    /// Makes a queue known.
+    async fn declare(&mut self, spec: &QueueSpec, by: By) -> sqlx::Result<()> {
+        let Keep { time, count } = spec.keep;
+        run!(
+            self,
+            "INSERT INTO redrive.queue (name, ordered, remembered, horizon, pull, keep_time, keep_count) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (name) DO UPDATE SET ordered = $2, remembered = $3, \
+             horizon = $4, pull = $5, keep_time = $6, keep_count = $7 WHERE $8",
+            &spec.name,
+            i64::from(spec.ordered),
+            column(nanos(spec.window)),
+            column(nanos(spec.horizon)),
+            i64::from(spec.pull),
+            time.map(|time| column(nanos(time))),
+            count.map(column),
+            by == By::Runner
+        )
+        .map(drop)
+    }
+}
+
+impl Drop for Postgres {
+    /// Whoever drops it without closing it leaves as a process does that dies: what was answered is there, and its
+    /// shards count as uncleanly stopped.
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Postgres").field("place", &self.office.place).finish_non_exhaustive()
+    }
+}

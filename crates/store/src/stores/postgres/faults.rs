@@ -1,0 +1,158 @@
+//! What PostgreSQL's errors mean here.
+//!
+//! | what | before COMMIT | at COMMIT |
+//! |---|---|---|
+//! | `40001`, `40P01`: serialisation, deadlock | done again at once | done again |
+//! | `55P03`, `57014`: a lock or a statement took too long | passing | passing |
+//! | `53xxx`, `57P03`, no connection to be had | passing | passing |
+//! | `08xxx`, `57P01`, `57P02`, a cut connection | done again, with another connection | nobody knows |
+//! | any other | broken | broken: it is rolled back |
+//!
+//! Whoever does not know whether a COMMIT happened repeats the same conditional write, where there is one: its locks
+//! wait for the fate of the first. Where there is none, the caller is told.
+
+use std::sync::Arc;
+
+use crate::error::StoreError;
+
+/// Why a step of a transaction could not be done.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// PostgreSQL said no, or said nothing.
+    Sql(sqlx::Error),
+    /// This call is refused; it has written nothing.
+    Refused(StoreError),
+    /// Somebody else owns a shard by now: nothing of this may be kept.
+    Lost,
+}
+
+impl From<sqlx::Error> for Fault {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+/// What a step of a transaction gives.
+pub(super) type Step<T> = Result<T, Fault>;
+
+/// What kind of error it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Rolled back because of somebody else: the same may work at once.
+    Again,
+    /// Rolled back, or not begun: it may work later.
+    Passing,
+    /// The connection is gone, and with it whatever was not committed.
+    Cut,
+    /// Anything else.
+    Other,
+}
+
+/// The kind of an error.
+pub(super) fn kind(error: &sqlx::Error) -> Kind {
+    match error {
+        sqlx::Error::Database(said) => said.code().map_or(Kind::Other, |code| kind_of(&code)),
+        sqlx::Error::PoolTimedOut => Kind::Passing,
+        sqlx::Error::Io(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed => Kind::Cut,
+        _ => Kind::Other,
+    }
+}
+
+fn kind_of(code: &str) -> Kind {
+    match (code, code.get(..2)) {
+        ("40001" | "40P01", _) => Kind::Again,
+        ("55P03" | "57014" | "57P03", _) | (_, Some("53")) => Kind::Passing,
+        // 25P03: the session was ended because it did nothing for too long, in the middle of a transaction.
+        ("57P01" | "57P02" | "57P05" | "25P03", _) | (_, Some("08")) => Kind::Cut,
+        _ => Kind::Other,
+    }
+}
+
+/// The error of a call of which it is certain that nothing was written.
+pub(super) fn rolled_back(error: sqlx::Error) -> StoreError {
+    let what = match kind(&error) {
+        Kind::Again => "others were at the same rows each time".to_owned(),
+        Kind::Cut => "the database cannot be reached".to_owned(),
+        _ => said(&error),
+    };
+    match kind(&error) {
+        Kind::Other => StoreError::Broken { what, source: Some(Arc::new(error)) },
+        _ => StoreError::Passing { what, source: Some(Arc::new(error)) },
+    }
+}
+
+/// The error of a call whose COMMIT was not answered.
+pub(super) fn unknown(error: &sqlx::Error) -> StoreError {
+    StoreError::Unknown { what: said(error) }
+}
+
+/// What went wrong, in the database's own words where there are some.
+pub(super) fn said(error: &sqlx::Error) -> String {
+    match error {
+        sqlx::Error::Database(said) => {
+            let code = said.code().map(|code| format!(" ({code})")).unwrap_or_default();
+            format!("{}{code}", said.message())
+        }
+        sqlx::Error::PoolTimedOut => "all connections to the database are in use".to_owned(),
+        error => error.to_string(),
+    }
+}
+
+/// The error of a step that is no part of a commit.
+pub(super) fn not_done(fault: Fault) -> StoreError {
+    match fault {
+        Fault::Refused(error) => error,
+        Fault::Sql(error) => rolled_back(error),
+        Fault::Lost => StoreError::Passing { what: "the shard has another owner".to_owned(), source: None },
+    }
+}
+
+/// Something that should not be possible.
+pub(super) fn broken(what: impl Into<String>) -> StoreError {
+    StoreError::Broken { what: what.into(), source: None }
+}
+
+/// A row whose checksum does not fit.
+pub(super) fn damaged(table: &str, row: impl std::fmt::Display) -> StoreError {
+    StoreError::Damaged { row: damaged_row(table, row) }
+}
+
+/// The name of a row.
+pub(super) fn damaged_row(table: &str, row: impl std::fmt::Display) -> String {
+    format!("{table} row {row}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_mean_what_the_table_says() {
+        for (code, kind) in [
+            ("40001", Kind::Again),
+            ("40P01", Kind::Again),
+            ("55P03", Kind::Passing),
+            ("57014", Kind::Passing),
+            ("53300", Kind::Passing),
+            ("57P03", Kind::Passing),
+            ("57P01", Kind::Cut),
+            ("57P02", Kind::Cut),
+            ("25P03", Kind::Cut),
+            ("08006", Kind::Cut),
+            ("23505", Kind::Other),
+            ("42P01", Kind::Other),
+            ("XX000", Kind::Other),
+        ] {
+            assert_eq!(kind_of(code), kind, "{code}");
+        }
+    }
+}

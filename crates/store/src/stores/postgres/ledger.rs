@@ -1,0 +1,263 @@
+//! What is counted: deaths, the groups of dead letters, and how far jobs have come.
+//!
+//! A thousand letters of one cause that end in one commit change one row of `tally` and one of `job`, once, at the end
+//! of the transaction: until then what happened to each is remembered here. Rows are locked in their order, so that two
+//! transactions never wait for each other in a circle because of them.
+
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+
+use redrive_core::Moment;
+use redrive_core::entry::StreamId;
+use redrive_core::event::DeadReason;
+use redrive_core::triage::{CauseId, JobId, cause};
+
+use super::desk::{Desk, maybe, one, run};
+use super::faults::{Fault, Step};
+use super::held::{Held, PutBack, Stand};
+use crate::stores::shared::group::{CAUSES_MAX, OTHER_TITLE, Tally};
+use crate::stores::shared::numbers::{bits, column, from_moment, signed};
+
+/// What happened in a transaction to what is counted.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    groups: BTreeMap<(StreamId, CauseId), Vec<Happened>>,
+    jobs: BTreeMap<JobId, Charged>,
+}
+
+/// What happened to a group.
+#[derive(Debug)]
+enum Happened {
+    /// There was none of this cause.
+    Opened { title: String, at: Moment },
+    /// An event died.
+    Died { at: Moment, holding: bool },
+    /// So many dead letters are none any more.
+    Gone { letters: u64, holding: bool },
+    /// A dead letter no longer holds up its key.
+    Freed,
+    /// So many were put back.
+    PutBack { letters: u64, by: PutBack, at: Moment },
+    /// One that was put back is dead again.
+    Failed(PutBack),
+}
+
+/// How events ended that a job put back.
+#[derive(Debug, Default, Clone, Copy)]
+struct Charged {
+    done: u64,
+    failed: u64,
+    other: u64,
+}
+
+/// How an event that a job put back ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Done,
+    Failed,
+    Other,
+}
+
+impl Happened {
+    fn apply(self, tally: &mut Tally) {
+        match self {
+            Self::Opened { .. } => {}
+            Self::Died { at, holding } => {
+                tally.letters += 1;
+                tally.holding += u64::from(holding);
+                tally.first = tally.first.min(at);
+                tally.last = tally.last.max(at);
+            }
+            Self::Gone { letters, holding } => {
+                tally.letters = tally.letters.saturating_sub(letters);
+                tally.holding = tally.holding.saturating_sub(u64::from(holding));
+            }
+            Self::Freed => tally.holding = tally.holding.saturating_sub(1),
+            Self::PutBack { letters, by, at } => tally.put_back(letters, by, at),
+            Self::Failed(by) => tally.failed_again(by),
+        }
+    }
+}
+
+impl Desk {
+    /// How many deaths there were.
+    pub(super) async fn deaths(&mut self) -> sqlx::Result<u64> {
+        let select = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM redrive.death";
+        one!(self, select).map(bits)
+    }
+
+    /// An event is dead now, as it says: gives its death a number, finds what it died of, and counts it.
+    pub(super) async fn count_death(&mut self, held: &mut Held, stream: StreamId) -> sqlx::Result<()> {
+        held.death = Some(bits(one!(self, "SELECT nextval('redrive.death')")?));
+        if let Some(by) = held.put_back.take() {
+            self.charge(Some(by), Outcome::Failed);
+            self.happened(stream, held.cause, Happened::Failed(by));
+        }
+        let reason = held.reason.unwrap_or(DeadReason::Killed);
+        let (cause, title) = cause::of(reason, held.progress.story.as_deref());
+        let at = held.died.unwrap_or_default();
+        let cause = self.open_group(stream, cause, title, at).await?;
+        held.cause = Some(cause);
+        let holding = held.stand == Stand::DeadHolding;
+        self.happened(stream, Some(cause), Happened::Died { at, holding });
+        Ok(())
+    }
+
+    /// A dead letter is none any more.
+    pub(super) fn uncount_death(&mut self, stream: StreamId, cause: Option<CauseId>, was_holding: bool) {
+        self.happened(stream, cause, Happened::Gone { letters: 1, holding: was_holding });
+    }
+
+    /// A dead letter no longer holds up its key.
+    pub(super) fn uncount_hold(&mut self, stream: StreamId, cause: Option<CauseId>) {
+        self.happened(stream, cause, Happened::Freed);
+    }
+
+    /// A dead letter was put back.
+    pub(super) fn count_redrive(
+        &mut self,
+        stream: StreamId,
+        cause: Option<CauseId>,
+        by: PutBack,
+        at: Moment,
+    ) {
+        self.happened(stream, cause, Happened::PutBack { letters: 1, by, at });
+    }
+
+    /// Tells the job that put an event back, if one did, how the event ended.
+    pub(super) fn charge(&mut self, by: Option<PutBack>, outcome: Outcome) {
+        let Some(PutBack::Job(id)) = by else { return };
+        let charged = self.ledger.jobs.entry(id).or_default();
+        match outcome {
+            Outcome::Done => charged.done += 1,
+            Outcome::Failed => charged.failed += 1,
+            Outcome::Other => charged.other += 1,
+        }
+    }
+
+    fn happened(&mut self, stream: StreamId, cause: Option<CauseId>, what: Happened) {
+        if let Some(cause) = cause {
+            self.ledger.groups.entry((stream, cause)).or_default().push(what);
+        }
+    }
+
+    /// Makes sure that there is a group for this cause, or takes the one for those that are too many.
+    async fn open_group(
+        &mut self,
+        stream: StreamId,
+        cause: CauseId,
+        title: String,
+        at: Moment,
+    ) -> sqlx::Result<CauseId> {
+        if self.has_group(stream, cause).await? {
+            return Ok(cause);
+        }
+        let (cause, title) = if self.causes(stream).await? < CAUSES_MAX {
+            (cause, title)
+        } else if self.has_group(stream, CauseId::OTHER).await? {
+            return Ok(CauseId::OTHER);
+        } else {
+            (CauseId::OTHER, OTHER_TITLE.to_owned())
+        };
+        let mut causes = self.office.causes.lock().unwrap_or_else(PoisonError::into_inner);
+        *causes.entry(stream).or_default() += 1;
+        drop(causes);
+        self.happened(stream, Some(cause), Happened::Opened { title, at });
+        Ok(cause)
+    }
+
+    /// How many causes a stream has, at least about: what this process knows of, and what is there where that is too
+    /// many.
+    async fn causes(&mut self, stream: StreamId) -> sqlx::Result<u32> {
+        let known = self.office.causes.lock().unwrap_or_else(PoisonError::into_inner).get(&stream).copied();
+        if let Some(known) = known.filter(|known| *known < CAUSES_MAX) {
+            return Ok(known);
+        }
+        let there: i64 =
+            one!(self, "SELECT count(*) FROM redrive.tally WHERE stream = $1", i64::from(stream.0))?;
+        let opened = self.ledger.groups.iter().filter(|((of, _), happened)| {
+            *of == stream && matches!(happened.first(), Some(Happened::Opened { .. }))
+        });
+        let causes = u32::try_from(there).unwrap_or(u32::MAX).saturating_add(opened.count() as u32);
+        self.office.causes.lock().unwrap_or_else(PoisonError::into_inner).insert(stream, causes);
+        Ok(causes)
+    }
+
+    async fn has_group(&mut self, stream: StreamId, cause: CauseId) -> sqlx::Result<bool> {
+        if self.ledger.groups.contains_key(&(stream, cause)) {
+            return Ok(true);
+        }
+        let select = "SELECT 1 FROM redrive.tally WHERE stream = $1 AND cause = $2";
+        Ok(maybe!(self, select, i64::from(stream.0), signed(cause.0))?.is_some())
+    }
+
+    /// Writes what was counted.
+    pub(super) async fn write_counts(&mut self) -> Step<()> {
+        let Ledger { groups, jobs } = std::mem::take(&mut self.ledger);
+        for ((stream, cause), happened) in groups {
+            self.write_group(stream, cause, happened).await?;
+        }
+        for (id, charged) in jobs {
+            let mut job = match self.job(id).await {
+                Ok(Some(job)) => job,
+                // A job that nobody can read is told nothing: its letters go on.
+                Ok(None) | Err(Fault::Refused(_)) => continue,
+                Err(fault) => return Err(fault),
+            };
+            job.done += charged.done;
+            job.failed += charged.failed;
+            job.other += charged.other;
+            self.write_job(&job).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_group(
+        &mut self,
+        stream: StreamId,
+        CauseId(cause): CauseId,
+        happened: Vec<Happened>,
+    ) -> Step<()> {
+        let (stream, cause) = (i64::from(stream.0), signed(cause));
+        if let Some(Happened::Opened { title, at }) = happened.first() {
+            run!(
+                self,
+                "INSERT INTO redrive.tally (stream, cause, title, letters, holding, first, last, redriven_at, \
+                 redriven_letters, redriven_failed) VALUES ($1, $2, $3, 0, 0, $4, $4, 0, 0, 0) ON CONFLICT DO NOTHING",
+                stream,
+                cause,
+                title,
+                from_moment(*at)
+            )?;
+        }
+        let row = maybe!(
+            self,
+            "SELECT title, letters, holding, first, last, redrive, redriven_at, redriven_letters, redriven_failed \
+             FROM redrive.tally WHERE stream = $1 AND cause = $2 FOR UPDATE",
+            stream,
+            cause
+        )?;
+        let Some(Ok(mut tally)) = row.map(|row| Tally::from_row(&row, 0)) else { return Ok(()) };
+        for one in happened {
+            one.apply(&mut tally);
+        }
+        let redriven = tally.redriven.map(|(_, redriven)| redriven);
+        let (letters, failed) = redriven.map_or((0, 0), |redriven| (redriven.letters, redriven.failed));
+        run!(
+            self,
+            "UPDATE redrive.tally SET letters = $3, holding = $4, first = $5, last = $6, redrive = $7, \
+             redriven_at = $8, redriven_letters = $9, redriven_failed = $10 WHERE stream = $1 AND cause = $2",
+            stream,
+            cause,
+            column(tally.letters),
+            column(tally.holding),
+            from_moment(tally.first),
+            from_moment(tally.last),
+            tally.redriven.map(|(by, _)| by.to_column()),
+            redriven.map_or(0, |redriven| from_moment(redriven.at)),
+            column(letters),
+            column(failed)
+        )?;
+        Ok(())
+    }
+}

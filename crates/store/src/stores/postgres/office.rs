@@ -1,0 +1,233 @@
+//! The office: what all desks of one opening share, and how a verb becomes a transaction.
+//!
+//! A transaction that was rolled back because of somebody else is done again; so is one whose connection was cut before
+//! its COMMIT was sent, within [`PATIENCE`]. One whose COMMIT was sent and not answered is not: whoever knows how to
+//! repeat it does that ([`Trouble::Unknown`]).
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use redrive_core::entry::StreamId;
+use sqlx::PgPool;
+use tokio::sync::{Notify, RwLock};
+
+use super::desk::{Desk, For};
+use super::faults::{Fault, Kind, Step, kind, not_done, rolled_back, unknown};
+use super::forget::Cursor;
+use super::names::Names;
+use super::schema::Schema;
+use super::telling::{Open, Own, Tellings};
+use crate::error::StoreError;
+use crate::store::{Arrivals, Watcher};
+use crate::stores::shared::rules::Seen;
+
+/// How long a call goes on trying to reach the database.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often a call is done again because of somebody else.
+const TRIES_MAX: u32 = 30;
+/// The first wait between two tries; each is twice as long as the one before, up to [`WAIT_MAX`].
+const WAIT: Duration = Duration::from_millis(1);
+const WAIT_MAX: Duration = Duration::from_millis(200);
+
+/// What a verb does at a desk.
+pub(super) type Doing<'a, T> = Pin<Box<dyn Future<Output = Step<T>> + Send + 'a>>;
+
+/// What all desks share.
+pub(super) struct Office {
+    /// For desks.
+    pub(super) pool: PgPool,
+    /// For what must not wait for a desk: heartbeats, new streams, hints.
+    pub(super) side: PgPool,
+    pub(super) schema: Schema,
+    /// Where the database is, without what is secret.
+    pub(super) place: String,
+    /// How a transaction that writes begins.
+    pub(super) begin: String,
+    /// How long this process owns its shards after it was heard of last.
+    pub(super) lease: Duration,
+    pub(super) shards: u32,
+    /// The number of this process among those that share the database.
+    pub(super) node: i64,
+    pub(super) seen: Seen,
+    pub(super) names: Names,
+    pub(super) tellings: Tellings,
+    pub(super) own: Own,
+    pub(super) watcher: Mutex<Option<Watcher>>,
+    pub(super) cursor: Mutex<Cursor>,
+    /// The stream of a queue that was leased from last.
+    pub(super) served: Mutex<HashMap<String, StreamId>>,
+    /// How many causes streams have, as far as this process knows.
+    pub(super) causes: Mutex<HashMap<StreamId, u32>>,
+    /// Something was committed that others may want to know of.
+    pub(super) hint: Notify,
+    pub(super) is_closed: AtomicBool,
+    /// Held by every call; who closes waits for all of them.
+    pub(super) gate: Arc<RwLock<()>>,
+}
+
+/// Why a transaction did not happen, or may not have.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// It did not.
+    No(Fault),
+    /// Its COMMIT was not answered.
+    Unknown(sqlx::Error),
+}
+
+impl From<Fault> for Trouble {
+    fn from(fault: Fault) -> Self {
+        Self::No(fault)
+    }
+}
+
+impl Office {
+    /// Looks at something: everything is seen as of one commit.
+    pub(super) async fn look<T>(
+        self: &Arc<Self>,
+        look: impl for<'a> Fn(&'a mut Desk) -> Doing<'a, T>,
+    ) -> Result<T, StoreError> {
+        let mut tries = Tries::new();
+        loop {
+            match self.look_once(&look).await {
+                Ok(seen) => return Ok(seen),
+                Err(Fault::Sql(error)) if tries.may_go_on(&error) => tries.wait().await,
+                Err(fault) => return Err(not_done(fault)),
+            }
+        }
+    }
+
+    async fn look_once<T>(self: &Arc<Self>, look: &impl for<'a> Fn(&'a mut Desk) -> Doing<'a, T>) -> Step<T> {
+        let mut desk = Desk::begin(self, For::Looking).await?;
+        let seen = look(&mut desk).await;
+        desk.roll_back().await;
+        seen
+    }
+
+    /// Writes something, in one commit. Where nobody knows whether it happened, the caller is told so.
+    pub(super) async fn write<T>(
+        self: &Arc<Self>,
+        run: impl for<'a> Fn(&'a mut Desk) -> Doing<'a, T>,
+    ) -> Result<T, StoreError> {
+        match self.try_to_write(run).await {
+            Ok(done) => Ok(done),
+            Err(Trouble::No(fault)) => Err(not_done(fault)),
+            Err(Trouble::Unknown(error)) => Err(unknown(&error)),
+        }
+    }
+
+    /// The same for somebody who knows what to do where it is not known.
+    pub(super) async fn try_to_write<T>(
+        self: &Arc<Self>,
+        run: impl for<'a> Fn(&'a mut Desk) -> Doing<'a, T>,
+    ) -> Result<T, Trouble> {
+        let mut tries = Tries::new();
+        loop {
+            match self.write_once(&run).await {
+                Err(Trouble::No(Fault::Sql(error))) if tries.may_go_on(&error) => tries.wait().await,
+                // Somebody took a shard: what is still ours is found out anew.
+                Err(Trouble::No(Fault::Lost)) if tries.count < TRIES_MAX => tries.wait().await,
+                done => return done,
+            }
+        }
+    }
+
+    async fn write_once<T>(
+        self: &Arc<Self>,
+        run: &impl for<'a> Fn(&'a mut Desk) -> Doing<'a, T>,
+    ) -> Result<T, Trouble> {
+        let mut desk = Desk::begin(self, For::Writing).await?;
+        let did = match run(&mut desk).await {
+            Ok(did) => desk.finish().await.map(|()| did),
+            Err(fault) => Err(fault),
+        };
+        match did {
+            Ok(did) => self.commit(&mut desk).await.map(|()| did),
+            Err(fault) => {
+                desk.roll_back().await;
+                Err(fault.into())
+            }
+        }
+    }
+
+    /// Commits what is on a desk, and tells whoever watches before anybody is answered.
+    pub(super) async fn commit(&self, desk: &mut Desk) -> Result<(), Trouble> {
+        let open = self.tellings.begin();
+        let committed = desk.commit().await;
+        let is_unknown = match &committed {
+            Ok(()) => false,
+            Err(error) if kind(error) == Kind::Cut => true,
+            Err(_) => return committed.map_err(|error| Fault::Sql(error).into()),
+        };
+        let mut arrivals = Arrivals {
+            entries: std::mem::take(&mut desk.arrived),
+            missed: !desk.missed.is_empty(),
+            recall: desk.recall,
+            ..Arrivals::default()
+        };
+        let streams = std::mem::take(&mut desk.missed).into_values();
+        arrivals.streams = streams.map(|stream| stream.named()).collect();
+        if is_unknown {
+            // Nobody knows whether they are there: a load will tell.
+            arrivals.missed |= !arrivals.entries.is_empty();
+            arrivals.entries.clear();
+        }
+        if let Some(number) = desk.number.filter(|_| !is_unknown) {
+            self.own.add(number);
+        }
+        self.tell(open, arrivals);
+        committed.map_err(Trouble::Unknown)
+    }
+
+    /// Tells whoever watches, and has the others told.
+    pub(super) fn tell(&self, open: Open<'_>, arrivals: Arrivals) {
+        if arrivals.entries.is_empty() && !arrivals.missed && !arrivals.recall {
+            return;
+        }
+        self.hint.notify_one();
+        let watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(watcher) = watcher {
+            open.tell(arrivals, &watcher);
+        }
+    }
+
+    /// Nothing, while it is open.
+    pub(super) fn check(&self) -> Result<(), StoreError> {
+        if self.is_closed.load(Relaxed) { Err(StoreError::Closed) } else { Ok(()) }
+    }
+}
+
+/// How often something was tried, and for how long.
+struct Tries {
+    began: Instant,
+    count: u32,
+}
+
+impl Tries {
+    fn new() -> Self {
+        Self { began: Instant::now(), count: 0 }
+    }
+
+    fn may_go_on(&self, error: &sqlx::Error) -> bool {
+        match kind(error) {
+            Kind::Again => self.count < TRIES_MAX,
+            Kind::Cut => self.began.elapsed() < PATIENCE,
+            Kind::Passing | Kind::Other => false,
+        }
+    }
+
+    async fn wait(&mut self) {
+        let wait = WAIT.saturating_mul(1 << self.count.min(16)).min(WAIT_MAX);
+        // Two that met at the same rows must not meet there again: each waits for another part of it.
+        let spread = self.began.elapsed().subsec_nanos() % 1000;
+        self.count += 1;
+        tokio::time::sleep(wait.mul_f64(0.5 + f64::from(spread) / 2000.0)).await;
+    }
+}
+
+/// The error of a step that was taken outside a desk.
+pub(super) fn aside(error: sqlx::Error) -> StoreError {
+    rolled_back(error)
+}

@@ -1,0 +1,111 @@
+//! Opening: the connections, the tables, and a row for this process.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{ConnectOptions, Connection};
+use tokio::sync::{Notify, RwLock};
+
+use super::faults::said;
+use super::forget::Cursor;
+use super::names::Names;
+use super::office::Office;
+use super::schema::Schema;
+use super::settings::Settings;
+use super::telling::{Own, Tellings};
+use crate::error::StoreError;
+use crate::stores::shared::rules::Seen;
+
+/// How many connections are for what must not wait for a desk: two, and one that listens.
+const SIDE: u32 = 3;
+/// How long a call waits for a connection.
+const ACQUIRE: Duration = Duration::from_secs(5);
+/// How many prepared statements a connection keeps: all of ours.
+const STATEMENTS_KEPT: usize = 256;
+
+/// Opens a database, and brings its tables up to date.
+pub(super) async fn open(url: &str, settings: &Settings) -> Result<Office, StoreError> {
+    let options = parse(url)?;
+    let place = place(&options, settings);
+    let failed = |error| explain(&place, error);
+    settings.check().map_err(|why| StoreError::Open { path: place.clone().into(), why, source: None })?;
+    let schema = Schema::new(&settings.schema);
+    let mut conn = options.connect().await.map_err(failed)?;
+    let shards = schema.migrate(&mut conn, settings).await.map_err(failed)?.shards(&place)?;
+    let enrol = "INSERT INTO redrive.node (name, until) \
+                 VALUES ($1, clock_timestamp() + make_interval(secs => $2)) RETURNING id";
+    let enrol = sqlx::query_scalar(schema.sql(enrol)).bind(&settings.name).bind(settings.lease.as_secs_f64());
+    let node: i64 = enrol.fetch_one(&mut conn).await.map_err(failed)?;
+    conn.close().await.map_err(failed)?;
+
+    // A connection that broke while nobody used it is found out by its BEGIN, and replaced: no look before each use.
+    let pool = |most: u32| {
+        PgPoolOptions::new().max_connections(most).acquire_timeout(ACQUIRE).test_before_acquire(false)
+    };
+    let side = pool(SIDE).connect_lazy_with(options.clone());
+    let pool = pool(settings.connections.saturating_sub(SIDE).max(2)).connect_lazy_with(options);
+    let begin = format!(
+        "BEGIN; SET LOCAL idle_in_transaction_session_timeout = {}; SET LOCAL lock_timeout = {}",
+        (settings.lease / 3).as_millis(),
+        settings.lock_wait.as_millis()
+    );
+    Ok(Office {
+        pool,
+        side,
+        schema,
+        place,
+        begin,
+        lease: settings.lease,
+        shards,
+        node,
+        seen: Seen::default(),
+        names: Names::default(),
+        tellings: Tellings::default(),
+        own: Own::default(),
+        watcher: Mutex::default(),
+        cursor: Mutex::new(Cursor::default()),
+        served: Mutex::new(HashMap::new()),
+        causes: Mutex::new(HashMap::new()),
+        hint: Notify::new(),
+        is_closed: AtomicBool::new(false),
+        gate: Arc::new(RwLock::new(())),
+    })
+}
+
+/// Reads the URL. What it does not say is from the `PG…` variables.
+fn parse(url: &str) -> Result<PgConnectOptions, StoreError> {
+    let options: PgConnectOptions = url.parse().map_err(|error: sqlx::Error| {
+        // The URL may have a password in it, so it is not repeated.
+        let why = format!("its URL is not one of a PostgreSQL database: {error}");
+        StoreError::Open { path: "the database".into(), why, source: None }
+    })?;
+    Ok(options
+        .application_name("redrive")
+        .statement_cache_capacity(STATEMENTS_KEPT)
+        .disable_statement_logging())
+}
+
+/// Where the database is, without what is secret.
+fn place(options: &PgConnectOptions, settings: &Settings) -> String {
+    let database = options.get_database().unwrap_or(options.get_username());
+    format!("{}:{}/{database}, schema {}", options.get_host(), options.get_port(), settings.schema)
+}
+
+fn explain(place: &str, error: sqlx::Error) -> StoreError {
+    let why = match &error {
+        sqlx::Error::Database(database) => match database.code().as_deref() {
+            Some("28P01" | "28000") => "the user or the password is wrong".to_owned(),
+            Some("3D000") => "there is no such database; create it first".to_owned(),
+            Some("42501") => {
+                format!("{}; let this user create a schema in it, or create it first", said(&error))
+            }
+            _ => said(&error),
+        },
+        sqlx::Error::Io(cause) => format!("it cannot be reached: {cause}"),
+        error => error.to_string(),
+    };
+    StoreError::Open { path: place.into(), why, source: Some(Arc::new(error)) }
+}

@@ -1,0 +1,50 @@
+//! Rows of PostgreSQL: their cells, and events among those that may run.
+
+use redrive_core::entry::Seq;
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use super::desk::{Desk, maybe, run};
+use crate::stores::shared::cells::Cells;
+pub(super) use crate::stores::shared::cells::Damage;
+use crate::stores::shared::numbers::column;
+pub(super) use crate::stores::shared::rows::{EVENT_COLUMNS, EventRow, Parts, Stream, event_columns};
+
+impl Cells for PgRow {
+    fn number(&self, at: usize) -> Result<i64, Damage> {
+        self.try_get(at).map_err(|_| Damage)
+    }
+
+    fn maybe_number(&self, at: usize) -> Result<Option<i64>, Damage> {
+        self.try_get(at).map_err(|_| Damage)
+    }
+
+    fn word(&self, at: usize) -> Result<Option<&str>, Damage> {
+        self.try_get(at).map_err(|_| Damage)
+    }
+
+    fn blob(&self, at: usize) -> Result<Option<&[u8]>, Damage> {
+        self.try_get(at).map_err(|_| Damage)
+    }
+}
+
+impl Desk {
+    /// The event with this seq, if it may run and never ran.
+    pub(super) async fn live(
+        &mut self,
+        seq: Seq,
+        stream: &Stream,
+    ) -> sqlx::Result<Option<Result<EventRow, Damage>>> {
+        let select = if self.writes {
+            concat!("SELECT ", event_columns!(), " FROM redrive.live WHERE seq = $1 FOR UPDATE")
+        } else {
+            concat!("SELECT ", event_columns!(), " FROM redrive.live WHERE seq = $1")
+        };
+        Ok(maybe!(self, select, column(seq.0))?.map(|row| EventRow::read(&row, stream)))
+    }
+
+    /// Takes an event out of those that may run.
+    pub(super) async fn delete_live(&mut self, seq: Seq) -> sqlx::Result<u64> {
+        run!(self, "DELETE FROM redrive.live WHERE seq = $1", column(seq.0))
+    }
+}

@@ -1,0 +1,263 @@
+-- Names are written as in the default schema, `redrive`; another name takes its place when the step is done.
+
+-- One row. `orders` counts the orders that may have taken something out of an owner's hands.
+CREATE TABLE redrive.meta (
+    one BIGINT PRIMARY KEY CHECK (one = 1),
+    schema BIGINT NOT NULL,
+    shards BIGINT NOT NULL,
+    orders BIGINT NOT NULL
+) WITH (fillfactor = 50);
+
+-- The place of an event within its stream is drawn here; the stream is in the upper bits of its seq. Cached by nobody,
+-- so that who publishes later has a larger one.
+CREATE SEQUENCE redrive.place MAXVALUE 1099511627775 CACHE 1;
+-- Deaths are numbered, so that a job knows which were there before it.
+CREATE SEQUENCE redrive.death CACHE 1;
+-- The number of a line in the audit is known before the line is written.
+CREATE SEQUENCE redrive.line CACHE 1;
+CREATE SEQUENCE redrive.job_number CACHE 1;
+
+-- A process that may own shards. Its lease is the database's time, and renewed here alone.
+CREATE TABLE redrive.node (
+    id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name TEXT NOT NULL,
+    until TIMESTAMPTZ NOT NULL
+) WITH (fillfactor = 50);
+
+-- A shard: changed when its owner does, locked by the fence. `owner` is set while somebody owns it, and stays so if that
+-- one dies.
+CREATE TABLE redrive.shard (
+    id BIGINT PRIMARY KEY,
+    incarnation BIGINT NOT NULL,
+    epoch BIGINT NOT NULL,
+    owner BIGINT
+) WITH (fillfactor = 50);
+
+-- What was under way in a shard, as a careful owner noted it last.
+CREATE TABLE redrive.note (
+    shard BIGINT PRIMARY KEY,
+    epoch BIGINT NOT NULL,
+    seqs BIGINT[] NOT NULL
+) WITH (fillfactor = 50);
+
+CREATE TABLE redrive.queue (
+    name TEXT COLLATE "C" PRIMARY KEY,
+    ordered BIGINT NOT NULL,
+    remembered BIGINT NOT NULL,
+    horizon BIGINT NOT NULL,
+    pull BIGINT NOT NULL,
+    keep_time BIGINT,
+    keep_count BIGINT
+);
+
+CREATE TABLE redrive.stream (
+    id BIGINT GENERATED ALWAYS AS IDENTITY (MAXVALUE 8388607) PRIMARY KEY,
+    queue TEXT COLLATE "C" NOT NULL,
+    tenant TEXT COLLATE "C" NOT NULL,
+    UNIQUE (queue, tenant)
+);
+
+-- May run and never ran: nothing in it ever changes, and its rev is 0. Written by publishers, taken away by owners.
+-- `key` is set where order is kept within it; a key that means nothing is in `tag`.
+-- `calm`: settled by then, the receipt lasts long enough as it is.
+-- `stamp`: the transaction that wrote it; arrivals are found by it.
+CREATE TABLE redrive.live (
+    seq BIGINT PRIMARY KEY,
+    id TEXT COLLATE "C" NOT NULL,
+    key TEXT COLLATE "C",
+    tag TEXT COLLATE "C",
+    payload BYTEA NOT NULL,
+    extra BYTEA,
+    published BIGINT NOT NULL,
+    calm BIGINT NOT NULL,
+    crc BIGINT NOT NULL,
+    stream BIGINT NOT NULL,
+    shard BIGINT NOT NULL,
+    stamp xid8 NOT NULL DEFAULT pg_current_xact_id()
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX live_load ON redrive.live (stream, shard, seq);
+CREATE INDEX live_key ON redrive.live (stream, key, seq) WHERE key IS NOT NULL;
+CREATE INDEX live_stamp ON redrive.live (stamp);
+
+-- All other events. `state`: 0 lives (it waits for its time, or for the one of its key before it), 2 is dead and holds
+-- up those of its key that follow, 3 is dead and does not, 5 was taken away and can be restored, 6 is leased. Whether an
+-- event is the head of its key is never written down: two publishers commit in any order. `flow`: 0 has never run,
+-- 1 has. The rest is as in the store in a SQLite file. `stamp` is renewed by whoever is not the owner.
+CREATE TABLE redrive.held (
+    seq BIGINT PRIMARY KEY,
+    id TEXT COLLATE "C" NOT NULL,
+    key TEXT COLLATE "C",
+    tag TEXT COLLATE "C",
+    payload BYTEA NOT NULL,
+    extra BYTEA,
+    published BIGINT NOT NULL,
+    calm BIGINT NOT NULL,
+    crc BIGINT NOT NULL,
+    stream BIGINT NOT NULL,
+    shard BIGINT NOT NULL,
+    stamp xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    flow BIGINT NOT NULL,
+    rev BIGINT NOT NULL,
+    state BIGINT NOT NULL,
+    due BIGINT NOT NULL,
+    attempts BIGINT NOT NULL,
+    mode TEXT NOT NULL,
+    started BIGINT,
+    previous BIGINT NOT NULL,
+    strikes BIGINT NOT NULL,
+    suspect BIGINT NOT NULL,
+    story TEXT,
+    reason TEXT,
+    died BIGINT,
+    park_until BIGINT,
+    park_count BIGINT,
+    route TEXT,
+    out_of_order BIGINT NOT NULL,
+    cause BIGINT,
+    death BIGINT,
+    redrive BIGINT,
+    redriven BIGINT NOT NULL,
+    lease_attempt BIGINT,
+    lease_token BYTEA,
+    lease_until BIGINT,
+    progress_crc BIGINT NOT NULL
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX held_due ON redrive.held (stream, shard, flow, due, seq) WHERE state = 0;
+CREATE INDEX held_key ON redrive.held (stream, key, seq) WHERE key IS NOT NULL AND state IN (0, 2, 6);
+CREATE INDEX held_dead ON redrive.held (seq) WHERE state IN (2, 3);
+CREATE INDEX held_cause ON redrive.held (cause, seq) WHERE state IN (2, 3);
+CREATE INDEX held_died ON redrive.held (stream, died, death) WHERE state = 3;
+CREATE INDEX held_gone ON redrive.held (seq) WHERE state = 5;
+CREATE INDEX held_lease ON redrive.held (stream, lease_until) WHERE state = 6;
+CREATE INDEX held_park ON redrive.held (stream, shard) WHERE state = 2 AND (park_until IS NOT NULL OR park_count IS NOT NULL);
+CREATE INDEX held_suspect ON redrive.held (shard, seq) WHERE suspect = 1;
+CREATE INDEX held_stamp ON redrive.held (stamp);
+
+-- An identity: unique over all that is remembered, whoever publishes. Without a state, its event lives, is done, or has
+-- a row in `ending`. `became`: the id under which it goes on, if an edit gave its place to another.
+CREATE TABLE redrive.receipt (
+    id TEXT COLLATE "C" NOT NULL,
+    stream BIGINT NOT NULL,
+    fingerprint BYTEA NOT NULL,
+    seq BIGINT NOT NULL,
+    published BIGINT NOT NULL,
+    until BIGINT NOT NULL,
+    state TEXT,
+    ended BIGINT,
+    attempts BIGINT,
+    story TEXT,
+    result BYTEA,
+    became TEXT,
+    crc BIGINT NOT NULL,
+    PRIMARY KEY (id, stream)
+) WITH (fillfactor = 90);
+
+-- How an event ended, where its absence does not say it all.
+CREATE TABLE redrive.ending (
+    seq BIGINT PRIMARY KEY,
+    state TEXT NOT NULL,
+    ended BIGINT NOT NULL,
+    attempts BIGINT NOT NULL,
+    story TEXT,
+    result BYTEA,
+    token BYTEA,
+    crc BIGINT NOT NULL
+);
+
+CREATE TABLE redrive.inbox (
+    handler TEXT COLLATE "C" NOT NULL,
+    id TEXT COLLATE "C" NOT NULL,
+    until BIGINT NOT NULL,
+    PRIMARY KEY (handler, id)
+);
+
+-- A request under its idempotency key. What `one` and `two` are is the phase's; `ends` is when time changes it.
+CREATE TABLE redrive.request (
+    tenant TEXT COLLATE "C" NOT NULL,
+    operation TEXT COLLATE "C" NOT NULL,
+    key TEXT COLLATE "C" NOT NULL,
+    version BIGINT NOT NULL,
+    print BYTEA NOT NULL,
+    first BIGINT NOT NULL,
+    epoch BIGINT NOT NULL,
+    attempt BIGINT NOT NULL,
+    phase TEXT NOT NULL,
+    retention BIGINT NOT NULL,
+    one BIGINT,
+    two BIGINT,
+    status BIGINT,
+    headers TEXT,
+    body BYTEA,
+    place TEXT,
+    resource TEXT COLLATE "C",
+    ends BIGINT,
+    crc BIGINT NOT NULL,
+    PRIMARY KEY (tenant, operation, key)
+) WITH (fillfactor = 80);
+CREATE INDEX request_ends ON redrive.request (ends) WHERE ends IS NOT NULL;
+CREATE INDEX request_unknown ON redrive.request (tenant, operation, key) WHERE phase = 'unknown';
+CREATE INDEX request_resource ON redrive.request (resource) WHERE resource IS NOT NULL;
+
+-- A rule that holds, as JSON.
+CREATE TABLE redrive.rule (
+    rule TEXT COLLATE "C" PRIMARY KEY,
+    since BIGINT NOT NULL,
+    until BIGINT,
+    who TEXT NOT NULL,
+    why TEXT NOT NULL
+);
+
+-- A change to many dead letters that goes on in the background. `plan` is JSON.
+CREATE TABLE redrive.job (
+    id BIGINT PRIMARY KEY,
+    plan TEXT NOT NULL,
+    state TEXT NOT NULL,
+    why TEXT NOT NULL,
+    who TEXT NOT NULL,
+    started BIGINT NOT NULL,
+    running_since BIGINT NOT NULL,
+    taken_before BIGINT NOT NULL,
+    ended BIGINT,
+    planned BIGINT NOT NULL,
+    deaths BIGINT NOT NULL,
+    cursor BIGINT,
+    exhausted BIGINT NOT NULL,
+    taken BIGINT NOT NULL,
+    skipped BIGINT NOT NULL,
+    done BIGINT NOT NULL,
+    failed BIGINT NOT NULL,
+    other BIGINT NOT NULL,
+    crc BIGINT NOT NULL
+) WITH (fillfactor = 50);
+
+-- Dead letters of one cause in one stream, counted. `redrive` is what put some of them back last.
+CREATE TABLE redrive.tally (
+    stream BIGINT NOT NULL,
+    cause BIGINT NOT NULL,
+    title TEXT NOT NULL,
+    letters BIGINT NOT NULL,
+    holding BIGINT NOT NULL,
+    first BIGINT NOT NULL,
+    last BIGINT NOT NULL,
+    redrive BIGINT,
+    redriven_at BIGINT NOT NULL,
+    redriven_letters BIGINT NOT NULL,
+    redriven_failed BIGINT NOT NULL,
+    PRIMARY KEY (stream, cause)
+) WITH (fillfactor = 70);
+
+-- Who did what. Lines are added, and nothing else.
+CREATE TABLE redrive.audit (
+    number BIGINT PRIMARY KEY,
+    at BIGINT NOT NULL,
+    who TEXT NOT NULL,
+    place TEXT NOT NULL,
+    verb TEXT NOT NULL,
+    target TEXT NOT NULL,
+    count BIGINT NOT NULL,
+    note TEXT NOT NULL
+);
+CREATE FUNCTION redrive.audit_stays() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION 'the audit is never changed, and nothing of it is taken away'; END $$;
+CREATE TRIGGER audit_stays BEFORE UPDATE OR DELETE OR TRUNCATE ON redrive.audit
+    FOR EACH STATEMENT EXECUTE FUNCTION redrive.audit_stays();

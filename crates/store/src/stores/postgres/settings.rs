@@ -1,0 +1,58 @@
+//! How a database is opened.
+
+use std::time::Duration;
+
+/// How a database is opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Settings {
+    /// The schema that everything is in; made where there is none. Default: `redrive`.
+    pub schema: String,
+    /// How many shards a new store has. One that is there keeps its number. Default: 16.
+    pub shards: u32,
+    /// How many connections there are at most, two of them for looking around. Default: 12.
+    pub connections: u32,
+    /// How long this process owns its shards after it was heard of last. Default: 15 seconds.
+    pub lease: Duration,
+    /// How long a commit waits for somebody else's lock. Default: 5 seconds.
+    pub lock_wait: Duration,
+    /// What this process is called among those that share the database. Default: its number.
+    pub name: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            schema: "redrive".to_owned(),
+            shards: 16,
+            connections: 12,
+            lease: Duration::from_secs(15),
+            lock_wait: Duration::from_secs(5),
+            name: format!("process {}", std::process::id()),
+        }
+    }
+}
+
+impl Settings {
+    /// What is wrong with them.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
+        let begins_well = self.schema.starts_with(|first: char| first.is_ascii_lowercase() || first == '_');
+        if !begins_well || self.schema.len() > 48 || !self.schema.chars().all(plain) {
+            return Err(format!(
+                "the schema `{}` must be a name of at most 48 small letters, digits and `_`, and begin with no digit",
+                self.schema
+            ));
+        }
+        if self.shards == 0 || self.shards > 1024 {
+            return Err(format!("{} shards are not between 1 and 1024", self.shards));
+        }
+        if self.connections < 4 {
+            return Err(format!("{} connections are too few; give it 4 at least", self.connections));
+        }
+        if self.lease < Duration::from_secs(1) {
+            return Err(format!("a lease of {:?} is too short; give it a second at least", self.lease));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,285 @@
+//! The user's own work, in a transaction of this database.
+//!
+//! Work is synchronous, so it runs on a thread of its own, and waits there for its statements. The claimed event is
+//! locked first: of two that claim it one waits, and then finds it gone. Last of all comes the fence, as for every
+//! settle.
+//!
+//! Work that ends the transaction by itself would have its effect without the settle, or the other way round. That is
+//! seen by the transaction's number, which is another one then, and nothing of what follows is committed.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redrive_core::Moment;
+use redrive_core::entry::Settled;
+use redrive_core::ledger::{Reply, Scope};
+use sqlx::{AssertSqlSafe, PgConnection, Row};
+use tokio::runtime::Handle;
+
+use super::desk::{Desk, For, maybe, one, run};
+use super::faults::{Fault, Kind, Step, broken, kind, not_done, unknown};
+use super::held::Stand;
+use super::office::{Office, Trouble};
+use super::publish::Given;
+use crate::error::{PublishError, StoreError};
+use crate::ledger::End;
+use crate::store::{New, Published};
+use crate::stores::shared::numbers::{from_moment, stream_of};
+use crate::transaction::{Claim, CompleteError, Job, Transacted, Tx};
+
+/// A statement gets this much at least, however little time is left: 0 would be no limit.
+const STATEMENT_LEAST: Duration = Duration::from_millis(1);
+
+/// Does something with the connection, if this is a transaction of a PostgreSQL store. Whatever is written with it
+/// commits with everything else that the work does, or not at all.
+///
+/// ```
+/// # use redrive_store::{Tx, postgres};
+/// fn charge(tx: &mut dyn Tx) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+///     let insert = "INSERT INTO charge (customer, euro) VALUES ($1, $2)";
+///     postgres::with(tx, async |conn| postgres::sqlx::query(insert).bind(3).bind(17).execute(conn).await)
+///         .ok_or("not in PostgreSQL")??;
+///     Ok(())
+/// }
+/// ```
+pub fn with<T>(tx: &mut dyn Tx, work: impl AsyncFnOnce(&mut PgConnection) -> T) -> Option<T> {
+    let bench = tx.as_any().downcast_mut::<Bench>()?;
+    let handle = bench.handle.clone();
+    Some(handle.block_on(work(&mut bench.desk.conn)))
+}
+
+/// A desk that work is done at.
+struct Bench {
+    desk: Desk,
+    handle: Handle,
+}
+
+impl Tx for Bench {
+    fn mark(&mut self, handler: &str, id: &str, until: Moment) -> Result<bool, PublishError> {
+        let marked = self.handle.clone().block_on(self.desk.mark(handler, id, until));
+        marked.map_err(|fault| PublishError::Store(not_done(fault)))
+    }
+
+    fn publish(&mut self, new: New) -> Result<Published, PublishError> {
+        let mut given = Given::new();
+        let published = self.handle.clone().block_on(self.desk.publish_all(&[&new], &mut given));
+        let mut answers = published.map_err(|fault| PublishError::Store(not_done(fault)))?;
+        answers.pop().unwrap_or_else(|| Err(broken("an event was not answered").into()))
+    }
+
+    fn complete(
+        &mut self,
+        scope: &Scope,
+        epoch: u64,
+        reply: Reply,
+        resource: Option<String>,
+        at: Moment,
+    ) -> Result<(), CompleteError> {
+        let end = End::Completed { reply, resource };
+        let ended = self.handle.clone().block_on(self.desk.end_request(scope, epoch, end, at));
+        ended.map_err(not_done)?.map_err(CompleteError::Fenced)
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+/// What became of work that was done.
+enum Worked {
+    Ok(Option<Vec<u8>>),
+    No(Transacted),
+}
+
+impl Office {
+    /// Runs a job. What was rolled back because of somebody else runs again.
+    pub(super) async fn transact(self: &Arc<Self>, mut job: Job) -> Result<Transacted, StoreError> {
+        let began = Instant::now();
+        let mut was_unknown = false;
+        loop {
+            let (back, done) = self.transact_once(job).await;
+            job = back;
+            let error = match done {
+                // It was there, and the shard is still ours: the try before has done it.
+                Ok(Transacted::Stale) if was_unknown => return Ok(Transacted::Committed { next: None }),
+                Ok(done) => return Ok(done),
+                Err(Trouble::No(Fault::Lost)) => return Ok(Transacted::Fenced),
+                Err(Trouble::No(Fault::Refused(error))) => return Err(error),
+                Err(Trouble::No(Fault::Sql(error))) => error,
+                Err(Trouble::Unknown(error)) if job.claim.is_some() => {
+                    was_unknown = true;
+                    error
+                }
+                Err(Trouble::Unknown(error)) => return Err(unknown(&error)),
+            };
+            if !matches!(kind(&error), Kind::Again | Kind::Cut) || began.elapsed() > job.time {
+                return if was_unknown { Err(unknown(&error)) } else { Err(not_done(Fault::Sql(error))) };
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn transact_once(self: &Arc<Self>, job: Job) -> (Job, Result<Transacted, Trouble>) {
+        let mut desk = match Desk::begin(self, For::Writing).await {
+            Ok(desk) => desk,
+            Err(fault) => return (job, Err(fault.into())),
+        };
+        let number = match desk.open_for_work(job.claim.clone(), job.time).await {
+            Ok(Ok(number)) => number,
+            Ok(Err(refused)) => {
+                desk.roll_back().await;
+                return (job, Ok(refused));
+            }
+            Err(fault) => {
+                desk.roll_back().await;
+                return (job, Err(fault.into()));
+            }
+        };
+        let bench = Bench { desk, handle: Handle::current() };
+        let worked = tokio::task::spawn_blocking(move || work(bench, job)).await;
+        let Ok((mut desk, job, worked)) = worked else {
+            // The runtime is shutting down: the connection is gone with the desk, and rolled back.
+            let job = Job { work: Box::new(|_| Ok(None)), claim: None, time: Duration::ZERO, alone: false };
+            return (job, Err(Fault::Refused(StoreError::Closed).into()));
+        };
+        let settled = match worked {
+            Worked::Ok(result) => desk.settle_work(job.claim.clone(), number, result).await,
+            Worked::No(outcome) => {
+                desk.roll_back().await;
+                return (job, Ok(outcome));
+            }
+        };
+        let settled = match settled {
+            Ok(Transacted::Committed { next }) => {
+                desk.finish().await.map(|()| Transacted::Committed { next })
+            }
+            other => other,
+        };
+        match settled {
+            Ok(Transacted::Committed { next }) => {
+                let committed = self.commit(&mut desk).await;
+                if committed.is_ok() {
+                    self.tellings.settled(job.claim.iter().map(|claim| claim.seq));
+                }
+                let committed = match committed {
+                    // A rule of the user's own tables that is checked at the end forbade it.
+                    Err(Trouble::No(Fault::Sql(error))) if kind(&error) == Kind::Other => {
+                        Ok(Transacted::Aborted(Box::new(error)))
+                    }
+                    committed => committed.map(|()| Transacted::Committed { next }),
+                };
+                (job, committed)
+            }
+            Ok(outcome) => {
+                desk.roll_back().await;
+                (job, Ok(outcome))
+            }
+            Err(fault) => {
+                desk.roll_back().await;
+                (job, Err(fault.into()))
+            }
+        }
+    }
+}
+
+/// Runs the work, on a thread that may wait.
+fn work(mut bench: Bench, mut job: Job) -> (Desk, Job, Worked) {
+    let began = Instant::now();
+    let worked = catch_unwind(AssertUnwindSafe(|| (job.work)(&mut bench)));
+    let is_over = began.elapsed() > job.time;
+    let worked = match worked {
+        Err(panic) => Worked::No(Transacted::Panicked(message(&*panic))),
+        Ok(_) if is_over => Worked::No(Transacted::TimedOut),
+        Ok(Err(error)) => Worked::No(Transacted::Aborted(error)),
+        Ok(Ok(result)) => Worked::Ok(result),
+    };
+    (bench.desk, job, worked)
+}
+
+impl Desk {
+    /// Locks what the work is for, and bounds its time: the number of the transaction, or why it does not run.
+    async fn open_for_work(
+        &mut self,
+        claim: Option<Claim>,
+        time: Duration,
+    ) -> Step<Result<String, Transacted>> {
+        if let Some(claim) = &claim
+            && let Err(refused) = self.lock_claim(claim).await?
+        {
+            return Ok(Err(refused));
+        }
+        let millis = time.max(STATEMENT_LEAST).as_millis().min(i32::MAX as u128);
+        let bounds = format!(
+            "SET LOCAL statement_timeout = {millis}; SET LOCAL idle_in_transaction_session_timeout = {millis}"
+        );
+        sqlx::raw_sql(AssertSqlSafe(bounds)).execute(&mut *self.conn).await?;
+        Ok(Ok(one!(self, "SELECT pg_current_xact_id()::text")?))
+    }
+
+    async fn lock_claim(&mut self, claim: &Claim) -> Step<Result<(), Transacted>> {
+        if !self.is_current(claim.grant).await? {
+            return Ok(Err(Transacted::Fenced));
+        }
+        let Some(stream) = self.stream(stream_of(claim.seq)).await? else {
+            return Ok(Err(Transacted::Stale));
+        };
+        let Some((held, _)) = self.take_up(claim.seq, &stream).await? else {
+            return Ok(Err(Transacted::Stale));
+        };
+        if self.shard_of(&held.row.event) != claim.grant.shard {
+            return Ok(Err(Transacted::Fenced));
+        }
+        let is_over = held.stand.is_dead() || held.stand == Stand::Discarded;
+        Ok(if held.rev != claim.rev || is_over { Err(Transacted::Stale) } else { Ok(()) })
+    }
+
+    /// Settles the claimed event with what the work left.
+    async fn settle_work(
+        &mut self,
+        claim: Option<Claim>,
+        number: String,
+        result: Option<Vec<u8>>,
+    ) -> Step<Transacted> {
+        let now = maybe!(self, "SELECT pg_current_xact_id_if_assigned()::text")?;
+        if now.and_then(|row| row.try_get::<Option<String>, _>(0).ok().flatten()) != Some(number) {
+            let what = "the work ended the transaction; leave BEGIN, COMMIT and ROLLBACK to the store";
+            return Ok(Transacted::Aborted(what.into()));
+        }
+        // The longest that a process that stands still may hold up whoever takes its shards.
+        let millis = (self.office.lease / 3).as_millis();
+        let bounds = format!(
+            "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = {millis}"
+        );
+        sqlx::raw_sql(AssertSqlSafe(bounds)).execute(&mut *self.conn).await?;
+        let Some(claim) = claim else { return Ok(Transacted::Committed { next: None }) };
+        self.grants.insert(claim.grant.shard, claim.grant);
+        self.see(claim.at);
+        let left = (claim.attempts, claim.story.clone(), result);
+        match self.settle_done(claim.grant, (claim.seq, claim.rev), claim.at, left).await? {
+            Settled::Applied { next, .. } => Ok(Transacted::Committed { next }),
+            Settled::Stale => Ok(Transacted::Stale),
+            Settled::Fenced => Ok(Transacted::Fenced),
+        }
+    }
+
+    /// Marks that a handler has processed an id. `false` where it had.
+    async fn mark(&mut self, handler: &str, id: &str, until: Moment) -> Step<bool> {
+        let until = from_moment(until);
+        let insert =
+            "INSERT INTO redrive.inbox (handler, id, until) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
+        if run!(self, insert, handler, id, until)? == 1 {
+            return Ok(true);
+        }
+        let raise = "UPDATE redrive.inbox SET until = $3 WHERE handler = $1 AND id = $2 AND until < $3";
+        run!(self, raise, handler, id, until)?;
+        Ok(false)
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without words".to_owned())
+}
