@@ -102,7 +102,7 @@ impl Desk {
                 self.discard(met.held, met.was_live, &met.stream, at).await?;
             }
             Act::Restore if stand == Stand::Discarded && met.receipt.until >= at => {
-                self.restore(met, at).await?
+                self.restore(met, at).await?;
             }
             Act::Kill if stand.is_alive() => self.kill(met, at).await?,
             Act::RetryNow if stand.is_alive() && stand != Stand::Leased => self.retry_now(met, at).await?,
@@ -259,7 +259,7 @@ impl Desk {
             None => false,
         };
         if held.stand == Stand::Waits && !is_withheld && self.is_head(&held.row, &stream).await? {
-            let entry = self.placed(held.entry());
+            let entry = held.entry();
             self.arrive(entry, &stream).await?;
         }
         Ok(())

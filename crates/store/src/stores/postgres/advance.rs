@@ -151,7 +151,7 @@ impl Desk {
         }
         match if tells { self.held(seq, &stream).await? } else { None } {
             Some(Ok(held)) => {
-                let entry = self.placed(held.entry());
+                let entry = held.entry();
                 self.arrived.push(entry);
             }
             _ => self.miss(&stream),

@@ -209,11 +209,6 @@ impl Desk {
         identity::shard(event, self.office.shards)
     }
 
-    /// An entry with its shard.
-    pub(super) fn placed(&self, entry: Entry) -> Entry {
-        Entry { shard: self.shard_of(&entry.event), ..entry }
-    }
-
     /// How long an identity of a queue is remembered after its end.
     pub(super) async fn window(&mut self, queue: &str) -> sqlx::Result<Duration> {
         Ok(self.spec(queue).await?.map(|spec| spec.window).unwrap_or_default())

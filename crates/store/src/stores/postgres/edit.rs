@@ -65,8 +65,9 @@ impl Desk {
         held.progress = Progress { mode: Mode::Redrive, out_of_order, ..Progress::fresh(at) };
         let by = PutBack::Order(line);
         self.put_back(&mut held, &stream, by, at).await?;
-        let EventRow { seq, ordered, .. } = held.row;
-        held.row = EventRow { seq, event: Arc::new(event), ordered, published: at, calm };
+        // It stays in the shard of the original, whatever its own id would say.
+        let EventRow { seq, ordered, shard, .. } = held.row;
+        held.row = EventRow { seq, event: Arc::new(event), ordered, published: at, calm, shard };
         self.delete_held(seq).await?;
         self.insert_held(&held).await?;
         self.revive(held, false, &stream).await?;
@@ -121,9 +122,15 @@ impl Desk {
         let drawn = one!(self, "SELECT nextval('redrive.place')")?;
         let (place, times) = (seq(stream.id, bits(drawn)), (letter.published, calm + spec.window));
         self.insert_receipt((stream.id, &event.id), letter.fingerprint, place, times).await?;
-        let ordered = spec.ordered && event.key.is_some();
-        let row =
-            EventRow { seq: place, event: Arc::clone(event), ordered, published: letter.published, calm };
+        let (ordered, shard) = (spec.ordered && event.key.is_some(), self.shard_of(event));
+        let row = EventRow {
+            seq: place,
+            event: Arc::clone(event),
+            ordered,
+            published: letter.published,
+            calm,
+            shard,
+        };
         let mut held = Held::fresh(row, Stand::DeadPassed);
         held.progress.attempts = letter.attempts;
         held.progress.mode = if letter.attempts > 0 { Mode::Retry } else { Mode::Live };

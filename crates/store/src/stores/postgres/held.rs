@@ -4,10 +4,29 @@ use redrive_core::entry::Seq;
 use redrive_core::event::{DeadReason, Mode};
 
 use super::desk::{Desk, maybe, run};
-use super::rows::{Damage, Parts, Stream, event_columns};
+use super::rows::{Damage, EVENT_COLUMNS, Parts, Stream, event_columns, shard_at};
+use crate::stores::shared::cells::Cells;
 use crate::stores::shared::columns::{Columns, change_columns};
-pub(super) use crate::stores::shared::held::{Held, Mark, PutBack, Stand, held_columns};
+pub(super) use crate::stores::shared::held::{Held, Mark, PutBack, Stand};
 use crate::stores::shared::numbers::{column, stream_of};
+
+/// All columns of the table that are read.
+macro_rules! held_columns {
+    () => {
+        concat!($crate::stores::shared::held::held_columns!(), ", shard")
+    };
+}
+pub(super) use held_columns;
+
+/// How many columns there are before the shard.
+const BEFORE_SHARD: usize = EVENT_COLUMNS + 24;
+
+/// Reads a row of [`held_columns`].
+pub(super) fn read_held(row: &impl Cells, stream: &Stream) -> Result<Held, Damage> {
+    let mut held = Held::read(row, stream)?;
+    held.row.shard = shard_at(row, BEFORE_SHARD)?;
+    Ok(held)
+}
 
 /// Binds the columns that change, in their order, behind what a statement has already.
 macro_rules! bind_changes {
@@ -67,7 +86,7 @@ impl Desk {
             .bind(calm)
             .bind(crc)
             .bind(i64::from(stream_of(seq).0))
-            .bind(i64::from(self.shard_of(event)))
+            .bind(i64::from(held.row.shard))
             .bind(self.is_owner());
         bind_changes!(query, &held.columns(), seq).execute(&mut *self.conn).await.map(drop)
     }
@@ -101,7 +120,7 @@ impl Desk {
         } else {
             concat!("SELECT ", held_columns!(), " FROM redrive.held WHERE seq = $1")
         };
-        Ok(maybe!(self, select, column(seq.0))?.map(|row| Held::read(&row, stream)))
+        Ok(maybe!(self, select, column(seq.0))?.map(|row| read_held(&row, stream)))
     }
 
     /// Takes an event out of those that are held.

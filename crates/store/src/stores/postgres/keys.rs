@@ -11,8 +11,8 @@ use sqlx::Row;
 
 use super::desk::{Desk, maybe, one};
 use super::faults::Step;
-use super::held::{Held, Stand, held_columns};
-use super::rows::{EventRow, Stream, event_columns};
+use super::held::{Held, Stand, held_columns, read_held};
+use super::rows::{EventRow, Stream, live_columns, read_live};
 use crate::stores::shared::cells::Cells;
 use crate::stores::shared::numbers::{bits, column};
 
@@ -89,11 +89,11 @@ impl Desk {
         let seq = column(bits(row.try_get(0)?));
         // Read without a lock: it is handed out or let go, and both are conditional on its rev.
         let found = if row.try_get::<bool, _>(1)? {
-            let select = concat!("SELECT ", event_columns!(), " FROM redrive.live WHERE seq = $1");
-            maybe!(self, select, seq)?.map(|row| EventRow::read(&row, stream).map(Head::Live))
+            let select = concat!("SELECT ", live_columns!(), " FROM redrive.live WHERE seq = $1");
+            maybe!(self, select, seq)?.map(|row| read_live(&row, stream).map(Head::Live))
         } else {
             let select = concat!("SELECT ", held_columns!(), " FROM redrive.held WHERE seq = $1");
-            maybe!(self, select, seq)?.map(|row| Held::read(&row, stream).map(Head::Held))
+            maybe!(self, select, seq)?.map(|row| read_held(&row, stream).map(Head::Held))
         };
         Ok(found.map(|head| head.unwrap_or(Head::Damaged)))
     }
@@ -122,7 +122,6 @@ impl Desk {
             if entry.seq <= after || self.is_withheld(stream, key).await? {
                 return Ok(None);
             }
-            let entry = self.placed(entry);
             self.arrive(entry.clone(), stream).await?;
             return Ok(Some(entry));
         }
@@ -204,7 +203,7 @@ impl Desk {
                 return Ok(());
             }
         }
-        let entry = self.placed(held.entry());
+        let entry = held.entry();
         self.arrive(entry, stream).await?;
         Ok(())
     }

@@ -14,9 +14,9 @@ use sqlx::postgres::PgRow;
 
 use super::desk::{Desk, maybe, one, rows};
 use super::faults::{Fault, Step, broken};
-use super::held::{Held, Mark, Stand, held_columns};
+use super::held::{Held, Mark, Stand, held_columns, read_held};
 use super::keys::is_head;
-use super::rows::{Damage, EventRow, Stream, event_columns};
+use super::rows::{Damage, Stream, live_columns, read_live};
 use crate::lease::{self, Decide, Lapsed, Lease, LeaseSettle, LeaseSettled, Leased, TokenHash};
 use crate::store::QueueSpec;
 use crate::stores::shared::numbers::{from_moment, to_moment};
@@ -106,10 +106,10 @@ impl Desk {
                 from_moment(at),
                 i64::try_from(LAPSED_MAX - lapsed).unwrap_or_default()
             )?;
-            let over: Vec<Held> = over.iter().filter_map(|row| Held::read(row, stream).ok()).collect();
+            let over: Vec<Held> = over.iter().filter_map(|row| read_held(row, stream).ok()).collect();
             lapsed += over.len();
             for held in over {
-                let entry = self.placed(held.clone().entry());
+                let entry = held.clone().entry();
                 let change = decide(&entry, None);
                 if let Change::Dead { reason, progress, park } = change {
                     let (rev, reason, died) = (held.rev + 1, Some(reason), Some(at));
@@ -140,7 +140,7 @@ impl Desk {
                 from_moment(at),
                 i64::try_from(LAPSED_MAX).unwrap_or_default()
             )?;
-            let over: Vec<Held> = over.iter().filter_map(|row| Held::read(row, stream).ok()).collect();
+            let over: Vec<Held> = over.iter().filter_map(|row| read_held(row, stream).ok()).collect();
             for dead in over {
                 if dead.park_until.is_some_and(|until| until <= at) {
                     self.let_go(stream, dead).await?;
@@ -186,7 +186,7 @@ impl Desk {
         held.stand = Stand::Leased;
         held.rev += 1;
         self.keep(&held, was_live).await?;
-        Ok(self.placed(held.entry()))
+        Ok(held.entry())
     }
 
     /// What is to be leased next of a stream, as far as rules let it: what has been due for longest, whether it ran
@@ -201,7 +201,7 @@ impl Desk {
                 self,
                 concat!(
                     "SELECT ",
-                    event_columns!(),
+                    live_columns!(),
                     " FROM redrive.live event WHERE stream = $1 AND (key IS NULL OR key <> ALL($2)) AND ",
                     is_head!("event"),
                     " ORDER BY seq LIMIT $3"
@@ -210,7 +210,7 @@ impl Desk {
                 &withheld,
                 FETCHED
             )?;
-            let live = first_good(&found, |row| EventRow::read(row, stream));
+            let live = first_good(&found, |row| read_live(row, stream));
             due.extend(live.map(|row| (Held::fresh(row, Stand::Waits), true)));
         }
         for has_run in [false, true] {
@@ -233,7 +233,7 @@ impl Desk {
                     i64::from(has_run),
                     from_moment(at)
                 )?;
-                due.extend(first_good(&found, |row| Held::read(row, stream)).map(|held| (held, false)));
+                due.extend(first_good(&found, |row| read_held(row, stream)).map(|held| (held, false)));
             }
         }
         Ok(due.into_iter().min_by_key(|(held, _)| (held.progress.due, held.row.seq)))
@@ -341,7 +341,7 @@ impl Desk {
         // Where the lease was over, that was written down as an attempt; now there is more to say of it.
         held.progress = held.progress.before(lease.attempt);
         let lapsed = held.lapsed();
-        let entry = self.placed(held.clone().entry());
+        let entry = held.clone().entry();
         let change = decide(&entry, lapsed);
         let change = match Lapsed::bounded(lapsed, change) {
             Change::Done => {

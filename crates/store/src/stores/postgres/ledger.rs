@@ -178,7 +178,9 @@ impl Desk {
         let opened = self.ledger.groups.iter().filter(|((of, _), happened)| {
             *of == stream && matches!(happened.first(), Some(Happened::Opened { .. }))
         });
-        let causes = u32::try_from(there).unwrap_or(u32::MAX).saturating_add(opened.count() as u32);
+        let causes = u32::try_from(there)
+            .unwrap_or(u32::MAX)
+            .saturating_add(u32::try_from(opened.count()).unwrap_or(u32::MAX));
         self.office.causes.lock().unwrap_or_else(PoisonError::into_inner).insert(stream, causes);
         Ok(causes)
     }

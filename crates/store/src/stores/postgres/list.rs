@@ -15,8 +15,8 @@ use sqlx::Row;
 use super::desk::{Desk, rows};
 use super::faults::{Fault, Step, damaged, damaged_row};
 use super::find::discarded;
-use super::held::{Held, Stand, held_columns};
-use super::rows::{Damage, EVENT_COLUMNS, EventRow, Stream, event_columns};
+use super::held::{Held, Stand, held_columns, read_held};
+use super::rows::{Damage, EVENT_COLUMNS, Stream, live_columns, read_live};
 use super::rules::View;
 use crate::found::{Found, Listed, PAGE_BYTES, Query, bytes_of};
 use crate::stores::shared::cells::Cells;
@@ -130,7 +130,7 @@ impl Desk {
         loop {
             let select = concat!(
                 "SELECT ",
-                event_columns!(),
+                live_columns!(),
                 " FROM redrive.live WHERE seq BETWEEN $1 AND $2 ORDER BY seq LIMIT $3"
             );
             let found = rows!(self, select, from, last, FETCHED)?;
@@ -138,7 +138,7 @@ impl Desk {
                 let seq = row.try_get(0)?;
                 from = seq + 1;
                 let stream = self.stream_of_row(seq).await?;
-                match EventRow::read(row, &stream) {
+                match read_live(row, &stream) {
                     Ok(read) => {
                         let subject = Subject {
                             event: &read.event,
@@ -192,7 +192,7 @@ impl Desk {
                 });
                 let is_meant = at.and_then(|at| is_meant(&query.filter, row, EVENT_COLUMNS, at, &stream));
                 let held = match is_meant {
-                    Ok(true) => Held::read(row, &stream).map(Some),
+                    Ok(true) => read_held(row, &stream).map(Some),
                     Ok(false) => Ok(None),
                     Err(Damage) => Err(Damage),
                 };

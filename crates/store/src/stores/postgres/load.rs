@@ -13,10 +13,10 @@ use sqlx::postgres::PgRow;
 
 use super::desk::{Desk, maybe, one, rows};
 use super::faults::{Step, damaged_row};
-use super::held::{Held, held_columns};
+use super::held::{Held, held_columns, read_held};
 use super::keys::{is_head, seq_at};
 use super::office::Office;
-use super::rows::{Damage, EventRow, Stream, event_columns};
+use super::rows::{Damage, Stream, live_columns, read_live};
 use crate::error::StoreError;
 use crate::store::{Load, Loaded, Overdue};
 use crate::stores::shared::cells::Cells;
@@ -129,7 +129,7 @@ impl Desk {
             self,
             concat!(
                 "SELECT ",
-                event_columns!(),
+                live_columns!(),
                 ", found FROM (SELECT *, count(*) OVER () AS found, \
                  (sum(octet_length(payload)) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) - octet_length(payload))::bigint \
                  AS before FROM (SELECT * FROM redrive.live event WHERE stream = $1 AND shard = $2 AND seq <> ALL($3) \
@@ -145,8 +145,8 @@ impl Desk {
             wanted.bytes
         )?;
         let stream = Arc::clone(&wanted.stream);
-        self.chosen(&found, 9, max, ("live", damage), |row| {
-            EventRow::read(row, &stream).map(|row| row.entry(stream.id))
+        self.chosen(&found, 10, max, ("live", damage), |row| {
+            read_live(row, &stream).map(|row| row.entry(stream.id))
         })
     }
 
@@ -181,7 +181,7 @@ impl Desk {
             wanted.until
         )?;
         let stream = Arc::clone(&wanted.stream);
-        self.chosen(&found, 33, max, ("held", damage), |row| Held::read(row, &stream).map(Held::entry))
+        self.chosen(&found, 34, max, ("held", damage), |row| read_held(row, &stream).map(Held::entry))
     }
 
     /// The first `max` of what was found, and whether there are more. How many there were at all is the column `of`.
@@ -200,7 +200,7 @@ impl Desk {
         let mut entries = Vec::with_capacity(found.len().min(max));
         for row in found.iter().take(max) {
             match read(row) {
-                Ok(entry) => entries.push(self.placed(entry)),
+                Ok(entry) => entries.push(entry),
                 Err(Damage) => damage.push(damaged_row(table, seq_at(row, 0).0)),
             }
         }

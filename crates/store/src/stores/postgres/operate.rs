@@ -6,7 +6,7 @@ use redrive_core::triage::{Control, Rule};
 
 use super::desk::{Desk, rows, run};
 use super::faults::Step;
-use super::held::{Held, PutBack, held_columns};
+use super::held::{Held, PutBack, held_columns, read_held};
 use crate::operate::{Act, Deed, Operated, Order, Refusal, Target, What, check_targets, refused};
 
 impl Desk {
@@ -102,7 +102,7 @@ impl Desk {
                 i64::from(stream.id.0),
                 key
             )?;
-            let holding: Vec<Held> = holding.iter().filter_map(|row| Held::read(row, &stream).ok()).collect();
+            let holding: Vec<Held> = holding.iter().filter_map(|row| read_held(row, &stream).ok()).collect();
             for dead in holding {
                 self.let_go(&stream, dead).await?;
                 changed += 1;

@@ -40,6 +40,7 @@ struct Item<'a> {
     stream: Arc<Stream>,
     spec: Arc<QueueSpec>,
     seq: Seq,
+    shard: u32,
 }
 
 impl Item<'_> {
@@ -56,6 +57,7 @@ impl Item<'_> {
             ordered,
             published: self.new.at,
             calm: times(&self.spec, self.new).0,
+            shard: self.shard,
         }
     }
 
@@ -84,7 +86,14 @@ impl Desk {
             match self.spec(&event.queue).await? {
                 Some(spec) => {
                     let stream = self.office.open_stream(&event.queue, &event.tenant).await?;
-                    items.push(Item { at, new: events[at], stream, spec, seq: Seq(0) });
+                    items.push(Item {
+                        at,
+                        new: events[at],
+                        stream,
+                        spec,
+                        seq: Seq(0),
+                        shard: self.shard_of(event),
+                    });
                 }
                 None => {
                     let (queue, known) = (event.queue.clone(), self.queue_names().await?);
@@ -136,7 +145,7 @@ impl Desk {
             items.iter().filter(|item| !item.is_delayed()).map(|item| (item.row(), item)).collect();
         let mut live = Lives::default();
         for (row, item) in &rows {
-            live.push(row, item, self.shard_of(&row.event));
+            live.push(row, item);
         }
         let new = rows!(
             self,
@@ -191,7 +200,7 @@ impl Desk {
         if row.ordered {
             self.miss(&item.stream);
         } else {
-            let entry = self.placed(row.entry(item.stream.id));
+            let entry = row.entry(item.stream.id);
             self.arrived.push(entry);
         }
     }
@@ -339,7 +348,7 @@ struct Lives {
 }
 
 impl Lives {
-    fn push(&mut self, row: &EventRow, item: &Item<'_>, shard: u32) {
+    fn push(&mut self, row: &EventRow, item: &Item<'_>) {
         let Parts { key, tag, extra, published, calm, crc } = row.parts();
         self.seqs.push(column(row.seq.0));
         self.ids.push(row.event.id.clone());
@@ -351,6 +360,6 @@ impl Lives {
         self.calms.push(calm);
         self.sums.push(crc);
         self.streams.push(i64::from(item.stream.id.0));
-        self.shards.push(i64::from(shard));
+        self.shards.push(i64::from(item.shard));
     }
 }

@@ -10,6 +10,25 @@ pub(super) use crate::stores::shared::cells::Damage;
 use crate::stores::shared::numbers::column;
 pub(super) use crate::stores::shared::rows::{EVENT_COLUMNS, EventRow, Parts, Stream, event_columns};
 
+/// The columns of an event that never ran.
+macro_rules! live_columns {
+    () => {
+        concat!($crate::stores::shared::rows::event_columns!(), ", shard")
+    };
+}
+pub(super) use live_columns;
+
+/// Reads a row of [`live_columns`].
+pub(super) fn read_live(row: &impl Cells, stream: &Stream) -> Result<EventRow, Damage> {
+    let event = EventRow::read(row, stream)?;
+    Ok(EventRow { shard: shard_at(row, EVENT_COLUMNS)?, ..event })
+}
+
+/// The shard in a row.
+pub(super) fn shard_at(row: &impl Cells, at: usize) -> Result<u32, Damage> {
+    u32::try_from(row.number(at)?).map_err(|_| Damage)
+}
+
 impl Cells for PgRow {
     fn number(&self, at: usize) -> Result<i64, Damage> {
         self.try_get(at).map_err(|_| Damage)
@@ -36,11 +55,11 @@ impl Desk {
         stream: &Stream,
     ) -> sqlx::Result<Option<Result<EventRow, Damage>>> {
         let select = if self.writes {
-            concat!("SELECT ", event_columns!(), " FROM redrive.live WHERE seq = $1 FOR UPDATE")
+            concat!("SELECT ", live_columns!(), " FROM redrive.live WHERE seq = $1 FOR UPDATE")
         } else {
-            concat!("SELECT ", event_columns!(), " FROM redrive.live WHERE seq = $1")
+            concat!("SELECT ", live_columns!(), " FROM redrive.live WHERE seq = $1")
         };
-        Ok(maybe!(self, select, column(seq.0))?.map(|row| EventRow::read(&row, stream)))
+        Ok(maybe!(self, select, column(seq.0))?.map(|row| read_live(&row, stream)))
     }
 
     /// Takes an event out of those that may run.

@@ -8,8 +8,9 @@
 //! A COMMIT that was not answered may have happened. The same settles are then written again: their locks wait for the
 //! fate of the first. What is not there any more, though the shard is still ours, was settled by it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use redrive_core::Moment;
 use redrive_core::entry::{Change, Entry, Grant, Park, Seq, Settle, Settled};
@@ -41,11 +42,14 @@ impl Office {
             let (all, did) = (Arc::clone(&settles), Arc::clone(&before));
             let last = Arc::new(std::sync::Mutex::new(None));
             let says = Arc::clone(&last);
+            // The first try takes every grant for good; the fence says where one is not.
+            let tries = Arc::new(AtomicU32::new(0));
             let done = self
                 .try_to_write(|desk| {
                     let (all, did, says) = (Arc::clone(&all), Arc::clone(&did), Arc::clone(&says));
+                    let careful = tries.fetch_add(1, Relaxed) > 0;
                     Box::pin(async move {
-                        let answers = desk.settle_all(&all, did.as_deref()).await?;
+                        let answers = desk.settle_all(&all, did.as_deref(), careful).await?;
                         *says.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
                             Some(answers.clone());
                         Ok(answers)
@@ -90,25 +94,16 @@ impl Desk {
         &mut self,
         settles: &[Settle],
         before: Option<&[Settled]>,
+        careful: bool,
     ) -> Step<Vec<Settled>> {
-        let mut current: HashMap<Grant, bool> = HashMap::new();
-        for settle in settles {
-            self.see(settle.at);
-            if !current.contains_key(&settle.grant) {
-                let is_current = self.is_current(settle.grant).await?;
-                current.insert(settle.grant, is_current);
-                if is_current {
-                    self.grants.insert(settle.grant.shard, settle.grant);
-                }
-            }
-        }
+        let current = self.current(settles, careful).await?;
         let gone = self.delete_plain(settles, &current).await?;
         let mut answers = Vec::with_capacity(settles.len());
         let mut used = HashSet::new();
         for (at, settle) in settles.iter().enumerate() {
             answers.push(if gone.contains(&settle.seq) && used.insert(settle.seq) {
                 Settled::Applied { rev: 1, next: None }
-            } else if current.get(&settle.grant) == Some(&true) {
+            } else if current.contains(&settle.grant) {
                 match self.settle(settle).await? {
                     Settled::Stale if matches!(before, Some(before) if is_applied(before.get(at))) => {
                         self.settled_before(settle).await?
@@ -122,19 +117,34 @@ impl Desk {
         Ok(answers)
     }
 
+    /// The grants under which something may be settled. Nearly always that is all of them, so it is looked at only where
+    /// the fence has said otherwise, or where two of them are for one shard.
+    async fn current(&mut self, settles: &[Settle], careful: bool) -> Step<HashSet<Grant>> {
+        let mut current: HashSet<Grant> = settles.iter().map(|settle| settle.grant).collect();
+        let shards: HashSet<u32> = current.iter().map(|grant| grant.shard).collect();
+        if careful || shards.len() < current.len() {
+            for grant in current.clone() {
+                if !self.is_current(grant).await? {
+                    current.remove(&grant);
+                }
+            }
+        }
+        self.grants.extend(current.iter().map(|grant| (grant.shard, *grant)));
+        if let Some(at) = settles.iter().map(|settle| settle.at).max() {
+            self.see(at);
+        }
+        Ok(current)
+    }
+
     /// Takes away events that ran once, with success and without a key: which.
-    async fn delete_plain(
-        &mut self,
-        settles: &[Settle],
-        current: &HashMap<Grant, bool>,
-    ) -> Step<HashSet<Seq>> {
+    async fn delete_plain(&mut self, settles: &[Settle], current: &HashSet<Grant>) -> Step<HashSet<Seq>> {
         let mut met = HashSet::new();
         // Of several settles of one event the first comes first, whatever it is.
         let plain: Vec<&Settle> = settles
             .iter()
             .filter(|settle| met.insert(settle.seq))
             .filter(|settle| settle.change == Change::Done && settle.rev == 0)
-            .filter(|settle| current.get(&settle.grant) == Some(&true))
+            .filter(|settle| current.contains(&settle.grant))
             .collect();
         if plain.is_empty() {
             return Ok(HashSet::new());
@@ -162,7 +172,7 @@ impl Desk {
         let Some((held, was_live)) = self.take_up(settle.seq, &stream).await? else {
             return Ok(Settled::Stale);
         };
-        if self.shard_of(&held.row.event) != settle.grant.shard {
+        if held.row.shard != settle.grant.shard {
             return Ok(Settled::Fenced);
         }
         // Of a dead letter it is said that it holds up nobody any more, and nothing else: an order may have made one

@@ -16,7 +16,7 @@ use sqlx::Row;
 
 use super::desk::{Desk, maybe, rows, run};
 use super::faults::{Step, broken};
-use super::held::{Held, Stand, held_columns};
+use super::held::{Held, Stand, held_columns, read_held};
 use super::keys::{is_head, seq_at};
 use super::office::{Office, aside};
 use crate::error::StoreError;
@@ -175,13 +175,13 @@ impl Desk {
         for row in found {
             let Some(stream) = self.stream(stream_of(seq_at(&row, 0))).await? else { continue };
             // A damaged one is named by the load that finds it.
-            let Ok(held) = Held::read(&row, &stream) else { continue };
+            let Ok(held) = read_held(&row, &stream) else { continue };
             let is_withheld = match held.row.key() {
                 Some(key) => self.is_withheld(&stream, key).await?,
                 None => false,
             };
             if !is_withheld {
-                suspects.push(self.placed(held.entry()));
+                suspects.push(held.entry());
             }
         }
         Ok(suspects)

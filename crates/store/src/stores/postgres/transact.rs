@@ -228,7 +228,7 @@ impl Desk {
         let Some((held, _)) = self.take_up(claim.seq, &stream).await? else {
             return Ok(Err(Transacted::Stale));
         };
-        if self.shard_of(&held.row.event) != claim.grant.shard {
+        if held.row.shard != claim.grant.shard {
             return Ok(Err(Transacted::Fenced));
         }
         let is_over = held.stand.is_dead() || held.stand == Stand::Discarded;

@@ -28,10 +28,12 @@ pub(in crate::stores) struct Tally {
     pub(in crate::stores) last: Moment,
     /// What put some of them back last, and what became of that.
     pub(in crate::stores) redriven: Option<(PutBack, Redriven)>,
+    #[cfg(feature = "sqlite")]
     pub(in crate::stores) is_changed: bool,
 }
 
 impl Tally {
+    #[cfg(feature = "sqlite")]
     pub(in crate::stores) const fn new(title: String, at: Moment) -> Self {
         Self { title, letters: 0, holding: 0, first: at, last: at, redriven: None, is_changed: false }
     }
@@ -70,6 +72,7 @@ impl Tally {
             first: to_moment(number(3)?),
             last: to_moment(number(4)?),
             redriven,
+            #[cfg(feature = "sqlite")]
             is_changed: false,
         })
     }

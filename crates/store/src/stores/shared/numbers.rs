@@ -11,6 +11,7 @@ pub(in crate::stores) const COUNT_BITS: u32 = 40;
 /// How many events a stream may ever have.
 pub(in crate::stores) const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
 /// How many streams there may be: what is left of a positive number of 64 bits.
+#[cfg(feature = "sqlite")]
 pub(in crate::stores) const STREAMS_MAX: u32 = (1 << (63 - COUNT_BITS)) - 1;
 
 /// The seq of the `count`th event of a stream.

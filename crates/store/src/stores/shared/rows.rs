@@ -60,6 +60,8 @@ pub(in crate::stores) struct EventRow {
     pub(in crate::stores) published: Moment,
     /// Settled by then, the receipt lasts long enough as it is.
     pub(in crate::stores) calm: Moment,
+    /// Its shard: given at publish, and kept by whatever takes its place.
+    pub(in crate::stores) shard: u32,
 }
 
 impl EventRow {
@@ -75,7 +77,7 @@ impl EventRow {
             seq: self.seq,
             rev: 0,
             stream,
-            shard: 0,
+            shard: self.shard,
             published: self.published,
             expires: self.event.expires.map(|expiry| expiry.moment(self.published)),
             event: self.event,
@@ -95,7 +97,7 @@ impl EventRow {
         Parts { key, tag, extra, published, calm, crc }
     }
 
-    /// Reads the columns, the first of a row.
+    /// Reads the columns, the first of a row. Where there is more than one shard, it is beside them.
     pub(in crate::stores) fn read(row: &impl Cells, stream: &Stream) -> Result<Self, Damage> {
         let seq = row.number(0)?;
         let id = row.text(1)?;
@@ -118,6 +120,7 @@ impl EventRow {
             ordered,
             published: to_moment(published),
             calm: to_moment(calm),
+            shard: 0,
         })
     }
 }

@@ -72,7 +72,7 @@ impl Desk {
         let by = PutBack::Order(self.next_line()?);
         self.put_back(&mut held, &stream, by, at)?;
         let EventRow { seq, ordered, .. } = held.row;
-        held.row = EventRow { seq, event: Arc::new(event), ordered, published: at, calm };
+        held.row = EventRow { seq, event: Arc::new(event), ordered, published: at, calm, shard: 0 };
         delete_held(&self.conn, seq)?;
         held.insert(&self.conn)?;
         self.revive(held, false, &stream)?;
@@ -136,8 +136,14 @@ impl Desk {
         )?;
         self.used(&target, 1);
         let ordered = target.spec.ordered && event.key.is_some();
-        let row =
-            EventRow { seq: place, event: Arc::clone(event), ordered, published: letter.published, calm };
+        let row = EventRow {
+            seq: place,
+            event: Arc::clone(event),
+            ordered,
+            published: letter.published,
+            calm,
+            shard: 0,
+        };
         let mut held = Held::fresh(row, Stand::DeadPassed);
         held.progress.attempts = letter.attempts;
         held.progress.mode = if letter.attempts > 0 { Mode::Retry } else { Mode::Live };

@@ -78,7 +78,7 @@ impl Desk {
         Receipt::insert(&mut receipts, identity, new.fingerprint, place, (new.at, until))?;
         drop(receipts);
         let event = Arc::clone(&new.event);
-        let row = EventRow { seq: place, event, ordered: false, published: new.at, calm };
+        let row = EventRow { seq: place, event, ordered: false, published: new.at, calm, shard: 0 };
         self.keep_row(target, row, new.at)?;
         Ok(Ok(Published::Accepted(place)))
     }
@@ -104,7 +104,8 @@ impl Desk {
         }
         self.used(&target, 1);
         let ordered = target.spec.ordered && event.key.is_some();
-        let row = EventRow { seq: place, event: Arc::clone(event), ordered, published: new.at, calm };
+        let row =
+            EventRow { seq: place, event: Arc::clone(event), ordered, published: new.at, calm, shard: 0 };
         self.keep_row(&target, row, due)?;
         Ok(Some(Ok(Published::Accepted(place))))
     }

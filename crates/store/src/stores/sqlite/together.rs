@@ -206,7 +206,7 @@ impl Desk {
         let row = |at: usize| {
             let new = events[at];
             let (event, calm) = (Arc::clone(&new.event), times(&target.spec, new).0);
-            EventRow { seq: place(target, at), event, ordered: false, published: new.at, calm }
+            EventRow { seq: place(target, at), event, ordered: false, published: new.at, calm, shard: 0 }
         };
         let (many, rest) = fresh.as_chunks::<ROWS>();
         let Self { conn, arrived, .. } = self;
