@@ -18,6 +18,10 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex};
 
+mod proxy;
+
+pub use proxy::{Cut, Proxy};
+
 /// Where Debian and Red Hat have the programs that are not on the path.
 const PLACES: [&str; 2] = ["/usr/lib/postgresql", "/usr/pgsql"];
 /// What the server says when it can be used; its messages are those of the locale C.

@@ -1,0 +1,272 @@
+//! The schedules that break a weaker rule, with real connections side by side.
+#![cfg(all(feature = "postgres", unix))]
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::time::Duration;
+
+use redrive_core::entry::{Change, Settled};
+use redrive_store::{New, PublishError, Published, Store, StoreError, Transacted};
+
+mod postgres_common;
+
+use postgres_common::{Open, Place, again, at, event, publish};
+
+/// P1: while the settle of the first has not committed, the second is not handed out; nor is it because it is due
+/// earlier.
+#[tokio::test]
+async fn the_next_of_a_key_waits_for_the_commit_of_the_one_before() {
+    let place = Place::new();
+    let mut node = place.node().await;
+    node.take().await;
+    for id in ["1", "2"] {
+        node.publish(id, Some("k")).await.unwrap();
+    }
+    let mut raw = place.raw().await;
+    raw.say("BEGIN; DELETE FROM redrive.live WHERE id = '1'").await.unwrap();
+    assert_eq!(node.due_ids(at(9)).await, ["1"], "the settle may still be rolled back");
+    raw.say("ROLLBACK").await.unwrap();
+    let first = node.one("1").await;
+    node.settle(&first, again(300)).await;
+    assert!(node.due_ids(at(299)).await.is_empty(), "the second is due, and not its turn");
+    raw.say("BEGIN; DELETE FROM redrive.held WHERE id = '1'; COMMIT").await.unwrap();
+    assert_eq!(node.due_ids(at(9)).await, ["2"]);
+}
+
+/// P1: one that was published earlier and committed later is the head as soon as it is there.
+#[tokio::test]
+async fn a_late_commit_of_an_earlier_place_becomes_the_head() {
+    let place = Place::new();
+    let (mut owner, other) = (place.node().await, place.node().await);
+    owner.take().await;
+    let open = Open::with(&other.store, None, |tx| {
+        tx.publish(New::at(event("early", Some("k")), at(0))).unwrap();
+    })
+    .await;
+    owner.publish("late", Some("k")).await.unwrap();
+    assert_eq!(owner.due_ids(at(9)).await, ["late"]);
+    assert!(matches!(open.commit().await, Transacted::Committed { .. }));
+    assert_eq!(owner.due_ids(at(9)).await, ["early"], "the smallest living seq is the head");
+    let head = owner.one("early").await;
+    let settled = owner.settle(&head, Change::Done).await;
+    let Settled::Applied { next: Some(next), .. } = settled else { panic!("{settled:?}") };
+    assert_eq!(next.event.id, "late");
+}
+
+/// P2: who publishes what somebody else is about to commit waits for that one's fate.
+#[tokio::test]
+async fn two_open_publishes_of_one_identity_are_one_event() {
+    let place = Place::new();
+    let (one, two) = (place.node().await, place.node().await);
+    let mut raw = place.raw().await;
+    for (id, commits) in [("kept", true), ("undone", false)] {
+        let open = Open::with(&one.store, None, move |tx| {
+            let published = tx.publish(New::at(event(id, None), at(0))).unwrap();
+            assert!(matches!(published, Published::Accepted(_)));
+        })
+        .await;
+        let store = std::sync::Arc::clone(&two.store);
+        let second = tokio::spawn(async move { publish(&store, id, None).await });
+        raw.until_somebody_waits().await;
+        assert!(!second.is_finished());
+        if commits {
+            open.commit().await;
+            assert!(matches!(second.await.unwrap(), Ok(Published::Duplicate(_))));
+        } else {
+            open.roll_back().await;
+            assert!(matches!(second.await.unwrap(), Ok(Published::Accepted(_))));
+        }
+    }
+    assert_eq!(raw.number("SELECT count(*) FROM redrive.live").await, 2);
+    assert_eq!(raw.number("SELECT count(*) FROM redrive.receipt").await, 2);
+}
+
+/// P2: a publisher whose snapshot is older than the settle of the first is not let in.
+#[tokio::test]
+async fn an_old_snapshot_does_not_publish_a_done_event_again() {
+    let place = Place::new();
+    let mut node = place.node().await;
+    node.take().await;
+    let mut raw = place.raw().await;
+    raw.say("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM redrive.receipt").await.unwrap();
+    node.publish("1", None).await.unwrap();
+    let entry = node.one("1").await;
+    node.settle(&entry, Change::Done).await;
+    let insert = "INSERT INTO redrive.receipt (id, stream, fingerprint, seq, published, until, crc) \
+                  VALUES ('1', 1, '', 1, 0, 0, 0) ON CONFLICT DO NOTHING";
+    let error = raw.say(insert).await.unwrap_err();
+    let code = error.as_database_error().and_then(|error| error.code()).unwrap().into_owned();
+    assert_eq!(code, "40001");
+}
+
+/// P6: one whose identity is blocked gets an error that may pass, and those that came with it are kept.
+#[tokio::test]
+async fn a_blocked_identity_holds_up_itself_alone() {
+    let mut place = Place::new();
+    place.lock_wait = Duration::from_millis(300);
+    let (one, two) = (place.node().await, place.node().await);
+    let open = Open::with(&one.store, None, |tx| {
+        tx.publish(New::at(event("blocked", None), at(0))).unwrap();
+    })
+    .await;
+    let calls: Vec<_> = ["first", "blocked", "a", "b", "c"]
+        .into_iter()
+        .map(|id| {
+            let store = std::sync::Arc::clone(&two.store);
+            (id, tokio::spawn(async move { publish(&store, id, None).await }))
+        })
+        .collect();
+    for (id, call) in calls {
+        let answer = call.await.unwrap();
+        if id == "blocked" {
+            let error = answer.unwrap_err();
+            assert!(matches!(&error, PublishError::Store(StoreError::Passing { .. })), "{error:?}");
+        } else {
+            assert!(matches!(answer, Ok(Published::Accepted(_))), "{id}: {answer:?}");
+        }
+    }
+    open.roll_back().await;
+    assert!(matches!(two.publish("blocked", None).await, Ok(Published::Accepted(_))));
+}
+
+/// P3: a settle and a take-over that overlap do not both commit. The fence waits for whoever is about to raise the
+/// epoch, and then finds another one.
+#[tokio::test]
+async fn a_zombie_does_not_commit_beside_a_take_over() {
+    let place = Place::new();
+    let mut zombie = place.node().await;
+    zombie.take().await;
+    for (id, key) in [("plain", None), ("keyed", Some("k"))] {
+        zombie.publish(id, key).await.unwrap();
+        let entry = zombie.one(id).await;
+        let mut raw = place.raw().await;
+        raw.say(&format!("BEGIN; UPDATE redrive.shard SET epoch = epoch + 1 WHERE id = {}", entry.shard))
+            .await
+            .unwrap();
+        let settle = zombie.store.settle(vec![zombie.settling(&entry, Change::Done)]);
+        let settle = tokio::spawn(settle);
+        place.raw().await.until_somebody_waits().await;
+        assert!(!settle.is_finished());
+        raw.say("COMMIT").await.unwrap();
+        assert_eq!(settle.await.unwrap().unwrap(), [Settled::Fenced]);
+        zombie.take().await;
+        assert_eq!(zombie.one(id).await.seq, entry.seq, "it is still there");
+        let entry = zombie.one(id).await;
+        assert!(matches!(zombie.settle(&entry, Change::Done).await, Settled::Applied { .. }));
+    }
+}
+
+/// P3: whoever takes a shard waits for a settle that has passed the fence, and loads what it left.
+#[tokio::test]
+async fn a_take_over_waits_for_a_settle_that_passed_the_fence() {
+    let place = Place::new();
+    let (mut owner, next) = (place.node().await, place.node().await);
+    owner.take().await;
+    owner.publish("1", None).await.unwrap();
+    let entry = owner.one("1").await;
+    let mut raw = place.raw().await;
+    raw.expire_all().await;
+    raw.say("BEGIN; DELETE FROM redrive.live; SELECT id FROM redrive.shard ORDER BY id FOR SHARE")
+        .await
+        .unwrap();
+    let taking = tokio::spawn(next.store.take(entry.shard, at(1)));
+    place.raw().await.until_somebody_waits().await;
+    assert!(!taking.is_finished());
+    raw.say("COMMIT").await.unwrap();
+    let taken = taking.await.unwrap().unwrap();
+    assert!(taken.unclean && taken.streams.is_empty(), "{taken:?}");
+}
+
+/// P3: a lease is the database's time; only when it is over is a shard taken, and what the owner before still says is
+/// fenced, also the work that it has begun.
+#[tokio::test]
+async fn a_shard_is_taken_when_its_owner_was_not_heard_of() {
+    let place = Place::new();
+    let (mut owner, mut next) = (place.node().await, place.node().await);
+    owner.take().await;
+    owner.publish("1", None).await.unwrap();
+    owner.publish("2", None).await.unwrap();
+    let (first, second) = (owner.one("1").await, owner.one("2").await);
+    for shard in 0..owner.store.shards() {
+        let refused = next.store.take(shard, at(1)).await;
+        assert!(matches!(refused, Err(StoreError::NotOwner { .. })), "{refused:?}");
+    }
+    let mut raw = place.raw().await;
+    raw.say("CREATE TABLE redrive.effect (id TEXT)").await.unwrap();
+    let insert = format!("INSERT INTO {}.effect VALUES ('1')", place.schema);
+    let work = Open::with(&owner.store, Some(owner.claim(&first)), move |tx| {
+        let insert = redrive_store::postgres::sqlx::AssertSqlSafe(insert.clone());
+        let query = redrive_store::postgres::sqlx::query(insert);
+        redrive_store::postgres::with(tx, async |conn| query.execute(conn).await).unwrap().unwrap();
+    })
+    .await;
+    raw.expire_all().await;
+    next.take().await;
+    for (before, after) in owner.taken.iter().zip(&next.taken) {
+        assert!(after.unclean && after.grant.epoch > before.grant.epoch, "{after:?}");
+    }
+    assert!(matches!(work.commit().await, Transacted::Fenced));
+    assert_eq!(owner.settle(&second, Change::Done).await, Settled::Fenced);
+    assert!(matches!(owner.store.release(owner.taken[0].grant).await, Err(StoreError::NotOwner { .. })));
+    assert_eq!(
+        raw.number("SELECT count(*) FROM redrive.effect").await,
+        0,
+        "the zombie's effect is rolled back"
+    );
+    assert_eq!(next.due_ids(at(9)).await, ["1", "2"]);
+}
+
+/// P3: an order locks the shard, so a settle of the same event comes before or after it, and never beside it.
+#[tokio::test]
+async fn orders_and_settles_of_one_event_never_both_win() {
+    use redrive_core::triage::Operator;
+    use redrive_store::operate::{Act, Order, Target, What};
+    let place = Place::new();
+    let (mut owner, desk) = (place.node().await, place.node().await);
+    owner.take().await;
+    for round in 0..30 {
+        let id = round.to_string();
+        owner.publish(&id, Some("k")).await.unwrap();
+        let entry = owner.one(&id).await;
+        let by = Operator { who: "ann".to_owned(), from: "here".to_owned() };
+        let what = What::Events(vec![Target::new("", postgres_common::ORDERS, &id)], Act::Discard);
+        let order = tokio::spawn(desk.store.operate(Order { by, at: at(2), what }));
+        let settled = owner.settle(&entry, Change::Done).await;
+        let operated = order.await.unwrap().unwrap();
+        let is_applied = matches!(settled, Settled::Applied { .. });
+        assert_ne!(is_applied, operated.changed == 1, "{settled:?} {operated:?}");
+    }
+}
+
+/// P4: what commits late is found, though the reader has seen what came after it; by whoever listens in another
+/// process, too.
+#[tokio::test]
+async fn what_commits_late_arrives() {
+    let place = Place::new();
+    let (mut owner, other) = (place.node().await, place.node().await);
+    owner.take().await;
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    owner.store.watch(std::sync::Arc::new(move |arrivals| {
+        for (_, queue, _) in &arrivals.streams {
+            let _ = tell.send(queue.clone());
+        }
+    }));
+    let early = Open::with(&other.store, None, |tx| {
+        tx.publish(New::at(event("early", None), at(0))).unwrap();
+    })
+    .await;
+    other.publish("late", None).await.unwrap();
+    assert_eq!(told.recv().await.as_deref(), Some(postgres_common::ORDERS));
+    let late = owner.one("late").await;
+    owner.settle(&late, Change::Done).await;
+    while told.try_recv().is_ok() {}
+    assert!(owner.due_ids(at(9)).await.is_empty());
+    // Several looks later the snapshot is far beyond its place; its stamp was in progress in each.
+    for id in ["a", "b"] {
+        other.publish(id, None).await.unwrap();
+        told.recv().await.unwrap();
+    }
+    while told.try_recv().is_ok() {}
+    early.commit().await;
+    assert_eq!(told.recv().await.as_deref(), Some(postgres_common::ORDERS));
+    assert!(owner.due_ids(at(9)).await.contains(&"early".to_owned()));
+}

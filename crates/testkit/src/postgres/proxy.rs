@@ -1,0 +1,137 @@
+//! Somebody between a program and its PostgreSQL, who cuts the line at the worst moment.
+//!
+//! A COMMIT whose answer never comes may have happened or not, and both look the same to whoever sent it. A proxy makes
+//! either on request: [`Cut::Before`] loses the COMMIT on its way to the server, [`Cut::After`] loses the answer.
+
+use std::io::{Read, Result, Write};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use super::Server;
+
+/// A COMMIT as a simple query: its kind, its length, its text.
+const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
+/// The name of the socket that a client looks for.
+const SOCKET: &str = ".s.PGSQL.5432";
+
+/// Where the line is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// The COMMIT does not reach the server, which rolls back.
+    Before,
+    /// The server commits, and its answer is lost.
+    After,
+}
+
+/// Somebody in between.
+#[derive(Debug)]
+pub struct Proxy {
+    folder: PathBuf,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: Option<Cut>,
+    cuts: usize,
+    lines: Vec<(UnixStream, UnixStream)>,
+}
+
+impl Proxy {
+    /// Stands between this server and whoever uses [`Proxy::url`].
+    ///
+    /// # Errors
+    /// Where there is no room for its socket.
+    pub fn start(server: &Server) -> Result<Self> {
+        let folder = std::env::temp_dir().join(super::a_name(&format!("redrive-px-{}", std::process::id())));
+        std::fs::create_dir_all(&folder)?;
+        let listener = UnixListener::bind(folder.join(SOCKET))?;
+        let behind = server.folder.join(SOCKET);
+        let state = Arc::<Mutex<State>>::default();
+        let shared = Arc::clone(&state);
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                // Where the server is not there, neither is this one.
+                let _ = connect(client, &behind, &shared);
+            }
+        });
+        Ok(Self { folder, state })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("postgres://redrive@localhost/postgres?host={}", self.folder.display())
+    }
+
+    /// Cuts the line of whoever commits next.
+    pub fn cut_next(&self, cut: Cut) {
+        self.state.lock().unwrap().next = Some(cut);
+    }
+
+    /// How many lines were cut at a COMMIT.
+    #[must_use]
+    pub fn cuts(&self) -> usize {
+        self.state.lock().unwrap().cuts
+    }
+
+    /// Cuts all lines now.
+    pub fn cut_all(&self) {
+        for (client, server) in self.state.lock().unwrap().lines.drain(..) {
+            let _ = (client.shutdown(Shutdown::Both), server.shutdown(Shutdown::Both));
+        }
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.cut_all();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn connect(client: UnixStream, behind: &Path, state: &Arc<Mutex<State>>) -> Result<()> {
+    let server = UnixStream::connect(behind)?;
+    state.lock().unwrap().lines.push((client.try_clone()?, server.try_clone()?));
+    // Whether the next answer of the server is the one to be lost.
+    let is_lost = Arc::new(Mutex::new(false));
+    let (from_client, to_server) = (client.try_clone()?, server.try_clone()?);
+    let (shared, loses) = (Arc::clone(state), Arc::clone(&is_lost));
+    std::thread::spawn(move || forward(from_client, to_server, &shared, &loses));
+    std::thread::spawn(move || back(server, client, &is_lost));
+    Ok(())
+}
+
+fn forward(mut from: UnixStream, mut to: UnixStream, state: &Mutex<State>, loses: &Mutex<bool>) {
+    let mut bytes = [0; 1 << 16];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        let said = &bytes[..count];
+        if said.windows(COMMIT.len()).any(|part| part == COMMIT) {
+            let mut state = state.lock().unwrap();
+            let cut = state.next.take();
+            state.cuts += usize::from(cut.is_some());
+            match cut {
+                None => {}
+                Some(Cut::Before) => break,
+                Some(Cut::After) => *loses.lock().unwrap() = true,
+            }
+        }
+        if to.write_all(said).is_err() {
+            break;
+        }
+    }
+    let _ = (to.shutdown(Shutdown::Both), from.shutdown(Shutdown::Both));
+}
+
+fn back(mut from: UnixStream, mut to: UnixStream, is_lost: &Mutex<bool>) {
+    let mut bytes = [0; 1 << 16];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        // It answers when it has committed.
+        if *is_lost.lock().unwrap() || to.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = (to.shutdown(Shutdown::Both), from.shutdown(Shutdown::Both));
+}
