@@ -17,6 +17,8 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! What it costs and promises is in `docs/postgres.md`.
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;

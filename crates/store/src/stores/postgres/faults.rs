@@ -4,7 +4,8 @@
 //! |---|---|---|
 //! | `40001`, `40P01`: serialisation, deadlock | done again at once | done again |
 //! | `55P03`, `57014`: a lock or a statement took too long | passing | passing |
-//! | `53xxx`, `57P03`, no connection to be had | passing | passing |
+//! | `53xxx`, `57P03`: too many connections, no room, starting up | done again in a while | done again in a while |
+//! | no connection was to be had for a while | passing | |
 //! | `08xxx`, `57P01`, `57P02`, a cut connection | done again, with another connection | nobody knows |
 //! | any other | broken | broken: it is rolled back |
 //!
@@ -46,7 +47,9 @@ pub(super) type Step<T> = Result<T, Fault>;
 pub(super) enum Kind {
     /// Rolled back because of somebody else: the same may work at once.
     Again,
-    /// Rolled back, or not begun: it may work later.
+    /// Rolled back, or not begun, and it may be some time until it works.
+    Busy,
+    /// Rolled back, or not begun, after a wait: it may work later.
     Passing,
     /// The connection is gone, and with it whatever was not committed.
     Cut,
@@ -70,7 +73,8 @@ pub(super) fn kind(error: &sqlx::Error) -> Kind {
 fn kind_of(code: &str) -> Kind {
     match (code, code.get(..2)) {
         ("40001" | "40P01", _) => Kind::Again,
-        ("55P03" | "57014" | "57P03", _) | (_, Some("53")) => Kind::Passing,
+        ("57P03", _) | (_, Some("53")) => Kind::Busy,
+        ("55P03" | "57014", _) => Kind::Passing,
         // 25P03: the session was ended because it did nothing for too long, in the middle of a transaction.
         ("57P01" | "57P02" | "57P05" | "25P03", _) | (_, Some("08")) => Kind::Cut,
         _ => Kind::Other,
@@ -102,7 +106,9 @@ pub(super) fn said(error: &sqlx::Error) -> String {
             let code = said.code().map(|code| format!(" ({code})")).unwrap_or_default();
             format!("{}{code}", said.message())
         }
-        sqlx::Error::PoolTimedOut => "all connections to the database are in use".to_owned(),
+        sqlx::Error::PoolTimedOut => {
+            "no connection to the database was free, or let in, for some seconds".to_owned()
+        }
         error => error.to_string(),
     }
 }
@@ -142,8 +148,8 @@ mod tests {
             ("40P01", Kind::Again),
             ("55P03", Kind::Passing),
             ("57014", Kind::Passing),
-            ("53300", Kind::Passing),
-            ("57P03", Kind::Passing),
+            ("53300", Kind::Busy),
+            ("57P03", Kind::Busy),
             ("57P01", Kind::Cut),
             ("57P02", Kind::Cut),
             ("25P03", Kind::Cut),

@@ -65,6 +65,7 @@ impl Office {
     /// Forgets a slice of everything that is over.
     pub(super) async fn forget(self: &Arc<Self>, now: Moment) -> Result<usize, StoreError> {
         self.seen.see(now);
+        self.forget_nodes().await?;
         let mut gone = self.write(|desk| -> Doing<'_, usize> { Box::pin(desk.keep_in_order(now)) }).await?;
         gone += self.write(|desk| -> Doing<'_, usize> { Box::pin(desk.forget_records(now)) }).await?;
         gone += self.write(|desk| -> Doing<'_, usize> { Box::pin(desk.forget_receipts(now)) }).await?;

@@ -7,10 +7,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redrive_core::entry::StreamId;
-use sqlx::Row;
 use sqlx::postgres::PgRow;
+use sqlx::{PgPool, Row};
 
 use super::desk::{Desk, maybe, rows};
+use super::faults::{Kind, kind};
 use super::office::Office;
 use super::rows::Stream;
 
@@ -65,15 +66,27 @@ impl Office {
         if let Some(known) = self.names.named(queue, tenant) {
             return Ok(known);
         }
+        match self.make_stream(&self.side, queue, tenant).await {
+            // All connections that there may be are at desks: one of those will do.
+            Err(error) if matches!(kind(&error), Kind::Busy | Kind::Passing) => {
+                self.make_stream(&self.pool, queue, tenant).await
+            }
+            made => made,
+        }
+    }
+
+    async fn make_stream(&self, pool: &PgPool, queue: &str, tenant: &str) -> sqlx::Result<Arc<Stream>> {
         let insert = "INSERT INTO redrive.stream (queue, tenant) VALUES ($1, $2) ON CONFLICT DO NOTHING";
         let select = "SELECT id, queue, tenant FROM redrive.stream WHERE queue = $1 AND tenant = $2";
+        // One connection for all three: with few of them, the next one may be long in coming.
+        let mut conn = pool.acquire().await?;
         let found = sqlx::query(self.schema.sql(select)).bind(queue).bind(tenant);
-        if let Some(row) = found.fetch_optional(&self.side).await? {
+        if let Some(row) = found.fetch_optional(&mut *conn).await? {
             return self.names.read(&row);
         }
-        sqlx::query(self.schema.sql(insert)).bind(queue).bind(tenant).execute(&self.side).await?;
+        sqlx::query(self.schema.sql(insert)).bind(queue).bind(tenant).execute(&mut *conn).await?;
         let found = sqlx::query(self.schema.sql(select)).bind(queue).bind(tenant);
-        self.names.read(&found.fetch_one(&self.side).await?)
+        self.names.read(&found.fetch_one(&mut *conn).await?)
     }
 }
 

@@ -51,6 +51,8 @@ pub(super) struct Office {
     pub(super) shards: u32,
     /// The number of this process among those that share the database.
     pub(super) node: i64,
+    /// What it is called there.
+    pub(super) name: String,
     pub(super) seen: Seen,
     pub(super) names: Names,
     pub(super) tellings: Tellings,
@@ -213,7 +215,7 @@ impl Tries {
     fn may_go_on(&self, error: &sqlx::Error) -> bool {
         match kind(error) {
             Kind::Again => self.count < TRIES_MAX,
-            Kind::Cut => self.began.elapsed() < PATIENCE,
+            Kind::Cut | Kind::Busy => self.began.elapsed() < PATIENCE,
             Kind::Passing | Kind::Other => false,
         }
     }

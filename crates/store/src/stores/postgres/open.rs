@@ -23,6 +23,8 @@ use crate::stores::shared::rules::Seen;
 const SIDE: u32 = 3;
 /// How long a call waits for a connection.
 const ACQUIRE: Duration = Duration::from_secs(5);
+/// How long one is waited for that is aside: then one of the desks' will do.
+const ASIDE: Duration = Duration::from_secs(1);
 /// How many prepared statements a connection keeps: all of ours.
 const STATEMENTS_KEPT: usize = 256;
 
@@ -42,11 +44,12 @@ pub(super) async fn open(url: &str, settings: &Settings) -> Result<Office, Store
     conn.close().await.map_err(failed)?;
 
     // A connection that broke while nobody used it is found out by its BEGIN, and replaced: no look before each use.
-    let pool = |most: u32| {
-        PgPoolOptions::new().max_connections(most).acquire_timeout(ACQUIRE).test_before_acquire(false)
+    let pool = |most: u32, wait: Duration| {
+        PgPoolOptions::new().max_connections(most).acquire_timeout(wait).test_before_acquire(false)
     };
-    let side = pool(SIDE).connect_lazy_with(options.clone());
-    let pool = pool(settings.connections.saturating_sub(SIDE).max(2)).connect_lazy_with(options);
+    let side = pool(SIDE, ASIDE).connect_lazy_with(options.clone());
+    let desks = settings.connections.saturating_sub(SIDE).max(2);
+    let pool = pool(desks, ACQUIRE).connect_lazy_with(options);
     let begin = format!(
         "BEGIN; SET LOCAL idle_in_transaction_session_timeout = {}; SET LOCAL lock_timeout = {}",
         (settings.lease / 3).as_millis(),
@@ -61,6 +64,7 @@ pub(super) async fn open(url: &str, settings: &Settings) -> Result<Office, Store
         lease: settings.lease,
         shards,
         node,
+        name: settings.name.clone(),
         seen: Seen::default(),
         names: Names::default(),
         tellings: Tellings::default(),

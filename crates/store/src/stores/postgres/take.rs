@@ -15,7 +15,7 @@ use redrive_core::entry::{Entry, Grant, Seq, StreamId};
 use sqlx::Row;
 
 use super::desk::{Desk, maybe, rows, run};
-use super::faults::{Step, broken};
+use super::faults::{Kind, Step, broken, kind};
 use super::held::{Held, Stand, held_columns, read_held};
 use super::keys::{is_head, seq_at};
 use super::office::{Office, aside};
@@ -32,12 +32,30 @@ impl Office {
         StoreError::NotOwner { path: format!("shard {shard} of {}", self.place).into(), pid: None }
     }
 
-    /// Says that this process lives. Where it was not heard of for so long that its row is gone, it says so anew.
+    /// Says that this process lives; anew, where it was not heard of for so long that it was forgotten.
     pub(super) async fn beat(&self) -> Result<(), StoreError> {
-        let beat =
-            "UPDATE redrive.node SET until = clock_timestamp() + make_interval(secs => $2) WHERE id = $1";
-        let query = sqlx::query(self.schema.sql(beat)).bind(self.node).bind(self.lease.as_secs_f64());
-        query.execute(&self.side).await.map(drop).map_err(aside)
+        let beat = "INSERT INTO redrive.node (id, name, until) OVERRIDING SYSTEM VALUE \
+                    VALUES ($1, $2, clock_timestamp() + make_interval(secs => $3)) \
+                    ON CONFLICT (id) DO UPDATE SET until = EXCLUDED.until";
+        let query = || {
+            let query = sqlx::query(self.schema.sql(beat)).bind(self.node).bind(&self.name);
+            query.bind(self.lease.as_secs_f64())
+        };
+        let beaten = match query().execute(&self.side).await {
+            // All connections that there may be are at desks: one of those will do.
+            Err(error) if matches!(kind(&error), Kind::Busy | Kind::Passing) => {
+                query().execute(&self.pool).await
+            }
+            beaten => beaten,
+        };
+        beaten.map(drop).map_err(aside)
+    }
+
+    /// Forgets processes that own nothing and were not heard of for a long time.
+    pub(super) async fn forget_nodes(&self) -> Result<(), StoreError> {
+        let forget = "DELETE FROM redrive.node WHERE until < clock_timestamp() - interval '1 h' \
+                      AND NOT EXISTS (SELECT 1 FROM redrive.shard WHERE owner = node.id)";
+        sqlx::query(self.schema.sql(forget)).execute(&self.side).await.map(drop).map_err(aside)
     }
 
     /// Says that this process is about to end: whoever wants its shards need not wait.

@@ -114,7 +114,7 @@ impl Office {
                 }
                 Err(Trouble::Unknown(error)) => return Err(unknown(&error)),
             };
-            if !matches!(kind(&error), Kind::Again | Kind::Cut) || began.elapsed() > job.time {
+            if !matches!(kind(&error), Kind::Again | Kind::Cut | Kind::Busy) || began.elapsed() > job.time {
                 return if was_unknown { Err(unknown(&error)) } else { Err(not_done(Fault::Sql(error))) };
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -242,7 +242,14 @@ impl Desk {
         number: String,
         result: Option<Vec<u8>>,
     ) -> Step<Transacted> {
-        let now = maybe!(self, "SELECT pg_current_xact_id_if_assigned()::text")?;
+        let now = match maybe!(self, "SELECT pg_current_xact_id_if_assigned()::text") {
+            Ok(now) => now,
+            Err(error) if is_spoiled(&error) => {
+                let what = "a statement of the work failed, and the work went on; return its error, or use a savepoint";
+                return Ok(Transacted::Aborted(what.into()));
+            }
+            Err(error) => return Err(error.into()),
+        };
         if now.and_then(|row| row.try_get::<Option<String>, _>(0).ok().flatten()) != Some(number) {
             let what = "the work ended the transaction; leave BEGIN, COMMIT and ROLLBACK to the store";
             return Ok(Transacted::Aborted(what.into()));
@@ -276,6 +283,11 @@ impl Desk {
         run!(self, raise, handler, id, until)?;
         Ok(false)
     }
+}
+
+/// Whether an earlier statement failed, so that nothing of the transaction can be kept.
+fn is_spoiled(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(|said| said.code().as_deref() == Some("25P02"))
 }
 
 fn message(panic: &(dyn Any + Send)) -> String {
