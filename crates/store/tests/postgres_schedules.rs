@@ -9,7 +9,7 @@ use redrive_store::{New, PublishError, Published, Store, StoreError, Transacted}
 
 mod postgres_common;
 
-use postgres_common::{Open, Place, again, at, event, publish};
+use postgres_common::{Open, PATIENCE, Place, again, at, event, publish};
 
 /// P1: while the settle of the first has not committed, the second is not handed out; nor is it because it is due
 /// earlier.
@@ -267,6 +267,7 @@ async fn what_commits_late_arrives() {
     }
     while told.try_recv().is_ok() {}
     early.commit().await;
-    assert_eq!(told.recv().await.as_deref(), Some(postgres_common::ORDERS));
+    let heard = tokio::time::timeout(PATIENCE, told.recv()).await.expect("nobody was told of it");
+    assert_eq!(heard.as_deref(), Some(postgres_common::ORDERS));
     assert!(owner.due_ids(at(9)).await.contains(&"early".to_owned()));
 }

@@ -17,6 +17,9 @@ use redrive_testkit::postgres::{Server, a_name};
 
 pub(crate) const ORDERS: &str = "orders";
 
+/// How long a test waits for what must happen, however slow the machine is.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
 /// A moment, in seconds.
 pub(crate) fn at(secs: u64) -> Moment {
     Moment::from_nanos((1_800_000_000 + secs) * 1_000_000_000)
@@ -91,7 +94,9 @@ impl Raw {
     /// Returns when somebody waits for a lock, in a statement about this schema.
     pub(crate) async fn until_somebody_waits(&mut self) {
         let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%redrive.%'";
+        let began = std::time::Instant::now();
         while self.number(waits).await == 0 {
+            assert!(began.elapsed() < PATIENCE, "nobody waits for a lock");
             tokio::task::yield_now().await;
         }
     }
