@@ -110,7 +110,10 @@ impl<T: FromValue> FromValue for Option<T> {
 pub struct Row(Vec<Value>);
 
 impl Row {
-    #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "no store here has rows"))]
+    #[cfg_attr(
+        not(any(feature = "sqlite", feature = "postgres")),
+        allow(dead_code, reason = "no store here has rows")
+    )]
     pub(crate) const fn new(values: Vec<Value>) -> Self {
         Self(values)
     }

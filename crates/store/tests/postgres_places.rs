@@ -174,3 +174,35 @@ async fn work_that_cannot_be_kept_is_told_so() {
     // What the work has committed by itself is there; nothing else is.
     assert_eq!(raw.number("SELECT count(*) FROM redrive.effect").await, 1);
 }
+
+/// Statements of the caller's own have plain values, nothing among them, whatever their columns are.
+#[tokio::test]
+async fn plain_values_go_in_and_come_out() {
+    use redrive_store::sql::Value;
+    let place = Place::new();
+    let node = place.node().await;
+    let table = format!("{}.thing", place.schema);
+    let work = move |tx: &mut dyn redrive_store::Tx| {
+        tx.execute(
+            &format!("CREATE TABLE {table} (a INT, b BIGINT, c FLOAT8, d TEXT, e BYTEA, f BOOL)"),
+            &[],
+        )?;
+        let values = [7.into(), Value::Null, 1.5.into(), "text".into(), Value::Bytes(vec![1, 2])];
+        let insert =
+            format!("INSERT INTO {table} VALUES ($1, $2, $3, $4, $5, $1 > 0), ($2, $1, $2, $2, $2, $2)");
+        assert_eq!(tx.execute(&insert, &values)?, 2);
+        let rows = tx.query(&format!("SELECT * FROM {table} WHERE d = $1"), &["text".into()])?;
+        assert_eq!(rows.len(), 1);
+        assert_eq!(rows[0].get::<i64>(0)?, 7);
+        assert_eq!(rows[0].get::<Option<i64>>(1)?, None);
+        assert_eq!(rows[0].get::<f64>(2)?, 1.5);
+        assert_eq!(rows[0].get::<String>(3)?, "text");
+        assert_eq!(rows[0].get::<Vec<u8>>(4)?, [1, 2]);
+        assert!(rows[0].get::<bool>(5)?);
+        assert!(tx.execute("SELECT nonsense", &[]).is_err());
+        Err("looked enough".into())
+    };
+    let job = Job { work: Box::new(work), claim: None, time: Duration::from_secs(60), alone: false };
+    let done = node.store.transact(job).await.unwrap();
+    assert!(matches!(&done, Transacted::Aborted(error) if error.to_string() == "looked enough"), "{done:?}");
+}

@@ -68,6 +68,8 @@ mod settle;
 
 mod transact;
 
+mod values;
+
 mod operate;
 
 mod act;

@@ -189,7 +189,8 @@ impl Desk {
         columns.rev += 1;
         columns.state = Stand::Discarded as i64;
         columns.death = None;
-        (columns.lease_attempt, columns.lease_token, columns.lease_until) = (None, None, None);
+        (columns.lease_attempt, columns.lease_token) = (None, None);
+        (columns.lease_until, columns.lease_from) = (None, None);
         self.update_columns(seq, &columns).await?;
         Ok(true)
     }

@@ -19,7 +19,7 @@ macro_rules! held_columns {
 pub(super) use held_columns;
 
 /// How many columns there are before the shard.
-const BEFORE_SHARD: usize = EVENT_COLUMNS + 24;
+const BEFORE_SHARD: usize = EVENT_COLUMNS + 25;
 
 /// Reads a row of [`held_columns`].
 pub(super) fn read_held(row: &impl Cells, stream: &Stream) -> Result<Held, Damage> {
@@ -57,6 +57,7 @@ macro_rules! bind_changes {
             .bind(columns.lease_attempt)
             .bind(columns.lease_token.map(|token| token.to_vec()))
             .bind(columns.lease_until)
+            .bind(columns.lease_from)
             .bind(columns.sum($seq))
     }};
 }
@@ -73,7 +74,7 @@ impl Desk {
             change_columns!(),
             ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, \
              CASE WHEN $12 THEN '3'::xid8 ELSE pg_current_xact_id() END, $13, $14, $15, $16, $17, $18, $19, $20, $21, \
-             $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37)"
+             $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38)"
         ));
         let query = sqlx::query(insert)
             .bind(column(seq.0))
@@ -103,7 +104,7 @@ impl Desk {
              rev = $4, state = $5, due = $6, attempts = $7, mode = $8, started = $9, previous = $10, strikes = $11, \
              suspect = $12, story = $13, reason = $14, died = $15, park_until = $16, park_count = $17, route = $18, \
              out_of_order = $19, cause = $20, death = $21, redrive = $22, redriven = $23, lease_attempt = $24, \
-             lease_token = $25, lease_until = $26, progress_crc = $27 WHERE seq = $1",
+             lease_token = $25, lease_until = $26, lease_from = $27, progress_crc = $28 WHERE seq = $1",
         );
         let query = sqlx::query(update).bind(column(seq.0)).bind(self.is_owner());
         bind_changes!(query, columns, seq).execute(&mut *self.conn).await.map(drop)

@@ -17,7 +17,7 @@ use super::faults::{Fault, Step, broken};
 use super::held::{Held, Mark, Stand, held_columns, read_held};
 use super::keys::is_head;
 use super::rows::{Damage, Stream, live_columns, read_live};
-use crate::lease::{self, Decide, Lapsed, Lease, LeaseSettle, LeaseSettled, Leased, TokenHash};
+use crate::lease::{self, Lapse, Lapsed, Lease, LeaseSettle, LeaseSettled, Leased, Term, TokenHash};
 use crate::store::QueueSpec;
 use crate::stores::shared::numbers::{from_moment, to_moment};
 
@@ -59,7 +59,7 @@ impl Desk {
         self.grant_wish(&wish, &mut call.lapsed).await
     }
 
-    async fn grant_wish(&mut self, call: &Wish, lapsed: &mut Decide) -> Step<Leased> {
+    async fn grant_wish(&mut self, call: &Wish, lapsed: &mut Lapse) -> Step<Leased> {
         // Leases of a queue that is not pulled from any more lapse all the same: nobody else would look after them.
         let may = |queue: &QueueSpec| queue.pull || call.tokens.is_empty();
         if !self.spec(&call.queue).await?.is_some_and(|queue| may(&queue)) {
@@ -91,7 +91,7 @@ impl Desk {
     }
 
     /// Deals with leases that are over: each is an attempt of unknown outcome.
-    async fn lapse(&mut self, streams: &[Arc<Stream>], at: Moment, decide: &mut Decide) -> Step<usize> {
+    async fn lapse(&mut self, streams: &[Arc<Stream>], at: Moment, decide: &mut Lapse) -> Step<usize> {
         let mut lapsed = 0;
         for stream in streams {
             let over = rows!(
@@ -110,7 +110,10 @@ impl Desk {
             lapsed += over.len();
             for held in over {
                 let entry = held.clone().entry();
-                let change = decide(&entry, None);
+                let term = held
+                    .lease
+                    .map_or(Term { from: at, until: at }, |Mark { from, until, .. }| Term { from, until });
+                let change = decide(&entry, term);
                 if let Change::Dead { reason, progress, park } = change {
                     let (rev, reason, died) = (held.rev + 1, Some(reason), Some(at));
                     let held = Held { rev, reason, died, progress, ..held };
@@ -182,7 +185,8 @@ impl Desk {
 
     async fn hand(&mut self, mut held: Held, was_live: bool, token: TokenHash, call: &Wish) -> Step<Entry> {
         held.progress.started.get_or_insert(call.at);
-        held.lease = Some(Mark { attempt: held.progress.attempts + 1, token, until: call.until });
+        held.lease =
+            Some(Mark { attempt: held.progress.attempts + 1, token, from: call.at, until: call.until });
         held.stand = Stand::Leased;
         held.rev += 1;
         self.keep(&held, was_live).await?;

@@ -181,7 +181,7 @@ impl Desk {
             wanted.until
         )?;
         let stream = Arc::clone(&wanted.stream);
-        self.chosen(&found, 34, max, ("held", damage), |row| read_held(row, &stream).map(Held::entry))
+        self.chosen(&found, 35, max, ("held", damage), |row| read_held(row, &stream).map(Held::entry))
     }
 
     /// The first `max` of what was found, and whether there are more. How many there were at all is the column `of`.

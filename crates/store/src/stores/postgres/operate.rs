@@ -13,7 +13,7 @@ impl Desk {
     /// Does what an operator orders.
     pub(super) async fn operate(&mut self, order: &Order) -> Step<Operated> {
         let Order { by, at, what } = order;
-        if !matches!(what, What::Note { .. }) {
+        if !matches!(what, What::Note { .. } | What::Resolve { .. }) {
             self.lock_shards().await?;
         }
         self.see(*at);
@@ -38,6 +38,9 @@ impl Desk {
             },
             What::Turn(id, to, why) => one(self.turn(*id, *to, why, *at).await?.map(|()| 1)),
             What::Import(letters) => self.import(letters, *at).await?,
+            What::Resolve { scope, resolution, .. } => {
+                one(self.resolve(scope, resolution, *at).await?.map(|()| 1))
+            }
             What::Note { count, .. } => one(Ok(*count)),
         };
         let letters = match what.job().or(done.job) {

@@ -8,22 +8,30 @@ use std::time::Duration;
 
 use redrive_core::Moment;
 use redrive_core::ledger::{self, Ask, Claim, Fenced, Record, Renewed, Resolution, Scope, age};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
 
 use super::Postgres;
 use super::desk::{Desk, maybe, rows, run};
 use super::faults::{Fault, Step};
 use super::rows::Damage;
 use crate::error::StoreError;
-use crate::ledger::{End, Ledger, Records, ended, kept};
+use crate::ledger::{End, Ledger, Recorded, Records, ended, kept, resolved};
+use crate::operate::Refusal;
 use crate::store::Answer;
-use crate::stores::shared::cells::Cells;
-use crate::stores::shared::numbers::{column, from_moment, nanos, signed};
+use crate::stores::shared::numbers::{bits, column, from_moment, nanos, signed};
 use crate::stores::shared::record::{Columns, columns, read_record, record_columns, record_sum};
 
 /// How many records are aged in a call.
 const AGED_MAX: i64 = 1000;
+/// How many records are looked at for a page.
+const LOOKED_MAX: usize = 10_000;
 /// How many are fetched at once.
 const FETCHED: i64 = 500;
+
+fn scope_of(row: &PgRow) -> sqlx::Result<Scope> {
+    Ok(Scope { tenant: row.try_get(0)?, operation: row.try_get(1)?, key: row.try_get(2)? })
+}
 
 impl Ledger for Postgres {
     fn claim(&self, scope: Scope, ask: Ask, at: Moment) -> Answer<Claim> {
@@ -64,28 +72,6 @@ impl Ledger for Postgres {
         })
     }
 
-    fn resolve(
-        &self,
-        scope: Scope,
-        resolution: Resolution,
-        at: Moment,
-    ) -> Answer<Result<(), Option<Fenced>>> {
-        let told = Arc::new((scope, resolution));
-        self.write(move |desk| {
-            let told = Arc::clone(&told);
-            Box::pin(async move {
-                let Some(record) = desk.record(&told.0).await? else { return Ok(Err(None)) };
-                match ledger::resolve(record, told.1.clone(), at) {
-                    Ok(record) => {
-                        desk.write_record(&told.0, &record, false).await?;
-                        Ok(Ok(()))
-                    }
-                    Err(fenced) => Ok(Err(Some(fenced))),
-                }
-            })
-        })
-    }
-
     fn record(&self, scope: Scope, at: Moment) -> Answer<Option<Record>> {
         let scope = Arc::new(scope);
         self.look(move |desk| {
@@ -94,7 +80,11 @@ impl Ledger for Postgres {
         })
     }
 
-    fn records(&self, records: Records, at: Moment) -> Answer<Vec<(Scope, Record)>> {
+    fn unknown(&self) -> Answer<Vec<(String, u64)>> {
+        self.look(|desk| Box::pin(desk.unknown()))
+    }
+
+    fn records(&self, records: Records, at: Moment) -> Answer<Recorded> {
         let records = Arc::new(records);
         self.look(move |desk| {
             let records = Arc::clone(&records);
@@ -133,6 +123,33 @@ impl Desk {
         Ok(Ok(()))
     }
 
+    /// How many outcomes are unknown, by operation.
+    async fn unknown(&mut self) -> Step<Vec<(String, u64)>> {
+        let found = rows!(
+            self,
+            "SELECT operation, count(*) FROM redrive.request WHERE phase = 'unknown' GROUP BY operation \
+             ORDER BY operation"
+        )?;
+        let counts = found.iter().map(|row| Ok((row.try_get(0)?, bits(row.try_get(1)?))));
+        Ok(counts.collect::<sqlx::Result<_>>()?)
+    }
+
+    /// Does what a person says of an unknown outcome.
+    pub(super) async fn resolve(
+        &mut self,
+        scope: &Scope,
+        resolution: &Resolution,
+        at: Moment,
+    ) -> Step<Result<(), Refusal>> {
+        match resolved(self.record(scope).await?, resolution.clone(), at) {
+            Ok(record) => {
+                self.write_record(scope, &record, false).await?;
+                Ok(Ok(()))
+            }
+            Err(refusal) => Ok(Err(refusal)),
+        }
+    }
+
     /// Has time do its work on some of the records.
     pub(super) async fn forget_records(&mut self, now: Moment) -> Step<usize> {
         let due = rows!(
@@ -142,10 +159,7 @@ impl Desk {
             from_moment(now),
             AGED_MAX
         )?;
-        let scope = |row: &sqlx::postgres::PgRow| {
-            Some(Scope { tenant: row.text(0).ok()?, operation: row.text(1).ok()?, key: row.text(2).ok()? })
-        };
-        let due: Vec<Scope> = due.iter().filter_map(scope).collect();
+        let due: Vec<Scope> = due.iter().map(scope_of).collect::<sqlx::Result<_>>()?;
         for scope in &due {
             let record = match self.record(scope).await {
                 Ok(Some(record)) => record,
@@ -186,13 +200,13 @@ impl Desk {
         }
     }
 
-    async fn list_records(&mut self, records: &Records, at: Moment) -> Step<Vec<(Scope, Record)>> {
+    async fn list_records(&mut self, records: &Records, at: Moment) -> Step<Recorded> {
         let mut after = records.after.clone().unwrap_or(Scope {
             tenant: records.tenant.clone().unwrap_or_default(),
             operation: String::new(),
             key: String::new(),
         });
-        let mut listed = Vec::new();
+        let (mut page, mut looked) = (Recorded::default(), 0);
         loop {
             let found = rows!(
                 self,
@@ -201,28 +215,31 @@ impl Desk {
                     record_columns!(),
                     " FROM redrive.request WHERE (tenant, operation, key) > ($1, $2, $3) \
                      AND ($4::text IS NULL OR tenant = $4) AND ($5::text IS NULL OR resource = $5) \
-                     ORDER BY tenant, operation, key LIMIT $6"
+                     AND (NOT $6 OR phase = 'unknown') ORDER BY tenant, operation, key LIMIT $7"
                 ),
                 &after.tenant,
                 &after.operation,
                 &after.key,
                 &records.tenant,
                 &records.resource,
+                records.phase == Some("unknown"),
                 FETCHED
             )?;
             for row in &found {
+                if page.records.len() == records.limit() || looked == LOOKED_MAX {
+                    page.next = Some(after);
+                    return Ok(page);
+                }
+                looked += 1;
+                after = scope_of(row)?;
                 let Ok((scope, record)) = read_record(row) else { continue };
-                after = scope.clone();
                 let Some(record) = age(record, at) else { continue };
                 if records.means(&scope, &record) {
-                    listed.push((scope, record));
-                    if listed.len() == records.limit() {
-                        return Ok(listed);
-                    }
+                    page.records.push((scope, record));
                 }
             }
             if column(found.len() as u64) < FETCHED {
-                return Ok(listed);
+                return Ok(page);
             }
         }
     }

@@ -23,8 +23,10 @@ use super::faults::{Fault, Kind, Step, broken, kind, not_done, unknown};
 use super::held::Stand;
 use super::office::{Office, Trouble};
 use super::publish::Given;
+use super::values;
 use crate::error::{PublishError, StoreError};
 use crate::ledger::End;
+use crate::sql::{self, SqlError, Value};
 use crate::store::{New, Published};
 use crate::stores::shared::numbers::{from_moment, stream_of};
 use crate::transaction::{Claim, CompleteError, Job, Transacted, Tx};
@@ -80,6 +82,18 @@ impl Tx for Bench {
         let end = End::Completed { reply, resource };
         let ended = self.handle.clone().block_on(self.desk.end_request(scope, epoch, end, at));
         ended.map_err(not_done)?.map_err(CompleteError::Fenced)
+    }
+
+    fn execute(&mut self, statement: &str, values: &[Value]) -> Result<u64, SqlError> {
+        let query = values::query(statement, values);
+        let done = self.handle.clone().block_on(query.execute(&mut *self.desk.conn));
+        done.map(|done| done.rows_affected()).map_err(values::refused)
+    }
+
+    fn query(&mut self, statement: &str, values: &[Value]) -> Result<Vec<sql::Row>, SqlError> {
+        let query = values::query(statement, values);
+        let found = self.handle.clone().block_on(query.fetch_all(&mut *self.desk.conn));
+        found.map_err(values::refused)?.iter().map(values::row).collect()
     }
 
     fn as_any(&mut self) -> &mut dyn Any {

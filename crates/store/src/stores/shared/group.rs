@@ -33,9 +33,17 @@ pub(in crate::stores) struct Tally {
 }
 
 impl Tally {
-    #[cfg(feature = "sqlite")]
     pub(in crate::stores) const fn new(title: String, at: Moment) -> Self {
-        Self { title, letters: 0, holding: 0, first: at, last: at, redriven: None, is_changed: false }
+        Self {
+            title,
+            letters: 0,
+            holding: 0,
+            first: at,
+            last: at,
+            redriven: None,
+            #[cfg(feature = "sqlite")]
+            is_changed: false,
+        }
     }
 
     /// Some of its letters were put back. Each order and each job is a redrive of its own.

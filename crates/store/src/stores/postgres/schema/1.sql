@@ -120,6 +120,7 @@ CREATE TABLE redrive.held (
     lease_attempt BIGINT,
     lease_token BYTEA,
     lease_until BIGINT,
+    lease_from BIGINT,
     progress_crc BIGINT NOT NULL
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX held_due ON redrive.held (stream, shard, flow, due, seq) WHERE state = 0;
