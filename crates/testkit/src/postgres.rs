@@ -13,6 +13,7 @@
 
 use std::io::{BufRead, BufReader, Result};
 use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -146,6 +147,8 @@ impl Server {
         ] {
             holder.arg("-c").arg(setting);
         }
+        // Whoever ends the test and all that belongs to it must not end the one that tidies up.
+        holder.process_group(0);
         let mut child = holder.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
         let (input, talk) = (child.stdin.take().unwrap(), child.stderr.take().unwrap());
         let lines = Arc::new(Mutex::new(Vec::new()));
