@@ -20,7 +20,9 @@ use crate::ledger::{End, Ledger, Recorded, Records, ended, kept, resolved};
 use crate::operate::Refusal;
 use crate::store::Answer;
 use crate::stores::shared::numbers::{bits, column, from_moment, nanos, signed};
-use crate::stores::shared::record::{Columns, columns, read_record, record_columns, record_sum};
+use crate::stores::shared::record::{
+    Columns, body_of, columns, record_columns, record_sum, whole, without_body,
+};
 
 /// How many records are aged in a call.
 const AGED_MAX: i64 = 1000;
@@ -180,17 +182,17 @@ impl Desk {
             concat!(
                 "SELECT ",
                 record_columns!(),
-                " FROM redrive.request WHERE tenant = $1 AND operation = $2 AND key = $3 FOR UPDATE"
+                ", body FROM redrive.request WHERE tenant = $1 AND operation = $2 AND key = $3 FOR UPDATE"
             )
         } else {
             concat!(
                 "SELECT ",
                 record_columns!(),
-                " FROM redrive.request WHERE tenant = $1 AND operation = $2 AND key = $3"
+                ", body FROM redrive.request WHERE tenant = $1 AND operation = $2 AND key = $3"
             )
         };
         let found = maybe!(self, select, &scope.tenant, &scope.operation, &scope.key)?;
-        match found.map(|row| read_record(&row)) {
+        match found.map(|row| whole(&row)) {
             None => Ok(None),
             Some(Ok((_, record))) => Ok(Some(record)),
             Some(Err(Damage)) => {
@@ -232,7 +234,7 @@ impl Desk {
                 }
                 looked += 1;
                 after = scope_of(row)?;
-                let Ok((scope, record)) = read_record(row) else { continue };
+                let Ok((scope, record)) = without_body(row) else { continue };
                 let Some(record) = age(record, at) else { continue };
                 if records.means(&scope, &record) {
                     page.records.push((scope, record));
@@ -253,18 +255,18 @@ impl Desk {
     async fn write_record(&mut self, scope: &Scope, record: &Record, is_new: bool) -> sqlx::Result<bool> {
         let columns = columns(record);
         let crc = record_sum(scope, record, &columns);
-        let Columns { phase, one, two, status, headers, body, place, ends } = columns;
+        let Columns { phase, one, two, status, headers, body_crc, place, ends } = columns;
         let write = if is_new {
             concat!(
                 "INSERT INTO redrive.request (",
                 record_columns!(),
-                ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) \
+                ", body) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) \
                  ON CONFLICT DO NOTHING"
             )
         } else {
             "UPDATE redrive.request SET version = $4, print = $5, first = $6, epoch = $7, attempt = $8, phase = $9, \
-             retention = $10, one = $11, two = $12, status = $13, headers = $14, body = $15, place = $16, \
-             resource = $17, ends = $18, crc = $19 WHERE tenant = $1 AND operation = $2 AND key = $3"
+             retention = $10, one = $11, two = $12, status = $13, headers = $14, body_crc = $15, place = $16, \
+             resource = $17, ends = $18, crc = $19, body = $20 WHERE tenant = $1 AND operation = $2 AND key = $3"
         };
         let written = run!(
             self,
@@ -283,11 +285,12 @@ impl Desk {
             two,
             status,
             headers,
-            body,
+            body_crc,
             place,
             &record.resource,
             ends,
-            crc
+            crc,
+            body_of(record)
         )?;
         Ok(written == 1)
     }

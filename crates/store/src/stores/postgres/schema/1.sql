@@ -188,11 +188,12 @@ CREATE TABLE redrive.request (
     two BIGINT,
     status BIGINT,
     headers TEXT,
-    body BYTEA,
+    body_crc BIGINT,
     place TEXT,
     resource TEXT COLLATE "C",
     ends BIGINT,
     crc BIGINT NOT NULL,
+    body BYTEA,
     PRIMARY KEY (tenant, operation, key)
 ) WITH (fillfactor = 80);
 CREATE INDEX request_ends ON redrive.request (ends) WHERE ends IS NOT NULL;
