@@ -4,13 +4,23 @@
 //! It is not a lease that times out: a lock is gone exactly when its process is, however long that one was
 //! stopped in between. The side file has the owner's pid in it, for people; the lock alone decides.
 //!
+//! Whoever opens the file has the lock for a moment, without a pid, to recover what a death left behind. Two programs
+//! that start together must not take that for an owner: who finds the lock taken and nobody named waits for a while.
+//!
 //! The side file stays when the owner goes. To remove it would let two processes lock two files of one name.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::error::StoreError;
+
+/// How long somebody may take to open the file: a log of some gigabytes is recovered in that time.
+const OPENING: Duration = Duration::from_secs(10);
+
+/// How often to look whether it is open.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// The ownership of a file, had or not.
 #[derive(Debug)]
@@ -30,8 +40,35 @@ impl Ownership {
         self.held.is_some()
     }
 
-    /// Takes it, if nobody else has it.
+    /// Takes it, if nobody else has it. Waits while somebody has it who only opens the file.
     pub(super) fn take(&mut self) -> Result<(), StoreError> {
+        let began = Instant::now();
+        loop {
+            match self.lock() {
+                Err(StoreError::NotOwner { pid: None, .. }) if began.elapsed() < OPENING => {
+                    std::thread::sleep(LOOK);
+                }
+                Err(error) => return Err(error),
+                Ok(()) => break,
+            }
+        }
+        // The pid is for people, and for those who wait: a lock without it is as good.
+        if let Some(file) = &mut self.held {
+            let _ = write_pid(file);
+        }
+        Ok(())
+    }
+
+    /// Takes it for a moment, to open the file.
+    pub(super) fn take_to_open(&mut self) -> Result<(), StoreError> {
+        self.lock()?;
+        if let Some(file) = &self.held {
+            let _ = file.set_len(0);
+        }
+        Ok(())
+    }
+
+    fn lock(&mut self) -> Result<(), StoreError> {
         if self.held.is_some() {
             return Ok(());
         }
@@ -54,8 +91,6 @@ impl Ownership {
             }
             Err(TryLockError::Error(error)) => return Err(cannot(error)),
         }
-        // The pid is for people: a lock without it is as good.
-        let _ = write_pid(&mut file);
         self.held = Some(file);
         Ok(())
     }

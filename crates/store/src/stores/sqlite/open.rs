@@ -38,7 +38,7 @@ pub(super) fn open(path: &Path, settings: &Settings, readers: usize) -> Result<O
     match (settings.role, ownership.is_held()) {
         (Role::Guest, _) => {}
         (Role::Owner, _) => ownership.take()?,
-        (Role::Any, _) => match ownership.take() {
+        (Role::Any, _) => match ownership.take_to_open() {
             Ok(()) | Err(StoreError::NotOwner { .. }) => {}
             Err(error) => return Err(error),
         },
