@@ -2,21 +2,24 @@
 //! already are named in `docs/idempotency.md`.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::http::{HeaderName, StatusCode};
 use axum::response::IntoResponse;
-use redrive::api::{Effects, Endpoint, Tenant};
+use redrive::api::{Effects, Endpoint, Idempotent, Tenant};
 use redrive::testing;
 
-use crate::shop::{BOOK, Calls, counting, keyed, memory, records, serve};
-use crate::spy::Gate;
+use crate::shop::{BOOK, Calls, behind, counting, keyed, memory, records, serve};
+use crate::spy::{Gate, Spy};
 use crate::wire::post;
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn check_then_act_without_a_lock() {
-    // Twenty at once, and the handler does not end before all of the others were answered.
+    // Twenty claims at once on several threads, and the handler does not end before all of the others were answered.
     let (redrive, _) = memory();
+    let spy = Spy::over(&redrive);
+    spy.claims_halt.store(true, Ordering::SeqCst);
     let (gate, calls) = (Gate::default(), Calls::default());
     let (at, counted) = (gate.clone(), calls.clone());
     let handler = move || async move {
@@ -24,11 +27,18 @@ async fn check_then_act_without_a_lock() {
         at.pass().await;
         format!("call {call}")
     };
-    let server = Arc::new(serve(&redrive, keyed(), handler).await);
+    let layer = Idempotent::new(spy.clone(), keyed()).unwrap();
+    let server = Arc::new(behind(&layer, handler).await);
     let mut asked = tokio::task::JoinSet::new();
     for _ in 0..20 {
         let server = server.clone();
         asked.spawn(async move { server.ask(&post("{}").key("k")).await });
+    }
+    for _ in 0..20 {
+        spy.gate.reached.wait().await;
+    }
+    for _ in 0..20 {
+        spy.gate.open.give();
     }
     for _ in 0..19 {
         assert_eq!(asked.join_next().await.unwrap().unwrap().code(), "in-flight");

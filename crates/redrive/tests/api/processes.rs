@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive::api::{Effects, Endpoint, Reply, Tenant};
+use redrive::api::{Effects, Endpoint, Idempotent, Reply, Tenant};
 use redrive::rusqlite;
 use redrive::store::sqlite::Sqlite;
 use redrive::{Operation, Redrive, testing};
 
-use crate::shop::{BOOK, Calls, keyed, over, serve};
-use crate::spy::Gate;
+use crate::shop::{BOOK, Calls, behind, keyed, over, serve};
+use crate::spy::{Gate, Spy};
 use crate::wire::post;
 
 fn open(folder: &tempfile::TempDir) -> Redrive {
@@ -50,11 +50,15 @@ async fn row_10_one_waits_for_what_runs_in_the_other_process() {
         "there"
     };
     let there = Arc::new(serve(&open(&folder), keyed(), handler).await);
-    let here = Arc::new(serve(&open(&folder), keyed(), || async { "here" }).await);
+    let spy = Spy::over(&open(&folder));
+    let layer = Idempotent::new(spy.clone(), keyed()).unwrap();
+    let here = Arc::new(behind(&layer, || async { "here" }).await);
     let first = there.later(post("{}").key("k"));
     gate.reached.wait().await;
     assert_eq!(here.ask(&post("{}").key("k")).await.code(), "in-flight");
-    let second = here.later(post("{}").key("k").header("prefer", "wait=30"));
+    let second = here.later(post("{}").key("k").header("prefer", "wait=20"));
+    // It waits, and nobody in its own process will tell it.
+    spy.looks.wait().await;
     gate.open.give();
     assert_eq!(first.await.unwrap().text(), "there");
     assert_eq!(second.await.unwrap().text(), "there");
