@@ -51,12 +51,14 @@ async fn row_10_one_waits_for_what_runs_in_the_other_process() {
     };
     let there = Arc::new(serve(&open(&folder), keyed(), handler).await);
     let spy = Spy::over(&open(&folder));
-    let layer = Idempotent::new(spy.clone(), keyed()).unwrap();
+    // For longer than the test does, so that only looking now and then ends it.
+    let endpoint = keyed().wait_max(Duration::from_secs(300));
+    let layer = Idempotent::new(spy.clone(), endpoint).unwrap();
     let here = Arc::new(behind(&layer, || async { "here" }).await);
     let first = there.later(post("{}").key("k"));
     gate.reached.wait().await;
     assert_eq!(here.ask(&post("{}").key("k")).await.code(), "in-flight");
-    let second = here.later(post("{}").key("k").header("prefer", "wait=20"));
+    let second = here.later(post("{}").key("k").header("prefer", "wait=300"));
     // It waits, and nobody in its own process will tell it.
     spy.looks.wait().await;
     gate.open.give();
