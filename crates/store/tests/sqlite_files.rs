@@ -196,32 +196,3 @@ async fn a_long_log_is_written_back_by_the_writer() {
     let log = place.path.with_file_name("store.db-wal").metadata().unwrap().len();
     assert!(log < 30 << 20, "the log has {log} bytes");
 }
-
-/// Whoever opens the file has its lock for a moment, and names nobody.
-#[tokio::test]
-async fn somebody_who_only_opens_the_file_is_waited_for() {
-    let place = Place::new();
-    let store = place.open().await;
-    let side = std::fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(place.folder.path().join("store.db-owner"))
-        .unwrap();
-    side.lock().unwrap();
-    let mut taking = store.take(0, AT);
-    // It is asked for, and the store's own thread finds the lock taken.
-    assert!(at_once(&mut taking).is_none());
-    store.count(AT).await.unwrap();
-    side.unlock().unwrap();
-    taking.await.unwrap();
-}
-
-/// What a future gives without waiting.
-fn at_once<T>(future: &mut (impl Future<Output = T> + Unpin)) -> Option<T> {
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    match std::pin::Pin::new(future).poll(&mut context) {
-        std::task::Poll::Ready(value) => Some(value),
-        std::task::Poll::Pending => None,
-    }
-}

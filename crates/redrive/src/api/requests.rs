@@ -54,7 +54,7 @@ impl Ledger for Requests {
         let claiming = self.redrive.store().claim(scope.clone(), ask, now);
         let answers = self.answers.clone();
         Box::pin(async move {
-            let claim = claiming.await.map_err(LedgerError::new)?;
+            let claim = claiming.await.map_err(told)?;
             if let Claim::Say(ledger::Answer::Replay(record)) = &claim {
                 answers.remember(scope, record);
             }

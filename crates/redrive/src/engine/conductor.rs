@@ -16,7 +16,7 @@ use redrive_core::entry::{Entry, Grant, Settled};
 use redrive_core::scheduler::{Ending, Input, Said, Scheduler};
 use redrive_core::triage::Controls;
 use redrive_core::{Moment, Seeded};
-use redrive_store::{Arrivals, By, StoreError};
+use redrive_store::{Arrivals, By, Store, StoreError, Taken};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 
@@ -28,6 +28,9 @@ use super::perform::{AbortOnDrop, Answered, Attempted, Ended, perform, read_rule
 use super::queue::Queue;
 use super::{Inner, Redrive, StartError, clerk, lease};
 
+/// How often, and how many times, to look whether somebody has opened the file who had just begun to.
+const OPENING_LOOK: Duration = Duration::from_millis(20);
+const OPENING_LOOKS: u32 = 25;
 /// How many batches of arrivals wait at most; what is beyond is loaded from the store instead.
 const ARRIVALS_MAX: usize = 64;
 /// From how many forgotten receipts on the next slice is due at once.
@@ -49,6 +52,18 @@ pub(super) async fn start(redrive: &Redrive) -> Result<(), StartError> {
     started
 }
 
+/// Takes a shard. Whoever opens the file has its lock for a moment, and names nobody: two programs that start together
+/// must not take each other for the owner.
+async fn take(store: &dyn Store, shard: u32, now: Moment) -> Result<Taken, StoreError> {
+    for _ in 0..OPENING_LOOKS {
+        match store.take(shard, now).await {
+            Err(StoreError::NotOwner { pid: None, .. }) => tokio::time::sleep(OPENING_LOOK).await,
+            taken => return taken,
+        }
+    }
+    store.take(shard, now).await
+}
+
 async fn conduct(inner: &Inner) -> Result<(), StartError> {
     let mut scheduler = Scheduler::new();
     // Queues without a handler here are left alone.
@@ -66,7 +81,7 @@ async fn conduct(inner: &Inner) -> Result<(), StartError> {
     scheduler.handle(Input::Ruled(inner.store.controls().await?), now, &mut dice);
     let (mut grants, mut owned) = (Vec::new(), Vec::new());
     for shard in 0..inner.store.shards() {
-        let taken = inner.store.take(shard, now).await?;
+        let taken = take(&*inner.store, shard, now).await?;
         grants.push(taken.grant);
         // Those that workers fetch from have no handler, and need none. Tenants have a stream each.
         let names: BTreeSet<&str> = taken.streams.iter().map(|(_, name, _)| name.as_str()).collect();

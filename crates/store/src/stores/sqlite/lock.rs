@@ -5,22 +5,15 @@
 //! stopped in between. The side file has the owner's pid in it, for people; the lock alone decides.
 //!
 //! Whoever opens the file has the lock for a moment, without a pid, to recover what a death left behind. Two programs
-//! that start together must not take that for an owner: who finds the lock taken and nobody named waits for a while.
+//! that start together must not take that for an owner: who finds the lock taken and nobody named asks again soon.
 //!
 //! The side file stays when the owner goes. To remove it would let two processes lock two files of one name.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use crate::error::StoreError;
-
-/// How long somebody may take to open the file: a log of some gigabytes is recovered in that time.
-const OPENING: Duration = Duration::from_secs(10);
-
-/// How often to look whether it is open.
-const LOOK: Duration = Duration::from_millis(5);
 
 /// The ownership of a file, had or not.
 #[derive(Debug)]
@@ -40,19 +33,13 @@ impl Ownership {
         self.held.is_some()
     }
 
-    /// Takes it, if nobody else has it. Waits while somebody has it who only opens the file.
+    /// Takes it, if nobody else has it.
     pub(super) fn take(&mut self) -> Result<(), StoreError> {
-        let began = Instant::now();
-        loop {
-            match self.lock() {
-                Err(StoreError::NotOwner { pid: None, .. }) if began.elapsed() < OPENING => {
-                    std::thread::sleep(LOOK);
-                }
-                Err(error) => return Err(error),
-                Ok(()) => break,
-            }
+        if self.held.is_some() {
+            return Ok(());
         }
-        // The pid is for people, and for those who wait: a lock without it is as good.
+        self.lock()?;
+        // The pid is for people, and for those who ask again: a lock without it is as good.
         if let Some(file) = &mut self.held {
             let _ = write_pid(file);
         }
