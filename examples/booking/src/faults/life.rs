@@ -89,7 +89,13 @@ impl Setting {
         let mut child = command.spawn().context("cannot start a program of ours")?;
         let stdin = child.stdin.take().context("its stdin")?;
         let mut said = BufReader::new(child.stdout.take().context("its stdout")?).lines();
-        let line = said.next_line().await?.unwrap_or_default();
+        let mut line = said.next_line().await?.unwrap_or_default();
+        // One that owns the outbox from the start may come to its point before it listens.
+        while line == points::STOPPING {
+            tokio::time::sleep(self.lease * 5 / 2).await;
+            signal(&child, Signal::CONT);
+            line = said.next_line().await?.unwrap_or_default();
+        }
         let Some(address) = line.strip_prefix(program::LISTENING) else {
             // At a point that is passed before it listens.
             let status = child.wait().await?;
@@ -110,19 +116,19 @@ impl Setting {
 impl Life {
     /// Stops it, as a debugger or a machine without memory does.
     pub(crate) fn stop(&self) {
-        self.signal(Signal::STOP);
+        signal(&self.child, Signal::STOP);
     }
 
     /// Has it go on, as if nothing had been.
     pub(crate) fn wake(&self) {
-        self.signal(Signal::CONT);
+        signal(&self.child, Signal::CONT);
     }
+}
 
-    fn signal(&self, signal: Signal) {
-        // Not waited for yet, so the number is still its own.
-        if let Some(pid) = self.child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
-            let _ = kill_process(pid, signal);
-        }
+fn signal(child: &Child, signal: Signal) {
+    // Not waited for yet, so the number is still its own.
+    if let Some(pid) = child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
+        let _ = kill_process(pid, signal);
     }
 }
 
