@@ -24,16 +24,16 @@ const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_co
 /// A server that waits for nobody for long, with everything that can be switched on. Small bounds are reached sooner.
 const SETTINGS: &str = "[server]\nlisten = \"127.0.0.1:0\"\nwait_max = \"20ms\"\nbody_time = \"2s\"\nedit = true\n\
                         [observe]\nlog = \"warn,redrive_server::cli=info\"\n[secrets]\nkey_file = \"key\"\n[ledger]\nkey_files = [\"key\"]\n\
-                        [store]\naddress = \"sqlite:redrive.db\"\n[queues.work.pull]\n[queues.held.pull]\n";
+                        [store]\naddress = \"sqlite:redrive.db\"\n[queues.jobs.pull]\n[queues.held.pull]\n";
 /// Names that there are; those that were made up would lead nowhere. What holds a queue back is done to another one,
 /// or nothing could be leased any more.
-const PARAMETERS: &str = "[parameters]\nqueue = \"work\"\nid = \"1\"\nname = \"signing\"\n\
+const PARAMETERS: &str = "[parameters]\nqueue = \"jobs\"\nid = \"1\"\nname = \"signing\"\n\
                           [[operations]]\ninclude-path-regex = \"^/v1/queues/[^/]*/(pause|resume|reroute)$\"\n\
                           parameters = { queue = \"held\" }\n";
 /// A dead letter that all verbs are tried on, and the first version of a secret.
 const FIRST: [(&str, &str, &str); 3] = [
-    ("POST", "/v1/queues/work/events", "{\"id\":\"1\",\"key\":\"k\",\"payload\":{}}"),
-    ("POST", "/v1/queues/work/events/1/kill", ""),
+    ("POST", "/v1/queues/jobs/events", "{\"id\":\"1\",\"key\":\"k\",\"payload\":{}}"),
+    ("POST", "/v1/queues/jobs/events/1/kill", ""),
     ("PUT", "/v1/secrets/signing", ""),
 ];
 
