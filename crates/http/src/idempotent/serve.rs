@@ -252,7 +252,7 @@ async fn winners(
             // Forgotten, or not to be read: whoever asks again finds out.
             None => Answer::InFlight { left: SOON },
             // Forgotten, and used since for something else.
-            Some(record) if record.print != known.ask.print => Answer::Reused,
+            Some(record) if !known.ask.is_same_as(&record.print) => Answer::Reused,
             Some(record) => match record.phase {
                 Phase::Completed { .. } | Phase::Tombstone { .. } => ended_as(record),
                 Phase::InFlight { until, .. } => Answer::InFlight { left: until.since(now) },
