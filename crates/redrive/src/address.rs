@@ -1,24 +1,29 @@
-//! Where a store or a window is, in words: `memory:` or `sqlite:FILE`.
+//! Where a store or a window is, in words: `memory:`, `sqlite:FILE` or `postgres://…`.
 
 use redrive_store::StoreError;
 
 /// What an address means.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 pub(crate) enum Address {
     /// In this process.
     Memory,
     /// In a SQLite file.
     #[cfg(feature = "sqlite")]
     Sqlite(std::path::PathBuf),
+    /// In a PostgreSQL database: its URL, with a password perhaps.
+    #[cfg(feature = "postgres")]
+    Postgres(String),
 }
 
 impl Address {
     /// Reads an address.
     ///
     /// # Errors
-    /// With what is wrong with it.
+    /// With what is wrong with it. One that may have a password in it is not repeated.
     pub(crate) fn parse(address: &str) -> Result<Self, StoreError> {
-        let cannot = |why: &str| StoreError::Open { path: address.into(), why: why.to_owned(), source: None };
+        let open =
+            |path: &str, why: &str| StoreError::Open { path: path.into(), why: why.to_owned(), source: None };
+        let cannot = |why: &str| open(address, why);
         match address.split_once(':').unwrap_or((address, "")) {
             ("memory", _) => Ok(Self::Memory),
             ("sqlite", "" | "//") => Err(cannot("it names no file; write `sqlite:orders.db`")),
@@ -30,7 +35,86 @@ impl Address {
             ("sqlite", path) => Ok(Self::Sqlite(path.trim_start_matches("//").into())),
             #[cfg(not(feature = "sqlite"))]
             ("sqlite", _) => Err(cannot("this program was built without the feature `sqlite` of redrive")),
-            _ => Err(cannot("there is no such store; use `sqlite:FILE` or `memory:`")),
+            ("postgres" | "postgresql", rest) if !rest.starts_with("//") => {
+                Err(open("the database", "its address begins with `postgres://`"))
+            }
+            #[cfg(feature = "postgres")]
+            ("postgres" | "postgresql", _) => Ok(Self::Postgres(address.to_owned())),
+            #[cfg(not(feature = "postgres"))]
+            ("postgres" | "postgresql", _) => {
+                Err(open("the database", "this program was built without the feature `postgres` of redrive"))
+            }
+            _ => Err(cannot("there is no such store; use `sqlite:FILE`, `postgres://…` or `memory:`")),
         }
+    }
+}
+
+/// Why a window is in no database.
+#[cfg(feature = "postgres")]
+pub(crate) fn no_window() -> StoreError {
+    let why = "a window is in memory or in a SQLite file; in a database, mark what was done in the inbox"
+        .to_owned();
+    StoreError::Open { path: "the database".into(), why, source: None }
+}
+
+/// An address as it may be shown: without what is secret in it. Of a database that is where it is, and who asks; the
+/// rest of its URL, which may have passwords in many places, is left out.
+#[must_use]
+pub fn shown(address: &str) -> String {
+    let Some((scheme @ ("postgres" | "postgresql"), rest)) = address.split_once(':') else {
+        return address.to_owned();
+    };
+    let place = rest.strip_prefix("//").and_then(place_in);
+    place.map_or_else(|| format!("{scheme}://…"), |place| format!("{scheme}://{place}"))
+}
+
+/// Who, where and which database, if it is written as it should be: a password with a `/` or an `@` in it could be
+/// taken for a place.
+fn place_in(rest: &str) -> Option<String> {
+    let rest = rest.split(['?', '#']).next()?;
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (user, host) = authority.split_once('@').unwrap_or(("", authority));
+    let user = user.split(':').next()?;
+    let plain = |text: &str, more: &str| {
+        text.chars()
+            .all(|letter| letter.is_ascii_alphanumeric() || "._-%".contains(letter) || more.contains(letter))
+    };
+    let is_port = |port: &str| port.is_empty() || port.parse::<u16>().is_ok();
+    let port_at = host.rfind(':').filter(|at| !host[*at..].contains(']'));
+    if !plain(user, "")
+        || !plain(host, "[]:")
+        || !plain(path, "")
+        || !port_at.is_none_or(|at| is_port(&host[at + 1..]))
+    {
+        return None;
+    }
+    let user = if user.is_empty() { String::new() } else { format!("{user}@") };
+    let path = if path.is_empty() { String::new() } else { format!("/{path}") };
+    Some(format!("{user}{host}{path}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_password_is_shown() {
+        for (address, expected) in [
+            ("sqlite:orders.db", "sqlite:orders.db"),
+            ("memory:", "memory:"),
+            ("postgres://", "postgres://"),
+            ("postgres://localhost/shop", "postgres://localhost/shop"),
+            ("postgres://ann:secret@db:5433/shop?sslmode=require", "postgres://ann@db:5433/shop"),
+            ("postgresql://ann@[::1]:5433/shop", "postgresql://ann@[::1]:5433/shop"),
+            ("postgres://db/shop?password=secret", "postgres://db/shop"),
+            ("postgres://ann:sec/ret@db/shop", "postgres://…"),
+            ("postgres://ann:sec@ret@db/shop", "postgres://…"),
+            ("postgres://ann:secret", "postgres://…"),
+            ("postgres:ann:secret@db", "postgres://…"),
+        ] {
+            assert_eq!(shown(address), expected);
+        }
+        assert!(!shown("postgres://ann:sec?ret@db/shop").contains("sec"));
+        assert!(!shown("postgres://ann:sec#ret@db/shop").contains("sec"));
     }
 }

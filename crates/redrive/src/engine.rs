@@ -12,7 +12,7 @@
 //! # async fn charge(_: &[u8], _: String) -> Result<(), std::io::Error> { Ok(()) }
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 //! # let url = "memory:";
-//! let redrive = Redrive::open(url).await?; // "sqlite:orders.db"
+//! let redrive = Redrive::open(url).await?; // "sqlite:orders.db", "postgres://localhost/shop"
 //! redrive
 //!     .queue("orders")
 //!     .concurrency(8)
@@ -30,7 +30,7 @@
 //!
 //! # What is promised, and where
 //!
-//! *In the store's domain* (this SQLite file) the effect of a transactional handler happens once: effect and
+//! *In the store's domain* (this SQLite file, this PostgreSQL database) the effect of a transactional handler happens once: effect and
 //! settle are one commit. *Outside of it* an attempt may run more than once: after a crash, a time-out, a lost
 //! answer. Every attempt therefore carries [`Delivery::idempotency_key`], the same over all attempts, and
 //! [`Delivery::token`] `(epoch, seq)`, by which a receiver can refuse what is older than what it has seen.
@@ -70,6 +70,7 @@ mod reply;
 mod run;
 mod transaction;
 
+pub use crate::address::shown;
 pub use builder::QueueBuilder;
 pub use clock::Timepiece;
 pub use delivery::Delivery;
@@ -109,10 +110,11 @@ impl Redrive {
     /// | address | is |
     /// |---|---|
     /// | `sqlite:orders.db` | a file, durable; its directory must exist |
+    /// | `postgres://user@host/shop` | a PostgreSQL database, in a schema of its own, for many processes; what the URL does not say is from the `PG…` variables |
     /// | `memory:` | this process' memory, for tests |
     ///
     /// # Errors
-    /// With what is in the way: no such directory, not a database, a newer schema.
+    /// With what is in the way: no such directory or database, a wrong password, a newer schema.
     pub async fn open(address: &str) -> Result<Self, StoreError> {
         Options::new().open(address).await
     }

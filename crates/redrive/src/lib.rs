@@ -59,6 +59,7 @@
 //! |---|---|
 //! | `engine` | durable events, with a store in memory; the dedupe `window`; `testing`, for tests of what uses them |
 //! | `sqlite` | both in a SQLite file; turns on `engine`, brings SQLite itself |
+//! | `postgres` | events in a PostgreSQL database, for many processes; turns on `engine`, brings the driver |
 //! | `http` | tower layers for both sides, statuses, headers |
 //! | `api` | retry-safe APIs: the idempotent layer over a store, for axum; turns on `engine` and `http` |
 //! | `reqwest` | the client wrapper and its classifier; turns on `http` |

@@ -102,6 +102,8 @@ impl Window {
                 let opening = tokio::task::spawn_blocking(move || store::Window::open(path, settings, now));
                 Ok(Self::over(opening.await.map_err(|_| StoreError::Closed)??, clock))
             }
+            #[cfg(feature = "postgres")]
+            Address::Postgres(_) => Err(crate::address::no_window()),
         }
     }
 

@@ -64,7 +64,7 @@ impl Server {
         redrive
             .start()
             .await
-            .with_context(|| format!("cannot run the queues of {}", config.store.address))?;
+            .with_context(|| format!("cannot run the queues of {}", config.store.place()))?;
         let settings = config.server.clone();
         let chores = chores(&redrive, &config);
         let app = App::new(redrive, config, outside);
@@ -135,5 +135,5 @@ fn chores(redrive: &Redrive, config: &Config) -> JoinSet<()> {
 pub async fn open(config: &Config) -> Result<Redrive> {
     let address = &config.store.address;
     let options = Options::new().disk_least(config.store.disk_least);
-    options.open(address).await.with_context(|| format!("cannot open {address}"))
+    options.open(address).await.with_context(|| format!("cannot open {}", config.store.place()))
 }

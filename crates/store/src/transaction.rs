@@ -45,6 +45,19 @@ pub trait Tx {
         at: Moment,
     ) -> Result<(), CompleteError>;
 
+    /// Keeps bytes under a name, for a program that is built on the store and has no tables of its own; none takes
+    /// them away.
+    ///
+    /// # Errors
+    /// Where the store could not.
+    fn keep(&mut self, name: &str, bytes: Option<&[u8]>) -> Result<(), StoreError>;
+
+    /// What is kept under names that begin so, by name. Whoever looks has it for itself until its transaction ends.
+    ///
+    /// # Errors
+    /// Where the store could not.
+    fn kept(&mut self, beginning: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError>;
+
     /// Runs a statement of the caller's own, with `$1`, `$2` for its values; gives how many rows it changed.
     ///
     /// # Errors

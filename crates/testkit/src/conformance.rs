@@ -197,6 +197,7 @@ macro_rules! promises {
             a_panicking_work_leaves_nothing,
             stale_claims_do_not_run,
             one_claim_takes_effect_once,
+            what_a_program_keeps_commits_with_its_work,
             a_marker_is_set_once,
             a_marker_is_forgotten_in_time,
             work_may_go_on_after_a_refused_publish,

@@ -14,6 +14,8 @@ pub struct Options {
     seed: Option<u64>,
     #[cfg(feature = "sqlite")]
     disk_least: Option<u64>,
+    #[cfg(feature = "postgres")]
+    postgres: redrive_store::postgres::Settings,
 }
 
 impl Options {
@@ -46,6 +48,14 @@ impl Options {
         self
     }
 
+    /// How a PostgreSQL database is opened: its schema, connections, lease, and what this process is called there.
+    #[cfg(feature = "postgres")]
+    #[must_use]
+    pub fn postgres(mut self, settings: redrive_store::postgres::Settings) -> Self {
+        self.postgres = settings;
+        self
+    }
+
     /// Opens the store at an address; see [`Redrive::open`].
     ///
     /// # Errors
@@ -66,6 +76,11 @@ impl Options {
             Address::Memory => Ok(Arc::new(Memory::new())),
             #[cfg(feature = "sqlite")]
             Address::Sqlite(path) => self.sqlite(path).await,
+            #[cfg(feature = "postgres")]
+            Address::Postgres(url) => {
+                let store = redrive_store::Postgres::open(&url, self.postgres.clone()).await?;
+                Ok(Arc::new(store))
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redrive_core::{Event, Moment};
 use redrive_store::sql::{Row, SqlError, Value};
-use redrive_store::{Job, PublishError, Published, Transacted, Tx};
+use redrive_store::{Job, PublishError, Published, StoreError, Transacted, Tx};
 
 use super::lineage::{self, Lineage};
 use super::queue::Queues;
@@ -77,6 +77,23 @@ impl<'a> Transaction<'a> {
     /// Where the database refuses it, or the store has no SQL.
     pub fn query(&mut self, statement: &str, values: &[Value]) -> Result<Vec<Row>, SqlError> {
         self.tx.query(statement, values)
+    }
+
+    /// Keeps bytes under a name with everything else, for a program that has no tables of its own; none takes them
+    /// away. Bytes that are read again and again, or are many, want a table.
+    ///
+    /// # Errors
+    /// Where the store could not.
+    pub fn keep(&mut self, name: &str, bytes: Option<&[u8]>) -> Result<(), StoreError> {
+        self.tx.keep(name, bytes)
+    }
+
+    /// What is kept under names that begin so, by name. Nobody else changes it until this transaction ends.
+    ///
+    /// # Errors
+    /// Where the store could not.
+    pub fn kept(&mut self, beginning: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        self.tx.kept(beginning)
     }
 
     /// The caller's own table in a store in memory. `None` where the store is another.

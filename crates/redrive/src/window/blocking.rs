@@ -66,6 +66,8 @@ impl Window {
             Address::Sqlite(path) => {
                 super::Window::over(super::store::Window::open(path, settings, clock.now())?, clock)
             }
+            #[cfg(feature = "postgres")]
+            Address::Postgres(_) => return Err(crate::address::no_window()),
         };
         Ok(Self { inner })
     }

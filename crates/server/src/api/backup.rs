@@ -56,7 +56,8 @@ fn file_of(app: &App) -> Result<PathBuf, Problem> {
     let live = app.live();
     let address = live.config.store.address.as_str();
     address.strip_prefix("sqlite:").map(PathBuf::from).ok_or_else(|| {
-        Problem::new(StatusCode::CONFLICT, "no-file", format!("the store {address} has no file to copy"))
+        let place = live.config.store.place();
+        Problem::new(StatusCode::CONFLICT, "no-file", format!("the store {place} has no file to copy"))
     })
 }
 

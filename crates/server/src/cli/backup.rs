@@ -53,7 +53,7 @@ pub(super) async fn run(args: Args) -> Result<ExitCode> {
             let store = args.store.map(|value| Layer::flag("--store", ["store", "address"], value));
             let address = args.config.source(store).load()?.store.address;
             let Some(from) = address.strip_prefix("sqlite:") else {
-                bail!("the store {address} has no file to copy");
+                bail!("the store {} has no file to copy", redrive::engine::shown(&address));
             };
             let (from, to) = (PathBuf::from(from), args.to.clone());
             tokio::task::spawn_blocking(move || sqlite::copy(&from, &to)).await??;

@@ -38,7 +38,7 @@ pub(super) struct Args {
     /// Where to show health and metrics [default: nowhere]
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<String>,
-    /// Where requests are remembered, instead of what the configuration says: sqlite:FILE
+    /// Where requests are remembered, instead of what the configuration says: sqlite:FILE or postgres://…
     #[arg(long, env = "REDRIVE_STORE", value_name = "ADDRESS")]
     store: Option<String>,
 }
@@ -89,7 +89,7 @@ pub(super) async fn run(args: Args) -> Result<ExitCode> {
 /// What is said at the start: where it stands, and what it answers for.
 fn beginning(gateway: &Gateway, config: &Config) -> Vec<String> {
     let upstream = config.gateway.upstream.as_deref().unwrap_or_default();
-    let store = &config.store.address;
+    let store = config.store.place();
     let mut lines = vec![format!(
         "listening on http://{}, in front of {upstream}, requests remembered in {store}",
         gateway.address()

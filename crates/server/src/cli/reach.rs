@@ -28,7 +28,7 @@ pub(super) struct Reach {
     /// A file with the token for it [variable: REDRIVE_TOKEN, with the token itself]
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// The store to open where no server is asked, as sqlite:redrive.db [variable: REDRIVE_STORE]
+    /// The store to open where no server is asked, as sqlite:redrive.db or postgres://… [variable: REDRIVE_STORE]
     #[arg(long, global = true, value_name = "ADDRESS")]
     store: Option<String>,
     /// The configuration file [default: redrive.toml, if there is one] [variable: REDRIVE_CONFIG]
@@ -73,8 +73,8 @@ impl Reach {
             eprintln!("redrive: asking the server at http://{server}");
             return Line::to_server(&format!("http://{server}"), self.token()?);
         }
-        let store = config.store.address.clone();
-        if file_of(&store).is_some_and(Path::exists) {
+        let (store, address) = (config.store.place(), config.store.address.clone());
+        if is_database(&address) || file_of(&address).is_some_and(Path::exists) {
             eprintln!("redrive: no server at http://{server}, so straight to {store}");
             return Line::to_file(config, &user()).await;
         }
@@ -94,7 +94,7 @@ impl Reach {
             _ => {}
         }
         let config = self.settings([Layer::flag("--store", ["store", "address"], store)])?;
-        eprintln!("redrive: straight to {store}");
+        eprintln!("redrive: straight to {}", redrive::engine::shown(store));
         Line::to_file(config, &user()).await
     }
 
@@ -125,6 +125,11 @@ pub(super) fn token(file: Option<&Path>) -> Result<Option<String>> {
 /// The file of an address.
 fn file_of(address: &str) -> Option<&Path> {
     address.strip_prefix("sqlite:").map(|path| Path::new(path.trim_start_matches("//")))
+}
+
+/// Whether an address is that of a database, which only asking can tell whether it is there.
+fn is_database(address: &str) -> bool {
+    address.starts_with("postgres")
 }
 
 /// Who does it, for the audit.

@@ -18,7 +18,7 @@ pub(super) struct Args {
     /// Where to listen, instead of what the configuration says.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Where events are kept, instead of what the configuration says: sqlite:FILE
+    /// Where events are kept, instead of what the configuration says: sqlite:FILE or postgres://…
     #[arg(long, env = "REDRIVE_STORE", value_name = "ADDRESS")]
     store: Option<String>,
 }
@@ -34,7 +34,7 @@ pub(super) async fn run(args: Args) -> Result<ExitCode> {
     let config = source.load()?;
     let observing = observe::log::start(&config.observe)?;
     let grace = config.server.grace;
-    let (store, queues, tokens) = (config.store.address.clone(), config.queues.len(), config.tokens.len());
+    let (store, queues, tokens) = (config.store.place(), config.queues.len(), config.tokens.len());
     let server = Server::start_from(config, source).await?;
     let listening = format!("listening on http://{}", server.address());
     if observing.is_text() {

@@ -86,12 +86,14 @@ fn check_places(config: &Config) -> Result<(), ConfigError> {
     let address = &config.store.address;
     let can_be = match address.split_once(':').unwrap_or((address, "")) {
         ("memory", _) => true,
+        ("postgres" | "postgresql", rest) => rest.starts_with("//"),
         ("sqlite", file) => !matches!(file, "" | "//" | ":memory:") && !file.contains('?'),
         _ => false,
     };
     if !can_be {
         return Err(ConfigError::value(format!(
-            "store.address is sqlite:FILE or memory:, and not `{address}`"
+            "store.address is sqlite:FILE, postgres://… or memory:, and not `{}`",
+            redrive::engine::shown(address)
         )));
     }
     let log = &config.observe.log;
@@ -229,7 +231,7 @@ mod tests {
             ("server.body_max = 0", "server.body_max"),
             ("server.batch_max = 0", "server.batch_max"),
             ("server.bodies_max = 8388607", "server.bodies_max"),
-            ("store.address = \"postgres://db\"", "store.address"),
+            ("store.address = \"postgres:db\"", "store.address"),
             ("store.address = \"redrive.db\"", "store.address"),
             ("store.address = \"sqlite:\"", "store.address"),
             ("observe.log = \"redrive=loud\"", "observe.log"),

@@ -45,10 +45,18 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StoreSettings {
-    /// `sqlite:FILE` or `memory:`.
+    /// `sqlite:FILE`, `postgres://…` or `memory:`.
     pub address: String,
     /// Below how many free bytes on the disk publishing is refused.
     pub disk_least: u64,
+}
+
+impl StoreSettings {
+    /// Where events are kept, without what is secret in it.
+    #[must_use]
+    pub fn place(&self) -> String {
+        redrive::engine::shown(&self.address)
+    }
 }
 
 impl Default for StoreSettings {

@@ -70,6 +70,8 @@ mod transact;
 
 mod values;
 
+mod kept;
+
 mod operate;
 
 mod act;

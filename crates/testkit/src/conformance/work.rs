@@ -172,6 +172,38 @@ pub async fn one_claim_takes_effect_once<S: Subject>(subject: S) {
     assert_eq!(owner.subject.effects().await, 1);
 }
 
+/// What a program keeps commits with its work, is found by the beginning of its name, and survives a crash.
+pub async fn what_a_program_keeps_commits_with_its_work<S: Subject>(subject: S) {
+    let owner = Owner::of(subject).await;
+    let keep = |tx: &mut dyn Tx| -> Worked {
+        for (name, bytes) in
+            [("keys/b", &b"two"[..]), ("keys/a", b"one"), ("keyring", b"none"), ("keys/c", b"")]
+        {
+            tx.keep(name, Some(bytes))?;
+        }
+        tx.keep("keys/a", Some(b"\0\xff"))?;
+        tx.keep("keys/b", None)?;
+        tx.keep("keys/nobody", None)?;
+        Ok(None)
+    };
+    owner.transact(None, keep).await;
+    let spoil = |tx: &mut dyn Tx| -> Worked {
+        tx.keep("keys/a", None)?;
+        tx.keep("keys/%", Some(b"more"))?;
+        assert_eq!(tx.kept("keys/")?.len(), 2, "what it did itself it sees");
+        Err("no".into())
+    };
+    assert!(matches!(owner.transact(None, spoil).await, Transacted::Aborted(_)));
+    let owner = owner.crash().await;
+    let look = |tx: &mut dyn Tx| -> Worked {
+        let kept = tx.kept("keys/")?;
+        assert_eq!(kept, [("keys/a".to_owned(), b"\0\xff".to_vec()), ("keys/c".to_owned(), Vec::new())]);
+        assert!(tx.kept("keys/%")?.is_empty() && tx.kept("nothing")?.is_empty());
+        Ok(None)
+    };
+    assert!(matches!(owner.transact(None, look).await, Transacted::Committed { .. }));
+}
+
 /// A marker is set once for each handler and id, also over a crash.
 pub async fn a_marker_is_set_once<S: Subject>(subject: S) {
     let owner = Owner::of(subject).await;

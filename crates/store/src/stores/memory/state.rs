@@ -81,6 +81,8 @@ pub(super) struct State {
     pub(super) holding: Map<Hold, ()>,
     pub(super) shards: Map<u32, Shard>,
     pub(super) markers: Map<(String, String), Moment>,
+    /// What programs keep.
+    pub(super) kept: Map<String, Vec<u8>>,
     /// The ledger.
     pub(super) records: Map<Scope, Record>,
     pub(super) rules: Map<Rule, Control>,
@@ -101,7 +103,7 @@ pub(super) struct State {
 }
 
 impl State {
-    fn maps(&mut self) -> [&mut dyn Journal; 19] {
+    fn maps(&mut self) -> [&mut dyn Journal; 20] {
         [
             &mut self.queues,
             &mut self.stream_ids,
@@ -115,6 +117,7 @@ impl State {
             &mut self.holding,
             &mut self.shards,
             &mut self.markers,
+            &mut self.kept,
             &mut self.records,
             &mut self.rules,
             &mut self.jobs,

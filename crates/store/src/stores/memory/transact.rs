@@ -57,6 +57,20 @@ impl Tx for Transaction<'_> {
         self.0.end_request(scope, epoch, end, at).map_err(CompleteError::Fenced)
     }
 
+    fn keep(&mut self, name: &str, bytes: Option<&[u8]>) -> Result<(), StoreError> {
+        match bytes {
+            Some(bytes) => self.0.kept.put(name.to_owned(), bytes.to_vec()),
+            None => self.0.kept.remove(&name.to_owned()),
+        }
+        Ok(())
+    }
+
+    fn kept(&mut self, beginning: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        let found =
+            self.0.kept.range(beginning.to_owned()..).take_while(|(name, _)| name.starts_with(beginning));
+        Ok(found.map(|(name, bytes)| (name.clone(), bytes.clone())).collect())
+    }
+
     fn as_any(&mut self) -> &mut dyn Any {
         self.0.table_mut()
     }

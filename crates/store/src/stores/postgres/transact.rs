@@ -84,6 +84,14 @@ impl Tx for Bench {
         ended.map_err(not_done)?.map_err(CompleteError::Fenced)
     }
 
+    fn keep(&mut self, name: &str, bytes: Option<&[u8]>) -> Result<(), StoreError> {
+        self.handle.clone().block_on(self.desk.put_kept(name, bytes)).map_err(not_done)
+    }
+
+    fn kept(&mut self, beginning: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        self.handle.clone().block_on(self.desk.find_kept(beginning)).map_err(not_done)
+    }
+
     fn execute(&mut self, statement: &str, values: &[Value]) -> Result<u64, SqlError> {
         let query = values::query(statement, values);
         let done = self.handle.clone().block_on(query.execute(&mut *self.desk.conn));

@@ -16,6 +16,7 @@
 //! | `redrive_receipt` | an identity, and whether its event was taken away or edited | once, then, and when its event ends late |
 //! | `redrive_end` | how an event ended, if that is not simply "done" | once |
 //! | `redrive_inbox` | what a handler has processed | once |
+//! | `redrive_kept` | what a program that is built on the store keeps in it | by that program |
 //! | `redrive_request` | what is remembered of a request under its idempotency key | when it is claimed, renewed, ended |
 //! | `redrive_rule` | a rule that holds | by orders |
 //! | `redrive_job` | a change to many dead letters | by orders, by its steps, and once a commit in which some of its letters end |

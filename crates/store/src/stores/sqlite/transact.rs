@@ -73,6 +73,20 @@ impl Tx for Desk {
         ended.map_err(super::faults::not_seen)?.map_err(CompleteError::Fenced)
     }
 
+    fn keep(&mut self, name: &str, bytes: Option<&[u8]>) -> Result<(), StoreError> {
+        let guard = std::sync::Arc::clone(&self.guard);
+        guard
+            .outside(|| self.is_open().and_then(|()| self.put_kept(name, bytes)))
+            .map_err(super::faults::not_seen)
+    }
+
+    fn kept(&mut self, beginning: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        let guard = std::sync::Arc::clone(&self.guard);
+        guard
+            .outside(|| self.is_open().and_then(|()| self.find_kept(beginning)))
+            .map_err(super::faults::not_seen)
+    }
+
     fn execute(&mut self, statement: &str, values: &[Value]) -> Result<u64, SqlError> {
         let changed = statement_of(&self.conn, statement, values)
             .and_then(|mut statement| statement.raw_execute())
@@ -278,6 +292,27 @@ impl Desk {
     /// Whether there still is a transaction to write in.
     fn is_open(&self) -> Step<()> {
         if self.conn.is_autocommit() { Err(super::faults::broken(ENDED).into()) } else { Ok(()) }
+    }
+
+    fn put_kept(&self, name: &str, bytes: Option<&[u8]>) -> Step<()> {
+        let done = match bytes {
+            Some(bytes) => self
+                .conn
+                .prepare_cached(
+                    "INSERT INTO redrive_kept (name, bytes) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET bytes = ?2",
+                )?
+                .execute(params![name, bytes]),
+            None => self.conn.prepare_cached("DELETE FROM redrive_kept WHERE name = ?1")?.execute([name]),
+        };
+        Ok(done.map(drop)?)
+    }
+
+    fn find_kept(&self, beginning: &str) -> Step<Vec<(String, Vec<u8>)>> {
+        let mut statement = self.conn.prepare_cached(
+            "SELECT name, bytes FROM redrive_kept WHERE name >= ?1 AND substr(name, 1, length(?1)) = ?1 ORDER BY name",
+        )?;
+        let found = statement.query_map([beginning], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(found.collect::<rusqlite::Result<_>>()?)
     }
 
     fn put_mark(&self, handler: &str, id: &str, until: Moment) -> Step<bool> {

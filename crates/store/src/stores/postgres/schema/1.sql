@@ -172,6 +172,12 @@ CREATE TABLE redrive.inbox (
     PRIMARY KEY (handler, id)
 );
 
+-- What a program that is built on the store keeps in it, by its names.
+CREATE TABLE redrive.kept (
+    name TEXT COLLATE "C" PRIMARY KEY,
+    bytes BYTEA NOT NULL
+);
+
 -- A request under its idempotency key. What `one` and `two` are is the phase's; `ends` is when time changes it.
 CREATE TABLE redrive.request (
     tenant TEXT COLLATE "C" NOT NULL,

@@ -138,6 +138,12 @@ CREATE TABLE redrive_inbox (
     PRIMARY KEY (handler, id)
 ) STRICT, WITHOUT ROWID;
 
+-- What a program that is built on the store keeps in it, by its names.
+CREATE TABLE redrive_kept (
+    name TEXT PRIMARY KEY,
+    bytes BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- A request under its idempotency key. What `one` and `two` are is the phase's; `ends` is when time changes it. The body
 -- has a sum of its own, and is last: what comes after a large value is reached through all of it.
 CREATE TABLE redrive_request (
