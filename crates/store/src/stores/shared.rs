@@ -21,6 +21,10 @@ pub(in crate::stores) mod rules;
 
 pub(in crate::stores) mod letters;
 
+pub(in crate::stores) mod acts;
+
+pub(in crate::stores) mod pages;
+
 pub(in crate::stores) mod group;
 
 pub(in crate::stores) mod jobs;

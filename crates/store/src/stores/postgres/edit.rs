@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use redrive_core::Moment;
-use redrive_core::entry::{Park, Progress, StreamId};
-use redrive_core::event::{Fingerprint, Mode, State};
+use redrive_core::entry::{Park, StreamId};
+use redrive_core::event::Fingerprint;
 
 use super::act::or_refused;
 use super::desk::{Desk, one};
 use super::faults::Step;
-use super::held::{Held, PutBack, Stand};
+use super::held::{Held, PutBack};
 use super::receipt::End;
 use super::rows::EventRow;
 use crate::operate::{Edited, Letter, Operated, Refusal, Target, refused};
@@ -50,10 +50,8 @@ impl Desk {
             return Ok(Err(Refusal::OutOfOrder));
         }
 
-        let Progress { attempts, story, .. } = held.progress.clone();
-        let is_unsure = story.as_ref().is_some_and(|story| story.is_unsure());
-        let became = Some(event.id.clone());
-        let end = End { state: State::Discarded, at, attempts, story, result: None, became, token: None };
+        let is_unsure = held.progress.story.as_ref().is_some_and(|story| story.is_unsure());
+        let end = End::edited(&held.progress, event.id.clone(), at);
         self.stamp(&stream, &original.id, at, Some(end)).await?;
         let spec = self.spec(&stream.queue).await?.unwrap_or_default();
         let calm = at + spec.horizon;
@@ -61,8 +59,7 @@ impl Desk {
         let times = (at, calm + spec.window);
         self.insert_receipt((stream.id, &event.id), fingerprint, held.row.seq, times).await?;
 
-        let out_of_order = held.is_passed() || held.progress.out_of_order;
-        held.progress = Progress { mode: Mode::Redrive, out_of_order, ..Progress::fresh(at) };
+        held.progress = held.edited(at);
         let by = PutBack::Order(line);
         self.put_back(&mut held, &stream, by, at).await?;
         // It stays in the shard of the original, whatever its own id would say.
@@ -131,11 +128,7 @@ impl Desk {
             calm,
             shard,
         };
-        let mut held = Held::fresh(row, Stand::DeadPassed);
-        held.progress.attempts = letter.attempts;
-        held.progress.mode = if letter.attempts > 0 { Mode::Retry } else { Mode::Live };
-        held.progress.story.clone_from(&letter.story);
-        (held.reason, held.died) = (Some(letter.reason), Some(letter.died));
+        let held = Held::imported(row, letter);
         self.insert_held(&held).await?;
         self.bury(held, false, Park::GoOn, &stream).await?;
         Ok(Ok(()))

@@ -9,6 +9,7 @@ use super::receipt::Receipt;
 use super::rows::{Damage, EventRow, Stream};
 use super::rules::{View, held_by};
 use crate::found::Found;
+use crate::stores::shared::acts::discarded;
 use crate::stores::shared::numbers::{column, stream_of};
 
 impl Desk {
@@ -58,22 +59,7 @@ impl Desk {
 
     /// An event that is held. When it was discarded, and until when it can be restored, its receipt knows.
     pub(super) async fn kept(&mut self, held: &Held, stream: &Stream, view: &View) -> Step<Found> {
-        let progress = &held.progress;
-        let is_dead = held.stand.is_dead();
-        let lease = held.lease.filter(|_| held.stand == Stand::Leased);
-        Ok(Found {
-            rev: held.rev,
-            due: held.stand.is_alive().then_some(progress.due),
-            ended: held.died.filter(|_| is_dead),
-            attempts: progress.attempts,
-            reason: held.reason.filter(|_| is_dead),
-            story: progress.story.clone(),
-            cause: held.cause,
-            route: progress.route.as_deref().map(str::to_owned),
-            until: lease.map(|lease| lease.until),
-            holds: held.stand == Stand::DeadHolding,
-            ..Found::new(held.row.seq, self.place(held, stream, view).await?, held.row.published)
-        })
+        Ok(held.found(self.place(held, stream, view).await?))
     }
 
     /// Where an event is.
@@ -110,10 +96,4 @@ impl Desk {
             column(held.row.seq.0)
         )
     }
-}
-
-/// The same with what a receipt tells of an event that was taken away.
-pub(super) fn discarded(known: Found, receipt: &Receipt) -> Found {
-    let ended = receipt.end.as_ref().map(|end| end.at);
-    Found { ended, until: Some(receipt.until), ..known }
 }

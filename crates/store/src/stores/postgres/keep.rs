@@ -6,7 +6,6 @@ use std::collections::BinaryHeap;
 
 use redrive_core::Moment;
 use redrive_core::entry::Seq;
-use redrive_core::event::State;
 use redrive_core::triage::{Control, Operator};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -159,15 +158,7 @@ impl Desk {
         let Some(stream) = self.stream(stream_of(seq)).await? else { return Ok(false) };
         let Some(Ok(held)) = self.held(seq, &stream).await? else { return Ok(false) };
         let (attempts, story) = (held.progress.attempts, held.progress.story);
-        let end = End {
-            state: State::Discarded,
-            at: now,
-            attempts,
-            story,
-            result: None,
-            became: None,
-            token: None,
-        };
+        let end = End { story, ..End::discarded(attempts, now) };
         self.stamp(&stream, &held.row.event.id, now, Some(end)).await?;
         self.uncount_death(stream.id, held.cause, false);
         self.delete_held(seq).await?;

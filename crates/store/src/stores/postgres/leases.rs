@@ -8,7 +8,6 @@ use std::sync::{Arc, PoisonError};
 
 use redrive_core::Moment;
 use redrive_core::entry::{Change, Entry};
-use redrive_core::event::State;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
@@ -19,6 +18,7 @@ use super::keys::is_head;
 use super::rows::{Damage, Stream, live_columns, read_live};
 use crate::lease::{self, Lapse, Lapsed, Lease, LeaseSettle, LeaseSettled, Leased, Term, TokenHash};
 use crate::store::QueueSpec;
+use crate::stores::shared::acts::disagreement;
 use crate::stores::shared::numbers::{from_moment, to_moment};
 
 /// How many leases that are over are dealt with in one call, so that it stays short.
@@ -372,14 +372,11 @@ impl Desk {
             Err(Fault::Refused(_)) => return Ok(None),
             Err(fault) => return Err(fault),
         };
-        let is_last = |mark: Mark| mark.attempt == lease.attempt && mark.token == lease.token;
-        let held = there.map(|(held, _)| held).filter(|held| held.stand != Stand::Discarded);
-        let held = held.filter(|held| held.progress.attempts <= lease.attempt);
-        Ok(held.filter(|held| held.lease.is_some_and(is_last)).map(|held| (held, stream)))
+        let held = there.map(|(held, _)| held).filter(|held| held.is_leased_last(lease));
+        Ok(held.map(|held| (held, stream)))
     }
 
-    /// What is said of a lease that is not the last one. Attempts may begin anew, and are easy to guess: who did it
-    /// is known by the token.
+    /// What is said of a lease that is not the last one.
     async fn disagree(&mut self, lease: &lease::Held) -> Step<LeaseSettled> {
         let Some(stream) = self.find_stream(&lease.queue, &lease.tenant).await? else {
             return Ok(LeaseSettled::Unknown);
@@ -394,14 +391,7 @@ impl Desk {
             Err(fault) => Err(fault),
         };
         match known {
-            Ok((found, by))
-                if found.state == State::Done
-                    && found.attempts == lease.attempt
-                    && by == Some(lease.token) =>
-            {
-                Ok(LeaseSettled::Already)
-            }
-            Ok((found, _)) => Ok(LeaseSettled::Conflict(Box::new(found))),
+            Ok((found, by)) => Ok(disagreement(found, by, lease)),
             Err(Fault::Refused(_)) => Ok(LeaseSettled::Unknown),
             Err(fault) => Err(fault),
         }

@@ -1,117 +1,42 @@
-//! Listing what there is, a page at a time.
-//!
-//! A page begins where the one before ended, in the order of seqs. Dead letters, what was discarded and what is
-//! leased have indexes; everything else is a walk through the tables themselves, because an index for it would cost
-//! every event. So a page ends where enough was looked at, whatever was found by then, and where it has enough bytes.
+//! Listing what there is, a [page](crate::stores::shared::pages) at a time.
 
 use std::sync::Arc;
 
-use redrive_core::Event;
 use redrive_core::entry::Seq;
 use redrive_core::event::State;
-use redrive_core::triage::{CauseId, Subject};
+use redrive_core::triage::CauseId;
 use sqlx::Row;
 
 use super::desk::{Desk, rows};
 use super::faults::{Fault, Step, damaged, damaged_row};
-use super::find::discarded;
 use super::held::{Held, Stand, held_columns, read_held};
-use super::rows::{Damage, EVENT_COLUMNS, Stream, live_columns, read_live};
+use super::rows::{Damage, Stream, live_columns, read_live};
 use super::rules::View;
-use crate::found::{Found, Listed, PAGE_BYTES, Query, bytes_of};
-use crate::stores::shared::cells::Cells;
-use crate::stores::shared::letters::{LOOKED_MAX, died, is_letter, is_meant};
+use crate::found::{Listed, Query};
+use crate::stores::shared::acts::discarded;
 use crate::stores::shared::numbers::{bits, column, signed, stream_of};
+use crate::stores::shared::pages::{Page, Part, Room, is_asked, is_meant_held, is_meant_live};
 
-/// How many events are on a page where nobody says.
-const PAGE: usize = 100;
-/// How many events a page may have.
-const PAGE_MAX: usize = 10_000;
 /// How many rows are fetched at once, and how many bytes of payload with them, roughly.
 const FETCHED: i64 = 200;
-
-type Listing = (Arc<Event>, Found);
-
-/// What was found in one table between two places.
-#[derive(Default)]
-struct Part {
-    found: Vec<Listing>,
-    looked: usize,
-    bytes: usize,
-    /// The last place that was looked at, where that was not the end.
-    stop: Option<i64>,
-    damaged: Vec<String>,
-}
-
-impl Part {
-    fn push(&mut self, event: Arc<Event>, known: Found) {
-        self.bytes += bytes_of(&event);
-        self.found.push((event, known));
-    }
-
-    /// Another one was looked at. Whether that is enough.
-    fn is_enough(&mut self, seq: i64, room: &Room) -> bool {
-        self.looked += 1;
-        if self.found.len() >= room.events || self.looked >= room.looks || self.bytes >= room.bytes {
-            self.stop = Some(seq);
-        }
-        self.stop.is_some()
-    }
-}
-
-/// How much may still be looked at, and found.
-struct Room {
-    events: usize,
-    looks: usize,
-    bytes: usize,
-}
 
 impl Desk {
     /// A page of events.
     pub(super) async fn list(&mut self, query: &Query) -> Step<Listed> {
-        let mut listed = Listed::default();
-        if query.state.is_some_and(|state| state.is_ended() && state != State::Discarded) {
-            return Ok(listed);
-        }
+        let Some(mut page) = Page::new(query) else { return Ok(Listed::default()) };
         let view = self.view().await?;
-        let limit = if query.limit == 0 { PAGE } else { query.limit.min(PAGE_MAX) };
-        let after = query.after.map_or(-1, |seq| column(seq.0));
-        // One more than asked for, to see whether there is a next page.
-        let mut room = Room { events: limit + 1, looks: LOOKED_MAX, bytes: PAGE_BYTES };
-        let spans = self.spans(&query.filter).await?;
-        for (first, last) in spans.into_iter().filter(|(_, last)| *last > after) {
-            if room.looks == 0 {
-                listed.next = Some(Seq(bits(first - 1)));
+        for span in self.spans(&query.filter).await? {
+            let Some(range) = page.rest(span) else { continue };
+            if page.ends_before(span) {
                 break;
             }
-            let range = (first.max(after + 1), last);
-            let live = self.list_live(range, &room, query, &view).await?;
-            let held = self.list_held(range, &room, query, &view).await?;
-            room.looks = room.looks.saturating_sub(live.looked + held.looked);
-            let stop = [live.stop, held.stop].into_iter().flatten().min();
-            let is_sure = |(_, found): &Listing| stop.is_none_or(|stop| column(found.seq.0) <= stop);
-            let mut part: Vec<Listing> = live.found.into_iter().chain(held.found).filter(is_sure).collect();
-            listed.damaged.extend(live.damaged.into_iter().chain(held.damaged));
-            part.sort_by_key(|(_, found)| found.seq);
-            for (event, found) in part {
-                // Each of the two has as much as a page may have, so together it may be too much.
-                if room.bytes > 0 {
-                    room.bytes = room.bytes.saturating_sub(bytes_of(&event));
-                    listed.events.push((event, found));
-                }
-            }
-            room.events = (limit + 1).saturating_sub(listed.events.len());
-            if listed.events.len() > limit || room.bytes == 0 {
-                listed.events.truncate(limit);
-                listed.next = listed.events.last().map(|(_, found)| found.seq);
-                break;
-            }
-            if let Some(stop) = stop {
-                listed.next = Some(Seq(bits(stop)));
+            let live = self.list_live(range, &page.room, query, &view).await?;
+            let held = self.list_held(range, &page.room, query, &view).await?;
+            if page.add(live, held) {
                 break;
             }
         }
-        Ok(listed)
+        Ok(page.end())
     }
 
     /// Events that never ran.
@@ -139,23 +64,14 @@ impl Desk {
                 from = seq + 1;
                 let stream = self.stream_of_row(seq).await?;
                 match read_live(row, &stream) {
-                    Ok(read) => {
-                        let subject = Subject {
-                            event: &read.event,
-                            at: read.published,
-                            attempts: 0,
-                            cause: None,
-                            reason: None,
-                            story: None,
-                        };
-                        if query.filter.matches(subject) {
-                            let event = Arc::clone(&read.event);
-                            let known = self.ready(read, &stream, view).await?;
-                            if query.state.is_none_or(|state| state == known.state) {
-                                part.push(event, known);
-                            }
+                    Ok(read) if is_meant_live(query, &read) => {
+                        let event = Arc::clone(&read.event);
+                        let known = self.ready(read, &stream, view).await?;
+                        if query.state.is_none_or(|state| state == known.state) {
+                            part.push(event, known);
                         }
                     }
+                    Ok(_) => {}
                     Err(Damage) => part.damaged.push(damaged_row("live", seq)),
                 }
                 if part.is_enough(seq, room) {
@@ -186,12 +102,7 @@ impl Desk {
                 let seq = row.try_get(0)?;
                 from = seq + 1;
                 let stream = self.stream_of_row(seq).await?;
-                let at = is_letter(row, EVENT_COLUMNS).and_then(|is_letter| match is_letter {
-                    true => died(row, EVENT_COLUMNS),
-                    false => row.number(6),
-                });
-                let is_meant = at.and_then(|at| is_meant(&query.filter, row, EVENT_COLUMNS, at, &stream));
-                let held = match is_meant {
+                let held = match is_meant_held(query, row, &stream) {
                     Ok(true) => read_held(row, &stream).map(Some),
                     Ok(false) => Ok(None),
                     Err(Damage) => Err(Damage),
@@ -220,11 +131,7 @@ impl Desk {
         part: &mut Part,
     ) -> Step<()> {
         let mut known = self.kept(&held, stream, view).await?;
-        let is_asked = match query.state {
-            Some(state) => state == known.state,
-            None => held.stand != Stand::Discarded,
-        };
-        if !is_asked {
+        if !is_asked(query, &held, known.state) {
             return Ok(());
         }
         if held.stand == Stand::Discarded {

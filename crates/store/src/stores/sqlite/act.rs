@@ -1,11 +1,8 @@
 //! What an operator does to one event.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use redrive_core::Moment;
-use redrive_core::entry::{Park, Progress};
-use redrive_core::event::{DeadReason, Mode, State};
+use redrive_core::entry::Park;
+use redrive_core::event::State;
 use redrive_core::triage::Redrive;
 use rusqlite::OptionalExtension;
 
@@ -19,14 +16,7 @@ use super::numbers::column;
 use super::receipt::{End, Receipt};
 use super::rows::{Damage, EventRow, Stream, event_columns};
 use crate::operate::{Act, Refusal, Target};
-
-/// An event that is meant, as it is now.
-pub(super) struct Met {
-    pub(super) held: Held,
-    pub(super) was_live: bool,
-    pub(super) receipt: Receipt,
-    pub(super) stream: Arc<Stream>,
-}
+use crate::stores::shared::acts::Met;
 
 /// What one event's order is refused for must not undo the others: a row that is damaged is such a reason.
 pub(super) fn or_refused<T>(step: Step<T>) -> Step<Result<T, Refusal>> {
@@ -56,14 +46,7 @@ impl Desk {
             Ok(there) => there,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let Some((held, was_live)) = there else {
-            let is = receipt.end.as_ref().map_or(State::Done, |end| end.state);
-            return Ok(Err(Refusal::State { is }));
-        };
-        if target.rev.is_some_and(|rev| rev != held.rev) {
-            return Ok(Err(Refusal::Changed { is: held.rev }));
-        }
-        Ok(Ok(Met { held, was_live, receipt, stream }))
+        Ok(Met::of(there, receipt, stream, target.rev))
     }
 
     /// The event of a receipt, and whether it never ran; none where it has ended, or another is in its place.
@@ -125,14 +108,7 @@ impl Desk {
         {
             return Ok(Err(refusal));
         }
-        let expires = held.row.event.expires.map(|expiry| expiry.moment(held.row.published));
-        if expires.is_some_and(|expires| expires <= at) {
-            return Ok(Err(Refusal::Expired));
-        }
-        if held.is_passed() && !redrive.out_of_order {
-            return Ok(Err(Refusal::OutOfOrder));
-        }
-        Ok(Ok(()))
+        Ok(held.check_redrive(redrive, at))
     }
 
     /// Puts a dead letter back. Its identity, its place and its story are what they were.
@@ -144,17 +120,7 @@ impl Desk {
         by: PutBack,
         at: Moment,
     ) -> Step<()> {
-        let Progress { attempts, story, out_of_order, .. } = held.progress;
-        held.progress = Progress {
-            mode: Mode::Redrive,
-            attempts: if redrive.keep_attempts { attempts } else { 0 },
-            previous: Duration::ZERO,
-            story,
-            route: redrive.to.as_deref().map(Arc::from),
-            // Once later ones of its key may have run before it, that stays so, also if it holds up the key since.
-            out_of_order: out_of_order || (held.stand == Stand::DeadPassed && held.row.ordered),
-            ..Progress::fresh(at)
-        };
+        held.progress = held.redriven(redrive, at);
         self.put_back(&mut held, stream, by, at)?;
         self.revive(held, false, stream)
     }
@@ -163,11 +129,7 @@ impl Desk {
     pub(super) fn put_back(&mut self, held: &mut Held, stream: &Stream, by: PutBack, at: Moment) -> Step<()> {
         self.uncount_death(stream.id, held.cause, held.stand == Stand::DeadHolding)?;
         self.count_redrive(stream.id, held.cause, by, at)?;
-        held.rev += 1;
-        (held.reason, held.died, held.death) = (None, None, None);
-        (held.park_until, held.park_count, held.lease) = (None, None, None);
-        held.put_back = Some(by);
-        held.redriven = held.redriven.saturating_add(1);
+        held.put_back(by);
         Ok(())
     }
 
@@ -180,9 +142,7 @@ impl Desk {
         at: Moment,
     ) -> Step<()> {
         let was = held.stand;
-        if was == Stand::Leased {
-            held.progress = held.progress.taken_away(at);
-        }
+        held.take_away(at);
         if was.is_dead() {
             self.uncount_death(stream.id, held.cause, was == Stand::DeadHolding)?;
         } else {
@@ -190,9 +150,7 @@ impl Desk {
         }
         self.charge(held.put_back.take(), Outcome::Other)?;
         self.stamp_discarded(stream, &held.row.event.id, held.progress.attempts, at)?;
-        held.stand = Stand::Discarded;
-        held.rev += 1;
-        (held.park_until, held.park_count, held.lease, held.death) = (None, None, None, None);
+        held.discard();
         self.keep(&held, was_live)?;
         if let Some(key) = held.row.key().filter(|_| was != Stand::DeadPassed) {
             self.go_on(stream, key)?;
@@ -208,36 +166,20 @@ impl Desk {
         attempts: u32,
         at: Moment,
     ) -> Step<()> {
-        let end = End {
-            state: State::Discarded,
-            at,
-            attempts,
-            story: None,
-            result: None,
-            became: None,
-            token: None,
-        };
-        self.stamp(stream, id, at, Some(end))
+        self.stamp(stream, id, at, Some(End::discarded(attempts, at)))
     }
 
     fn restore(&mut self, met: Met, at: Moment) -> Step<()> {
         let Met { mut held, mut receipt, stream, .. } = met;
         receipt.end = None;
         receipt.update(&self.conn)?;
-        held.reason.get_or_insert(DeadReason::Killed);
-        held.died = Some(at);
-        held.rev += 1;
+        held.restore(at);
         self.bury(held, false, Park::GoOn, &stream).map(drop)
     }
 
     fn kill(&mut self, met: Met, at: Moment) -> Step<()> {
         let Met { mut held, was_live, stream, .. } = met;
-        if held.stand == Stand::Leased {
-            held.progress = held.progress.taken_away(at);
-        }
-        held.reason = Some(DeadReason::Killed);
-        held.died = Some(at);
-        held.rev += 1;
+        held.kill(at);
         self.recall = true;
         self.bury(held, was_live, Park::GoOn, &stream).map(drop)
     }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use redrive_core::Moment;
-use redrive_core::entry::{Park, Progress, StreamId};
-use redrive_core::event::{Fingerprint, Mode, State};
+use redrive_core::entry::{Park, StreamId};
+use redrive_core::event::Fingerprint;
 
 use super::act::or_refused;
 use super::desk::Desk;
 use super::faults::Step;
-use super::held::{Held, PutBack, Stand, delete_held};
+use super::held::{Held, PutBack, delete_held};
 use super::numbers::seq;
 use super::receipt::{End, Receipt};
 use super::rows::EventRow;
@@ -50,10 +50,8 @@ impl Desk {
             return Ok(Err(Refusal::OutOfOrder));
         }
 
-        let Progress { attempts, story, .. } = held.progress.clone();
-        let is_unsure = story.as_ref().is_some_and(|story| story.is_unsure());
-        let became = Some(event.id.clone());
-        let end = End { state: State::Discarded, at, attempts, story, result: None, became, token: None };
+        let is_unsure = held.progress.story.as_ref().is_some_and(|story| story.is_unsure());
+        let end = End::edited(&held.progress, event.id.clone(), at);
         self.stamp(&stream, &original.id, at, Some(end))?;
         let spec = self.spec(&stream.queue)?.unwrap_or_default();
         let calm = at + spec.horizon;
@@ -67,8 +65,7 @@ impl Desk {
             times,
         )?;
 
-        let out_of_order = held.is_passed() || held.progress.out_of_order;
-        held.progress = Progress { mode: Mode::Redrive, out_of_order, ..Progress::fresh(at) };
+        held.progress = held.edited(at);
         let by = PutBack::Order(self.next_line()?);
         self.put_back(&mut held, &stream, by, at)?;
         let EventRow { seq, ordered, .. } = held.row;
@@ -144,11 +141,7 @@ impl Desk {
             calm,
             shard: 0,
         };
-        let mut held = Held::fresh(row, Stand::DeadPassed);
-        held.progress.attempts = letter.attempts;
-        held.progress.mode = if letter.attempts > 0 { Mode::Retry } else { Mode::Live };
-        held.progress.story.clone_from(&letter.story);
-        (held.reason, held.died) = (Some(letter.reason), Some(letter.died));
+        let held = Held::imported(row, letter);
         held.insert(&self.conn)?;
         self.bury(held, false, Park::GoOn, &stream)?;
         Ok(Ok(()))

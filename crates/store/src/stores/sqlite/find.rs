@@ -11,6 +11,7 @@ use super::receipt::Receipt;
 use super::rows::{Damage, EventRow, Stream, event_columns};
 use super::rules::{View, held_by};
 use crate::found::Found;
+use crate::stores::shared::acts::discarded;
 
 /// What is known of an identity, in the transaction that is open.
 pub(super) fn find(
@@ -53,28 +54,7 @@ pub(super) fn found(conn: &Connection, names: &mut Names, receipt: Receipt, view
 
 /// An event that is held. When it was discarded, and until when it can be restored, its receipt knows.
 pub(super) fn kept(conn: &Connection, held: &Held, stream: &Stream, view: &View) -> rusqlite::Result<Found> {
-    let progress = &held.progress;
-    let is_dead = held.stand.is_dead();
-    let lease = held.lease.filter(|_| held.stand == Stand::Leased);
-    Ok(Found {
-        rev: held.rev,
-        due: held.stand.is_alive().then_some(progress.due),
-        ended: held.died.filter(|_| is_dead),
-        attempts: progress.attempts,
-        reason: held.reason.filter(|_| is_dead),
-        story: progress.story.clone(),
-        cause: held.cause,
-        route: progress.route.as_deref().map(str::to_owned),
-        until: lease.map(|lease| lease.until),
-        holds: held.stand == Stand::DeadHolding,
-        ..Found::new(held.row.seq, place(conn, held, stream, view)?, held.row.published)
-    })
-}
-
-/// The same with what a receipt tells of an event that was taken away.
-pub(super) fn discarded(known: Found, receipt: &Receipt) -> Found {
-    let ended = receipt.end.as_ref().map(|end| end.at);
-    Found { ended, until: Some(receipt.until), ..known }
+    Ok(held.found(place(conn, held, stream, view)?))
 }
 
 /// Where an event is that is held.

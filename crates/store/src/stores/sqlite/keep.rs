@@ -6,7 +6,6 @@ use std::collections::BinaryHeap;
 
 use redrive_core::Moment;
 use redrive_core::entry::{Seq, StreamId};
-use redrive_core::event::State;
 use redrive_core::triage::Operator;
 use rusqlite::{OptionalExtension, params};
 
@@ -134,15 +133,7 @@ impl Desk {
         let Some(stream) = self.names.of(&self.conn, stream_of(seq))? else { return Ok(false) };
         let Some(Ok(held)) = Held::find(&self.conn, seq, &stream)? else { return Ok(false) };
         let (attempts, story) = (held.progress.attempts, held.progress.story);
-        let end = End {
-            state: State::Discarded,
-            at: now,
-            attempts,
-            story,
-            result: None,
-            became: None,
-            token: None,
-        };
+        let end = End { story, ..End::discarded(attempts, now) };
         self.stamp(&stream, &held.row.event.id, now, Some(end))?;
         self.uncount_death(stream.id, held.cause, false)?;
         delete_held(&self.conn, seq)?;

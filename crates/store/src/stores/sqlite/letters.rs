@@ -12,7 +12,7 @@ use super::names::Names;
 use super::numbers::{bits, signed, span, stream_of};
 use super::rows::Stream;
 use crate::found::Matching;
-pub(super) use crate::stores::shared::letters::{LETTER_CHANGES, LOOKED_MAX, died, is_letter, is_meant};
+pub(super) use crate::stores::shared::letters::{LETTER_CHANGES, LOOKED_MAX, died, is_meant};
 use crate::stores::shared::letters::{Matched, letter_columns};
 
 /// Whether to look at the next row.
