@@ -38,6 +38,15 @@ pub enum StoreError {
         /// What failed.
         what: String,
     },
+    /// A database did not answer a commit, nor those who asked again. The store goes on.
+    #[error(
+        "the database did not answer a commit ({what}), which may or may not have happened; ask for the same again \
+         to find out"
+    )]
+    Unanswered {
+        /// What went wrong.
+        what: String,
+    },
     /// A commit failed before, and the store is no longer to be trusted.
     #[error("the store stopped after a failed commit ({what}); open it again")]
     Poisoned {
@@ -104,13 +113,13 @@ impl StoreError {
     /// Whether the same call may work later, with this store still open.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
-        matches!(self, Self::Passing { .. } | Self::DiskLow { .. })
+        matches!(self, Self::Passing { .. } | Self::DiskLow { .. } | Self::Unanswered { .. })
     }
 
     /// Whether it is certain that nothing was changed.
     #[must_use]
     pub const fn is_definite(&self) -> bool {
-        !matches!(self, Self::Unknown { .. })
+        !matches!(self, Self::Unknown { .. } | Self::Unanswered { .. })
     }
 }
 

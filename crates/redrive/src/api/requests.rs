@@ -95,6 +95,7 @@ fn told(error: StoreError) -> LedgerError {
         StoreError::Passing { .. }
         | StoreError::DiskLow { .. }
         | StoreError::Unknown { .. }
+        | StoreError::Unanswered { .. }
         | StoreError::Poisoned { .. }
         | StoreError::Open { .. }
         | StoreError::Closed => LedgerError::new(error),

@@ -359,7 +359,7 @@ impl Conducting {
             Answered::Settled(settles, Err(error)) if error.is_transient() => {
                 super::observe::in_trouble(&error);
                 for (grant, seq, rev) in settles {
-                    hand_in(Input::SettleFailed { grant, seq, rev, unknown: false });
+                    hand_in(Input::SettleFailed { grant, seq, rev, unknown: !error.is_definite() });
                 }
             }
             Answered::Loaded(_, Err(error))

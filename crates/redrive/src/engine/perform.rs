@@ -423,7 +423,8 @@ fn transacted_ending(transacted: Result<Transacted, StoreError>) -> Ending {
         Ok(Transacted::TimedOut) => timed_out(),
         Ok(Transacted::Stale) => Ending::new(Said::Stale),
         Ok(Transacted::Fenced) => Ending::new(Said::Fenced),
-        // Nothing was changed, and that is certain. It is the store's fault, and no attempt of the handler's.
+        // Nothing was changed, or nobody knows: then what is written next finds out. It is the store's fault, and no
+        // attempt of the handler's.
         Err(error) if error.is_transient() => {
             super::observe::in_trouble(&error);
             Ending::new(Said::NotKept)

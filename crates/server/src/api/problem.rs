@@ -141,7 +141,7 @@ impl From<StoreError> for Problem {
         match error {
             StoreError::DiskLow { .. } => Self::new(StatusCode::SERVICE_UNAVAILABLE, "disk-low", detail)
                 .retry_after(Duration::from_secs(10)),
-            StoreError::Unknown { .. } => {
+            StoreError::Unknown { .. } | StoreError::Unanswered { .. } => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "outcome-unknown", detail)
                     .retry_after(Duration::from_secs(1))
             }

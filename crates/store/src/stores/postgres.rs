@@ -48,6 +48,8 @@ mod schema;
 
 mod office;
 
+mod once;
+
 mod desk;
 
 mod writer;

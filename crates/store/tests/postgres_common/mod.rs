@@ -31,6 +31,7 @@ pub(crate) struct Place {
     pub(crate) url: String,
     pub(crate) schema: String,
     pub(crate) lock_wait: Duration,
+    pub(crate) patience: Duration,
 }
 
 impl Place {
@@ -39,7 +40,8 @@ impl Place {
     }
 
     pub(crate) fn at(url: &str) -> Self {
-        Self { url: url.to_owned(), schema: a_name("shared"), lock_wait: Duration::from_secs(20) }
+        let (lock_wait, patience) = (Duration::from_secs(20), Duration::from_secs(5));
+        Self { url: url.to_owned(), schema: a_name("shared"), lock_wait, patience }
     }
 
     pub(crate) fn settings(&self) -> Settings {
@@ -49,6 +51,7 @@ impl Place {
         settings.connections = 8;
         settings.lease = Duration::from_secs(60);
         settings.lock_wait = self.lock_wait;
+        settings.patience = self.patience;
         settings
     }
 

@@ -1,18 +1,20 @@
 //! Somebody between a program and its PostgreSQL, who cuts the line at the worst moment.
 //!
 //! A COMMIT whose answer never comes may have happened or not, and both look the same to whoever sent it. A proxy makes
-//! either on request: [`Cut::Before`] loses the COMMIT on its way to the server, [`Cut::After`] loses the answer.
+//! either on request: [`Cut::Before`] loses the COMMIT on its way to the server, [`Cut::After`] loses the answer. And it
+//! may still happen: [`Cut::Late`] holds the COMMIT back until it is told to deliver it.
 
 use std::io::{Read, Result, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 
 use super::Server;
 
-/// A COMMIT as a simple query: its kind, its length, its text.
-const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
+/// The end of a simple query that commits; other statements may come before it.
+const COMMIT: &[u8] = b"COMMIT\0";
 /// The name of the socket that a client looks for.
 const SOCKET: &str = ".s.PGSQL.5432";
 
@@ -23,6 +25,8 @@ pub enum Cut {
     Before,
     /// The server commits, and its answer is lost.
     After,
+    /// The COMMIT is on its way until [`Proxy::deliver`] is called.
+    Late,
 }
 
 /// Somebody in between.
@@ -36,7 +40,17 @@ pub struct Proxy {
 struct State {
     next: Option<Cut>,
     cuts: usize,
+    late: Option<Late>,
+    is_shut: bool,
     lines: Vec<(UnixStream, UnixStream)>,
+}
+
+/// A COMMIT on its way, and who ends when it was answered.
+#[derive(Debug)]
+struct Late {
+    server: UnixStream,
+    said: Vec<u8>,
+    answered: Receiver<()>,
 }
 
 impl Proxy {
@@ -71,6 +85,20 @@ impl Proxy {
         self.state.lock().unwrap().next = Some(cut);
     }
 
+    /// Delivers the COMMIT that is on its way; returns when the server has answered it.
+    pub fn deliver(&self) {
+        let late = self.state.lock().unwrap().late.take();
+        let Late { mut server, said, answered } = late.expect("no COMMIT is on its way");
+        // A server that has given up waiting for it does not hear it either.
+        let _ = server.write_all(&said);
+        let _ = answered.recv();
+    }
+
+    /// Whether whoever connects is turned away from now on.
+    pub fn shut(&self, is_shut: bool) {
+        self.state.lock().unwrap().is_shut = is_shut;
+    }
+
     /// How many lines were cut at a COMMIT.
     #[must_use]
     pub fn cuts(&self) -> usize {
@@ -93,18 +121,31 @@ impl Drop for Proxy {
 }
 
 fn connect(client: UnixStream, behind: &Path, state: &Arc<Mutex<State>>) -> Result<()> {
+    if state.lock().unwrap().is_shut {
+        return Ok(());
+    }
     let server = UnixStream::connect(behind)?;
     state.lock().unwrap().lines.push((client.try_clone()?, server.try_clone()?));
     // Whether the next answer of the server is the one to be lost.
     let is_lost = Arc::new(Mutex::new(false));
     let (from_client, to_server) = (client.try_clone()?, server.try_clone()?);
     let (shared, loses) = (Arc::clone(state), Arc::clone(&is_lost));
-    std::thread::spawn(move || forward(from_client, to_server, &shared, &loses));
-    std::thread::spawn(move || back(server, client, &is_lost));
+    let (ends, answered) = channel();
+    std::thread::spawn(move || forward(from_client, to_server, &shared, &loses, answered));
+    std::thread::spawn(move || {
+        back(server, client, &is_lost);
+        drop(ends);
+    });
     Ok(())
 }
 
-fn forward(mut from: UnixStream, mut to: UnixStream, state: &Mutex<State>, loses: &Mutex<bool>) {
+fn forward(
+    mut from: UnixStream,
+    mut to: UnixStream,
+    state: &Mutex<State>,
+    loses: &Mutex<bool>,
+    answered: Receiver<()>,
+) {
     let mut bytes = [0; 1 << 16];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
         let said = &bytes[..count];
@@ -116,6 +157,12 @@ fn forward(mut from: UnixStream, mut to: UnixStream, state: &Mutex<State>, loses
                 None => {}
                 Some(Cut::Before) => break,
                 Some(Cut::After) => *loses.lock().unwrap() = true,
+                Some(Cut::Late) => {
+                    *loses.lock().unwrap() = true;
+                    state.late = Some(Late { server: to, said: said.to_vec(), answered });
+                    let _ = from.shutdown(Shutdown::Both);
+                    return;
+                }
             }
         }
         if to.write_all(said).is_err() {

@@ -95,7 +95,7 @@ pub(super) struct Desk {
     /// The number of this transaction, where all that others want to know of it is told.
     pub(super) number: Option<u64>,
     specs: HashMap<String, Option<Arc<QueueSpec>>>,
-    is_open: bool,
+    pub(super) is_open: bool,
 }
 
 impl Desk {

@@ -96,7 +96,15 @@ pub(super) fn rolled_back(error: sqlx::Error) -> StoreError {
 
 /// The error of a call whose COMMIT was not answered.
 pub(super) fn unknown(error: &sqlx::Error) -> StoreError {
-    StoreError::Unknown { what: said(error) }
+    StoreError::Unanswered { what: said(error) }
+}
+
+/// The error of a call whose COMMIT was not answered, and then this went wrong.
+pub(super) fn undecided(fault: Fault) -> StoreError {
+    match fault {
+        Fault::Sql(error) => unknown(&error),
+        fault => StoreError::Unanswered { what: not_done(fault).to_string() },
+    }
 }
 
 /// What went wrong, in the database's own words where there are some.

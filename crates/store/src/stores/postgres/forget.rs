@@ -72,6 +72,7 @@ impl Office {
         gone += self.write(|desk| -> Doing<'_, usize> { Box::pin(desk.forget_discarded(now)) }).await?;
         gone += self.write(|desk| -> Doing<'_, usize> { Box::pin(desk.forget_markers(now)) }).await?;
         gone += self.write(|desk| -> Doing<'_, usize> { Box::pin(desk.forget_groups(now)) }).await?;
+        self.write(|desk| -> Doing<'_, usize> { Box::pin(desk.forget_numbers()) }).await?;
         Ok(gone)
     }
 

@@ -1,8 +1,8 @@
 //! The office: what all desks of one opening share, and how a verb becomes a transaction.
 //!
 //! A transaction that was rolled back because of somebody else is done again; so is one whose connection was cut before
-//! its COMMIT was sent, within [`PATIENCE`]. One whose COMMIT was sent and not answered is not: whoever knows how to
-//! repeat it does that ([`Trouble::Unknown`]).
+//! its COMMIT was sent, while there is patience. One whose COMMIT was sent and not answered is done again under the number
+//! of the first ([`super::once`]), unless whoever asked knows its own rows again ([`Trouble::Unknown`]).
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -15,17 +15,16 @@ use sqlx::PgPool;
 use tokio::sync::{Notify, RwLock};
 
 use super::desk::{Desk, For};
-use super::faults::{Fault, Kind, Step, kind, not_done, rolled_back, unknown};
+use super::faults::{Fault, Kind, Step, kind, not_done, rolled_back, undecided};
 use super::forget::Cursor;
 use super::names::Names;
+use super::once::{Earlier, Number, Numbers, numbers};
 use super::schema::Schema;
 use super::telling::{Open, Own, Tellings};
 use crate::error::StoreError;
 use crate::store::{Arrivals, Watcher};
 use crate::stores::shared::rules::Seen;
 
-/// How long a call goes on trying to reach the database.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// How often a call is done again because of somebody else.
 const TRIES_MAX: u32 = 30;
 /// The first wait between two tries; each is twice as long as the one before, up to [`WAIT_MAX`].
@@ -48,6 +47,8 @@ pub(super) struct Office {
     pub(super) begin: String,
     /// How long this process owns its shards after it was heard of last.
     pub(super) lease: Duration,
+    /// How long a call goes on trying to reach the database.
+    pub(super) patience: Duration,
     pub(super) shards: u32,
     /// The number of this process among those that share the database.
     pub(super) node: i64,
@@ -55,6 +56,7 @@ pub(super) struct Office {
     pub(super) name: String,
     pub(super) seen: Seen,
     pub(super) names: Names,
+    pub(super) numbers: Numbers,
     pub(super) tellings: Tellings,
     pub(super) own: Own,
     pub(super) watcher: Mutex<Option<Watcher>>,
@@ -91,7 +93,7 @@ impl Office {
         self: &Arc<Self>,
         look: impl for<'a> Fn(&'a mut Desk) -> Doing<'a, T>,
     ) -> Result<T, StoreError> {
-        let mut tries = Tries::new();
+        let mut tries = Tries::new(self.patience);
         loop {
             match self.look_once(&look).await {
                 Ok(seen) => return Ok(seen),
@@ -108,16 +110,104 @@ impl Office {
         seen
     }
 
-    /// Writes something, in one commit. Where nobody knows whether it happened, the caller is told so.
+    /// Writes something, in one commit. One whose COMMIT was not answered is repeated, and says what the first has said
+    /// where that has happened. Where nobody can tell while there is patience, the caller is told so.
     pub(super) async fn write<T>(
         self: &Arc<Self>,
         run: impl for<'a> Fn(&'a mut Desk) -> Doing<'a, T>,
     ) -> Result<T, StoreError> {
-        match self.try_to_write(run).await {
-            Ok(done) => Ok(done),
-            Err(Trouble::No(fault)) => Err(not_done(fault)),
-            Err(Trouble::Unknown(error)) => Err(unknown(&error)),
+        self.write_or_leave(run).await.map_err(|(error, _)| error)
+    }
+
+    /// The same; with the error comes what may still have happened.
+    pub(super) async fn write_or_leave<T>(
+        self: &Arc<Self>,
+        run: impl for<'a> Fn(&'a mut Desk) -> Doing<'a, T>,
+    ) -> Result<T, (StoreError, Vec<Earlier<T>>)> {
+        let mut earlier = Vec::new();
+        let mut tries = Tries::new(self.patience);
+        loop {
+            let fault = match self.write_as(&run, &mut earlier).await {
+                Ok(done) => return Ok(done),
+                Err(Trouble::No(fault)) => fault,
+                Err(Trouble::Unknown(error)) => Fault::Sql(error),
+            };
+            let goes_on = match &fault {
+                Fault::Sql(error) => tries.may_go_on(error) || (!earlier.is_empty() && tries.may_ask(error)),
+                Fault::Lost => tries.count < TRIES_MAX,
+                Fault::Refused(_) => false,
+            };
+            if goes_on {
+                tries.wait().await;
+                continue;
+            }
+            // What was said just now counts only where none of the tries before can happen any more.
+            return match self.find_out(&numbers(&earlier)).await {
+                Ok(Some(at)) => Ok(earlier.swap_remove(at).did),
+                Ok(None) => Err((not_done(fault), Vec::new())),
+                Err(_) => Err((undecided(fault), earlier)),
+            };
         }
+    }
+
+    /// A try with a number, after those before it.
+    async fn write_as<T>(
+        self: &Arc<Self>,
+        run: &impl for<'a> Fn(&'a mut Desk) -> Doing<'a, T>,
+        earlier: &mut Vec<Earlier<T>>,
+    ) -> Result<T, Trouble> {
+        let mut desk = Desk::begin(self, For::Writing).await?;
+        match desk.recognise(&numbers(earlier)).await {
+            Ok(None) => {}
+            Ok(Some(at)) => {
+                desk.roll_back().await;
+                return Ok(earlier.swap_remove(at).did);
+            }
+            Err(fault) => {
+                desk.roll_back().await;
+                return Err(fault.into());
+            }
+        }
+        let did = match run(&mut desk).await {
+            Ok(did) => desk.finish().await.map(|()| did),
+            Err(fault) => Err(fault),
+        };
+        match did {
+            Ok(did) => {
+                let number = self.numbers.next();
+                match self.commit(&mut desk, Some(number)).await {
+                    Ok(()) => {
+                        self.numbers.answered(earlier.drain(..).map(|one| one.number));
+                        Ok(did)
+                    }
+                    Err(trouble) => {
+                        if matches!(trouble, Trouble::Unknown(_)) {
+                            earlier.push(Earlier { number, did });
+                        }
+                        Err(trouble)
+                    }
+                }
+            }
+            Err(fault) => {
+                desk.roll_back().await;
+                Err(fault.into())
+            }
+        }
+    }
+
+    /// Finds out which of these tries was committed, if one was; none of the others ever will be.
+    pub(super) async fn find_out(self: &Arc<Self>, earlier: &[Number]) -> Result<Option<usize>, StoreError> {
+        if earlier.is_empty() {
+            return Ok(None);
+        }
+        let mut desk = Desk::begin(self, For::Writing).await.map_err(not_done)?;
+        let found = desk.recognise(earlier).await.map_err(not_done)?;
+        match found {
+            Some(_) => desk.roll_back().await,
+            // Where this is not answered, it is asked again.
+            None => desk.commit().await.map_err(rolled_back)?,
+        }
+        Ok(found)
     }
 
     /// The same for somebody who knows what to do where it is not known.
@@ -125,7 +215,7 @@ impl Office {
         self: &Arc<Self>,
         run: impl for<'a> Fn(&'a mut Desk) -> Doing<'a, T>,
     ) -> Result<T, Trouble> {
-        let mut tries = Tries::new();
+        let mut tries = Tries::new(self.patience);
         loop {
             match self.write_once(&run).await {
                 Err(Trouble::No(Fault::Sql(error))) if tries.may_go_on(&error) => tries.wait().await,
@@ -146,7 +236,7 @@ impl Office {
             Err(fault) => Err(fault),
         };
         match did {
-            Ok(did) => self.commit(&mut desk).await.map(|()| did),
+            Ok(did) => self.commit(&mut desk, None).await.map(|()| did),
             Err(fault) => {
                 desk.roll_back().await;
                 Err(fault.into())
@@ -155,9 +245,12 @@ impl Office {
     }
 
     /// Commits what is on a desk, and tells whoever watches before anybody is answered.
-    pub(super) async fn commit(&self, desk: &mut Desk) -> Result<(), Trouble> {
+    pub(super) async fn commit(&self, desk: &mut Desk, number: Option<Number>) -> Result<(), Trouble> {
         let open = self.tellings.begin();
-        let committed = desk.commit().await;
+        let committed = match number {
+            Some(number) => desk.commit_as(number).await,
+            None => desk.commit().await,
+        };
         let is_unknown = match &committed {
             Ok(()) => false,
             Err(error) if kind(error) == Kind::Cut => true,
@@ -204,20 +297,26 @@ impl Office {
 /// How often something was tried, and for how long.
 struct Tries {
     began: Instant,
+    patience: Duration,
     count: u32,
 }
 
 impl Tries {
-    fn new() -> Self {
-        Self { began: Instant::now(), count: 0 }
+    fn new(patience: Duration) -> Self {
+        Self { began: Instant::now(), patience, count: 0 }
     }
 
     fn may_go_on(&self, error: &sqlx::Error) -> bool {
         match kind(error) {
             Kind::Again => self.count < TRIES_MAX,
-            Kind::Cut | Kind::Busy => self.began.elapsed() < PATIENCE,
+            Kind::Cut | Kind::Busy => self.began.elapsed() < self.patience,
             Kind::Passing | Kind::Other => false,
         }
+    }
+
+    /// Whether a try whose fate is not known is still to be asked for: also where the first one is in the way.
+    fn may_ask(&self, error: &sqlx::Error) -> bool {
+        kind(error) != Kind::Other && self.began.elapsed() < self.patience
     }
 
     async fn wait(&mut self) {

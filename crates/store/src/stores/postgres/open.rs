@@ -13,6 +13,7 @@ use super::faults::said;
 use super::forget::Cursor;
 use super::names::Names;
 use super::office::Office;
+use super::once::Numbers;
 use super::schema::Schema;
 use super::settings::Settings;
 use super::telling::{Own, Tellings};
@@ -21,8 +22,6 @@ use crate::stores::shared::rules::Seen;
 
 /// How many connections are for what must not wait for a desk: two, and one that listens.
 const SIDE: u32 = 3;
-/// How long a call waits for a connection.
-const ACQUIRE: Duration = Duration::from_secs(5);
 /// How long one is waited for that is aside: then one of the desks' will do.
 const ASIDE: Duration = Duration::from_secs(1);
 /// How many prepared statements a connection keeps: all of ours.
@@ -49,7 +48,7 @@ pub(super) async fn open(url: &str, settings: &Settings) -> Result<Office, Store
     };
     let side = pool(SIDE, ASIDE).connect_lazy_with(options.clone());
     let desks = settings.connections.saturating_sub(SIDE).max(2);
-    let pool = pool(desks, ACQUIRE).connect_lazy_with(options);
+    let pool = pool(desks, settings.patience).connect_lazy_with(options);
     let begin = format!(
         "BEGIN; SET LOCAL idle_in_transaction_session_timeout = {}; SET LOCAL lock_timeout = {}",
         (settings.lease / 3).as_millis(),
@@ -62,11 +61,13 @@ pub(super) async fn open(url: &str, settings: &Settings) -> Result<Office, Store
         place,
         begin,
         lease: settings.lease,
+        patience: settings.patience,
         shards,
         node,
         name: settings.name.clone(),
         seen: Seen::default(),
         names: Names::default(),
+        numbers: Numbers::default(),
         tellings: Tellings::default(),
         own: Own::default(),
         watcher: Mutex::default(),

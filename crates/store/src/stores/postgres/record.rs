@@ -4,7 +4,7 @@
 //! row to lock: the unique index lets one of those who come together insert it, and the others then find it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redrive_core::Moment;
 use redrive_core::ledger::{self, Ask, Claim, Fenced, Record, Renewed, Resolution, Scope, age};
@@ -14,6 +14,8 @@ use sqlx::postgres::PgRow;
 use super::Postgres;
 use super::desk::{Desk, maybe, rows, run};
 use super::faults::{Fault, Step};
+use super::office::{Doing, Office};
+use super::once::{Earlier, numbers};
 use super::rows::Damage;
 use crate::error::StoreError;
 use crate::ledger::{End, Ledger, Recorded, Records, ended, kept, resolved};
@@ -24,6 +26,8 @@ use crate::stores::shared::record::{
     Columns, body_of, columns, record_columns, record_sum, whole, without_body,
 };
 
+/// How often somebody who was not answered asks whether a request was claimed.
+const LET_GO_AGAIN: Duration = Duration::from_millis(500);
 /// How many records are aged in a call.
 const AGED_MAX: i64 = 1000;
 /// How many records are looked at for a page.
@@ -38,9 +42,20 @@ fn scope_of(row: &PgRow) -> sqlx::Result<Scope> {
 impl Ledger for Postgres {
     fn claim(&self, scope: Scope, ask: Ask, at: Moment) -> Answer<Claim> {
         let asked = Arc::new((scope, ask));
-        self.write(move |desk| {
-            let asked = Arc::clone(&asked);
-            Box::pin(async move { desk.claim(&asked.0, &asked.1, at).await })
+        let office = Arc::clone(&self.office);
+        self.call(async move {
+            let claimed = office
+                .write_or_leave(|desk| -> Doing<'_, Claim> {
+                    let asked = Arc::clone(&asked);
+                    Box::pin(async move { desk.claim(&asked.0, &asked.1, at).await })
+                })
+                .await;
+            claimed.map_err(|(error, left)| {
+                if !left.is_empty() {
+                    tokio::spawn(let_go(Arc::clone(&office), Arc::clone(&asked), left, at));
+                }
+                error
+            })
         })
     }
 
@@ -93,6 +108,31 @@ impl Ledger for Postgres {
             Box::pin(async move { desk.list_records(&records, at).await })
         })
     }
+}
+
+/// Lets go of a request that was claimed, perhaps, by whoever was told that nobody knows: nothing was run for it, and
+/// nobody is to wait until its lease is over.
+async fn let_go(office: Arc<Office>, asked: Arc<(Scope, Ask)>, left: Vec<Earlier<Claim>>, at: Moment) {
+    let began = Instant::now();
+    let claimed = loop {
+        if let Ok(found) = office.find_out(&numbers(&left)).await {
+            break found.and_then(|at| left.get(at));
+        }
+        if office.check().is_err() || began.elapsed() > asked.1.lease {
+            return;
+        }
+        tokio::time::sleep(LET_GO_AGAIN).await;
+    };
+    let Some(Earlier { did: Claim::Run(record) | Claim::Probe(record), .. }) = claimed else { return };
+    let epoch = record.epoch;
+    let ended = office
+        .write(|desk| -> Doing<'_, Result<(), Option<Fenced>>> {
+            let asked = Arc::clone(&asked);
+            Box::pin(async move { desk.end_request(&asked.0, epoch, End::Nothing, at).await })
+        })
+        .await;
+    // Where it fails, the lease ends it.
+    drop(ended);
 }
 
 impl Desk {

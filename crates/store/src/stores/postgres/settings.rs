@@ -16,6 +16,8 @@ pub struct Settings {
     pub lease: Duration,
     /// How long a commit waits for somebody else's lock. Default: 5 seconds.
     pub lock_wait: Duration,
+    /// How long a call goes on trying where the database cannot be reached, or did not answer. Default: 5 seconds.
+    pub patience: Duration,
     /// What this process is called among those that share the database. Default: its number.
     pub name: String,
 }
@@ -28,6 +30,7 @@ impl Default for Settings {
             connections: 12,
             lease: Duration::from_secs(15),
             lock_wait: Duration::from_secs(5),
+            patience: Duration::from_secs(5),
             name: format!("process {}", std::process::id()),
         }
     }

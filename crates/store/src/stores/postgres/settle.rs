@@ -74,7 +74,7 @@ impl Office {
             }
         }
         let what = "the database did not answer a COMMIT, again and again".to_owned();
-        Err(StoreError::Unknown { what })
+        Err(StoreError::Unanswered { what })
     }
 }
 

@@ -13,15 +13,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redrive_core::Moment;
-use redrive_core::entry::Settled;
+use redrive_core::entry::{Entry, Settled};
 use redrive_core::ledger::{Reply, Scope};
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 use tokio::runtime::Handle;
 
 use super::desk::{Desk, For, maybe, one, run};
-use super::faults::{Fault, Kind, Step, broken, kind, not_done, unknown};
+use super::faults::{Fault, Kind, Step, broken, kind, not_done, undecided};
 use super::held::Stand;
 use super::office::{Office, Trouble};
+use super::once::{Earlier, numbers};
 use super::publish::Given;
 use super::values;
 use crate::error::{PublishError, StoreError};
@@ -109,6 +110,9 @@ impl Tx for Bench {
     }
 }
 
+/// Who of a key may run now.
+type Next = Option<Box<Entry>>;
+
 /// What became of work that was done.
 enum Worked {
     Ok(Option<Vec<u8>>),
@@ -119,35 +123,59 @@ impl Office {
     /// Runs a job. What was rolled back because of somebody else runs again.
     pub(super) async fn transact(self: &Arc<Self>, mut job: Job) -> Result<Transacted, StoreError> {
         let began = Instant::now();
-        let mut was_unknown = false;
+        let mut earlier = Vec::new();
         loop {
-            let (back, done) = self.transact_once(job).await;
+            let (back, done) = self.transact_once(job, &mut earlier).await;
             job = back;
-            let error = match done {
-                // It was there, and the shard is still ours: the try before has done it.
-                Ok(Transacted::Stale) if was_unknown => return Ok(Transacted::Committed { next: None }),
+            let fault = match done {
                 Ok(done) => return Ok(done),
-                Err(Trouble::No(Fault::Lost)) => return Ok(Transacted::Fenced),
-                Err(Trouble::No(Fault::Refused(error))) => return Err(error),
-                Err(Trouble::No(Fault::Sql(error))) => error,
-                Err(Trouble::Unknown(error)) if job.claim.is_some() => {
-                    was_unknown = true;
-                    error
-                }
-                Err(Trouble::Unknown(error)) => return Err(unknown(&error)),
+                Err(Trouble::No(fault)) => fault,
+                Err(Trouble::Unknown(error)) => Fault::Sql(error),
             };
-            if !matches!(kind(&error), Kind::Again | Kind::Cut | Kind::Busy) || began.elapsed() > job.time {
-                return if was_unknown { Err(unknown(&error)) } else { Err(not_done(Fault::Sql(error))) };
+            let goes_on = match &fault {
+                Fault::Sql(error) => {
+                    let kind = kind(error);
+                    let is_asked = !earlier.is_empty() && kind == Kind::Passing;
+                    let may = matches!(kind, Kind::Again | Kind::Cut | Kind::Busy) || is_asked;
+                    may && began.elapsed() <= job.time
+                }
+                Fault::Lost | Fault::Refused(_) => false,
+            };
+            if goes_on {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                continue;
             }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            // What was said just now counts only where none of the tries before can happen any more.
+            return match self.find_out(&numbers(&earlier)).await {
+                Ok(Some(at)) => Ok(committed(earlier.swap_remove(at))),
+                Ok(None) if matches!(fault, Fault::Lost) => Ok(Transacted::Fenced),
+                Ok(None) => Err(not_done(fault)),
+                Err(_) => Err(undecided(fault)),
+            };
         }
     }
 
-    async fn transact_once(self: &Arc<Self>, job: Job) -> (Job, Result<Transacted, Trouble>) {
+    async fn transact_once(
+        self: &Arc<Self>,
+        job: Job,
+        earlier: &mut Vec<Earlier<Next>>,
+    ) -> (Job, Result<Transacted, Trouble>) {
         let mut desk = match Desk::begin(self, For::Writing).await {
             Ok(desk) => desk,
             Err(fault) => return (job, Err(fault.into())),
         };
+        match desk.recognise(&numbers(earlier)).await {
+            Ok(None) => {}
+            Ok(Some(at)) => {
+                desk.roll_back().await;
+                self.tellings.settled(job.claim.iter().map(|claim| claim.seq));
+                return (job, Ok(committed(earlier.swap_remove(at))));
+            }
+            Err(fault) => {
+                desk.roll_back().await;
+                return (job, Err(fault.into()));
+            }
+        }
         let number = match desk.open_for_work(job.claim.clone(), job.time).await {
             Ok(Ok(number)) => number,
             Ok(Err(refused)) => {
@@ -181,9 +209,14 @@ impl Office {
         };
         match settled {
             Ok(Transacted::Committed { next }) => {
-                let committed = self.commit(&mut desk).await;
-                if committed.is_ok() {
-                    self.tellings.settled(job.claim.iter().map(|claim| claim.seq));
+                let number = self.numbers.next();
+                let committed = self.commit(&mut desk, Some(number)).await;
+                match &committed {
+                    Ok(()) => self.tellings.settled(job.claim.iter().map(|claim| claim.seq)),
+                    Err(Trouble::Unknown(_)) => {
+                        earlier.push(Earlier { number, did: next.clone().map(Box::new) });
+                    }
+                    Err(Trouble::No(_)) => {}
                 }
                 let committed = match committed {
                     // A rule of the user's own tables that is checked at the end forbade it.
@@ -204,6 +237,11 @@ impl Office {
             }
         }
     }
+}
+
+/// What a try that was committed says.
+fn committed(earlier: Earlier<Next>) -> Transacted {
+    Transacted::Committed { next: earlier.did.map(|next| *next) }
 }
 
 /// Runs the work, on a thread that may wait.

@@ -17,6 +17,13 @@ CREATE SEQUENCE redrive.death CACHE 1;
 CREATE SEQUENCE redrive.line CACHE 1;
 CREATE SEQUENCE redrive.job_number CACHE 1;
 
+-- A try of a commit that may have to be told apart from another one. Written with the commit, of no use once that was
+-- answered.
+CREATE TABLE redrive.once (
+    number UUID PRIMARY KEY,
+    at TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp()
+);
+
 -- A process that may own shards. Its lease is the database's time, and renewed here alone.
 CREATE TABLE redrive.node (
     id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
