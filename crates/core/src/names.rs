@@ -112,6 +112,10 @@ pub mod metric {
     pub const DEAD_UNKNOWN: &str = "redrive_dead_unknown_total";
     /// Writes of an owner that was one no more; they changed nothing.
     pub const FENCED: &str = "redrive_fenced_total";
+    /// Shards that a process owns, of a store that several share.
+    pub const SHARDS: &str = "redrive_shards";
+    /// Shards that were taken from an owner that was not heard of any more.
+    pub const TAKE_OVERS: &str = "redrive_take_overs_total";
     /// Events, by state.
     pub const EVENTS: &str = "redrive_events";
     /// For how long the oldest event could have run and did not end.
@@ -154,6 +158,8 @@ pub mod label {
     pub const RESULT: &str = "result";
     /// Where a duplicate was noticed.
     pub const PLACE: &str = "place";
+    /// Who owns a shard: the name of a process.
+    pub const OWNER: &str = "owner";
     /// Which operation of an API.
     pub const ENDPOINT: &str = "endpoint";
     /// Where an event is.

@@ -10,6 +10,12 @@
 
 use std::collections::BTreeMap;
 
+mod table;
+mod term;
+
+pub use table::{Row, Step, steps};
+pub use term::{Term, beat_every, look_in};
+
 /// A node, for as long as it lives. Another start of the same program is another node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);

@@ -29,6 +29,7 @@ use std::sync::Arc;
 use crate::dice::Dice;
 use crate::entry::{Change, Entry, Grant, Load, Loaded, Seq, Settle, Settled, StreamId, Taken};
 use crate::moment::Moment;
+use crate::nodes::Term;
 use crate::planted::{Flaw, has};
 use crate::triage::Controls;
 
@@ -270,6 +271,8 @@ pub struct Scheduler {
     giving: BTreeSet<u32>,
     /// When the time began that budget, breaker and rate count in.
     origin: Moment,
+    /// The lease under which shards are owned, where there is one.
+    term: Option<Term>,
     /// To be written.
     ready: Vec<Settle>,
     /// To be told.
@@ -295,6 +298,12 @@ impl Scheduler {
     /// past the engine, whose clock begins with the process, while events count from 1970.
     pub fn set_origin(&mut self, origin: Moment) {
         self.origin = origin;
+    }
+
+    /// Says under which lease shards are owned. No attempt starts that could outlast it; who lets it run out is to say
+    /// that the shards are [lost](Input::Lost).
+    pub fn set_term(&mut self, term: Option<Term>) {
+        self.term = term;
     }
 
     /// A moment as budget, breaker and rate count.

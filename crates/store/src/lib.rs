@@ -29,6 +29,8 @@ pub mod lease;
 
 pub mod ledger;
 
+pub mod nodes;
+
 mod stores;
 
 pub mod window;

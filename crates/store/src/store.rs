@@ -49,6 +49,7 @@ use crate::figures::Figures;
 use crate::found::{Count, Found, Listed, Matching, Query};
 use crate::lease::{self, Lease, LeaseSettle, LeaseSettled, Leased};
 use crate::ledger::Ledger;
+use crate::nodes::{Nodes, Tenure};
 use crate::operate::{Advance, AuditLine, Group, GroupQuery, Operated, Order};
 use crate::transaction::{Job, Transacted};
 
@@ -222,6 +223,29 @@ pub trait Store: Ledger + fmt::Debug + Send + Sync {
 
     /// Gives a shard back. Only what is released so counts as cleanly stopped; nothing may be under way.
     fn release(&self, grant: Grant) -> Answer<()>;
+
+    /// Gives a shard back to whoever shares the store, and not as cleanly stopped: the next owner is to be careful.
+    /// Where nobody shares it, nothing is to be said.
+    fn abandon(&self, grant: Grant) -> Answer<()> {
+        let _ = grant;
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// This process among those that share the store; none where there is one owner at a time.
+    fn tenure(&self) -> Option<Arc<Tenure>> {
+        None
+    }
+
+    /// Tells those that share the store whether this process runs handlers, and wants a share of the shards.
+    fn enlist(&self, runs: bool) -> Answer<()> {
+        let _ = runs;
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Those that share the store, and who owns what; none where there is one owner at a time.
+    fn nodes(&self) -> Answer<Option<Nodes>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
 
     /// Finds what is due in a stream: heads of their keys alone.
     fn load(&self, load: Load) -> Answer<Loaded>;

@@ -157,7 +157,8 @@ impl Scheduler {
     /// Runs the next suspect, if nothing else is under way.
     pub(super) fn run_suspects(&mut self, now: Moment, actions: &mut Vec<Action>) {
         let parallel = has(Flaw::SuspectsInParallel);
-        while !self.draining && (parallel || (self.running == 0 && self.lone.is_empty())) {
+        let has_time = self.term.is_none_or(|term| term.has_time_for(None, now));
+        while has_time && !self.draining && (parallel || (self.running == 0 && self.lone.is_empty())) {
             let Some(seq) = self.next_suspect(now) else { return };
             let Some(held) = self.held.get_mut(&seq) else { continue };
             if held.entry.expires.is_some_and(|expires| expires <= now) {

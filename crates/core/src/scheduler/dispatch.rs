@@ -60,6 +60,12 @@ impl Scheduler {
             self.put_off(seq, now);
             return true;
         }
+        if !self.has_time_for(held, now) {
+            let until = now + ASK_AGAIN;
+            Lane::BOTH.into_iter().for_each(|lane| self.queues[number].close(lane, until));
+            self.timers.push(Reverse((until, Timer::Queue)));
+            return true;
+        }
         let mode = held.entry.progress.mode;
         match admit(&self.queues[held.via].plan, mode, self.shared_time(now)) {
             Ok(passes) => {
@@ -106,6 +112,15 @@ impl Scheduler {
         held.entry.progress.started.zip(time).is_some_and(|(started, time)| started + time <= now)
     }
 
+    /// Whether the lease under which the shard is owned outlasts an attempt.
+    fn has_time_for(&self, held: &Held, now: Moment) -> bool {
+        let Some(term) = &self.term else { return true };
+        let policy = &self.queues[held.via].plan.policy;
+        let tuned = tuned(policy, &held.entry);
+        let time = tuned.as_ref().unwrap_or(policy.settings()).attempt_time;
+        term.has_time_for(time, now)
+    }
+
     /// Too late for another attempt, which would be ended before it began.
     fn end_for_time(&mut self, seq: Seq, now: Moment) {
         let Some(held) = self.held.get(&seq) else { return };
@@ -131,6 +146,11 @@ impl Scheduler {
     /// Runs an attempt for which everything is prepared.
     pub(super) fn run(&mut self, seq: Seq, now: Moment, actions: &mut Vec<Action>) {
         if self.wary.contains(&seq) && !has(Flaw::RecallMissesNotes) {
+            self.hold_back(seq, now);
+            return;
+        }
+        // To note it took longer than the lease lasts.
+        if self.held.get(&seq).is_some_and(|held| !self.has_time_for(held, now)) {
             self.hold_back(seq, now);
             return;
         }

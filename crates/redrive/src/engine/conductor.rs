@@ -28,6 +28,12 @@ use super::perform::{AbortOnDrop, Answered, Attempted, Ended, perform, read_rule
 use super::queue::Queue;
 use super::{Inner, Redrive, StartError, clerk, lease};
 
+mod sharing;
+
+pub(super) use sharing::Visit;
+
+use sharing::Sharing;
+
 /// How often, and how many times, to look whether somebody has opened the file who had just begun to.
 const OPENING_LOOK: Duration = Duration::from_millis(20);
 const OPENING_LOOKS: u32 = 25;
@@ -79,25 +85,15 @@ async fn conduct(inner: &Inner) -> Result<(), StartError> {
     let mut dice = Seeded::new(inner.seed.unwrap_or_else(|| RandomState::new().hash_one(now)));
     // Before anything is taken, so that nothing starts that is not to.
     scheduler.handle(Input::Ruled(inner.store.controls().await?), now, &mut dice);
-    let (mut grants, mut owned) = (Vec::new(), Vec::new());
-    for shard in 0..inner.store.shards() {
-        let taken = take(&*inner.store, shard, now).await?;
-        grants.push(taken.grant);
-        // Those that workers fetch from have no handler, and need none. Tenants have a stream each.
-        let names: BTreeSet<&str> = taken.streams.iter().map(|(_, name, _)| name.as_str()).collect();
-        let pulled = inner.queues.to_pull();
-        for name in names {
-            if !queues.iter().chain(&pulled).any(|queue| queue.name() == name) {
-                super::observe::unhandled(name);
-            }
+    let sharing = Sharing::join(&inner.store).await?;
+    let mut owned = Vec::new();
+    if sharing.is_none() {
+        for shard in 0..inner.store.shards() {
+            owned.push(take(&*inner.store, shard, now).await?);
         }
-        owned.push(taken);
     }
     for spec in inner.queues.specs() {
         inner.store.declare(spec, By::Runner).await?;
-    }
-    for taken in owned {
-        scheduler.handle(Input::Own(taken), now, &mut dice);
     }
     let mut pulled = inner.queues.to_pull();
     for queue in &queues {
@@ -110,9 +106,10 @@ async fn conduct(inner: &Inner) -> Result<(), StartError> {
     if inner.conductor.set(Conductor { commands, failed }).is_err() {
         return Err(StartError::Twice);
     }
-    let conducting = Conducting {
+    let mut conducting = Conducting {
         context: Arc::new(Context {
             store: inner.store.clone(),
+            tenure: inner.store.tenure(),
             clock: inner.clock.clone(),
             queues,
             all: inner.queues.clone(),
@@ -120,7 +117,8 @@ async fn conduct(inner: &Inner) -> Result<(), StartError> {
         }),
         scheduler,
         dice,
-        grants,
+        grants: Vec::new(),
+        sharing,
         arrivals,
         missed,
         clerk: AbortOnDrop(tokio::spawn(clerk::work(
@@ -139,6 +137,10 @@ async fn conduct(inner: &Inner) -> Result<(), StartError> {
         stopping: None,
         fail,
     };
+    for taken in owned {
+        conducting.own(taken, now);
+    }
+    conducting.visit_first(now).await;
     tokio::spawn(conducting.run());
     Ok(())
 }
@@ -149,6 +151,8 @@ struct Conducting {
     scheduler: Scheduler,
     dice: Seeded,
     grants: Vec<Grant>,
+    /// Those that share the store, where it is one that is shared.
+    sharing: Option<Sharing>,
     arrivals: mpsc::Receiver<Arrivals>,
     missed: Arc<Missed>,
     /// Works until this is dropped.
@@ -182,11 +186,28 @@ enum Woken {
     Attempted(Result<Attempted, JoinError>),
     Answered(Answered),
     Ordered(Option<Command>),
+    /// Somebody else may own other shards than before.
+    Stirred,
     Time,
     Housekeeping,
 }
 
 impl Conducting {
+    /// A shard is ours.
+    fn own(&mut self, taken: Taken, now: Moment) {
+        // Those that workers fetch from have no handler, and need none. Tenants have a stream each.
+        let names: BTreeSet<&str> = taken.streams.iter().map(|(_, name, _)| name.as_str()).collect();
+        let (queues, pulled) = (&self.context.queues, self.context.all.to_pull());
+        for name in names {
+            if !queues.iter().chain(&pulled).any(|queue| queue.name() == name) {
+                super::observe::unhandled(name);
+            }
+        }
+        self.grants.retain(|grant| grant.shard != taken.grant.shard);
+        self.grants.push(taken.grant);
+        self.scheduler.handle(Input::Own(taken), now, &mut self.dice);
+    }
+
     async fn run(mut self) {
         let mut actions = Vec::new();
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
@@ -195,7 +216,9 @@ impl Conducting {
         loop {
             let now = self.context.clock.now();
             self.scheduler.set_origin(self.context.clock.origin());
+            self.look_at_lease(now);
             self.scheduler.act(now, &mut actions);
+            self.part_with(&mut actions);
             if let Err(error) = perform(&self.context, &mut actions, &mut self.attempts, &self.answers) {
                 return self.end(Some(error)).await;
             }
@@ -219,7 +242,8 @@ impl Conducting {
     async fn wait(&mut self, housekeeping: &mut tokio::time::Interval) -> Woken {
         let wake = self.scheduler.next_wake().map(|at| self.context.clock.instant(at));
         let stop = self.stopping.as_ref().map(|stop| stop.until);
-        let wake = [wake, stop].into_iter().flatten().min();
+        let lease = self.lease_ends(self.context.clock.now());
+        let wake = [wake, stop, lease].into_iter().flatten().min();
         let time = async {
             match wake {
                 Some(wake) => tokio::time::sleep_until(wake).await,
@@ -231,6 +255,7 @@ impl Conducting {
             Some(ended) = self.attempts.join_next() => Woken::Attempted(ended),
             Some(answered) = self.answers.next() => Woken::Answered(answered),
             command = self.orders.recv() => Woken::Ordered(command),
+            () = Sharing::stirred(self.sharing.as_ref()) => Woken::Stirred,
             () = time => Woken::Time,
             _ = housekeeping.tick() => Woken::Housekeeping,
         }
@@ -248,6 +273,7 @@ impl Conducting {
             // Every handle is gone: stop as if told to.
             Woken::Ordered(None) => self.ordered(Command::Stop(Duration::ZERO, oneshot::channel().0)),
             Woken::Housekeeping => self.keep_house(now),
+            Woken::Stirred => self.look_around(now),
             Woken::Time => {}
         }
         while let Some(attempted) = self.attempts.try_join_next() {
@@ -261,6 +287,7 @@ impl Conducting {
             self.arrived(arrivals, now);
         }
         if let Some((streams, recall)) = self.missed.take() {
+            self.sharing.iter_mut().for_each(|sharing| sharing.hear_streams(&streams));
             if recall {
                 self.scheduler.handle(Input::Recall, now, &mut self.dice);
             }
@@ -291,6 +318,7 @@ impl Conducting {
     }
 
     fn arrived(&mut self, arrivals: Arrivals, now: Moment) {
+        self.sharing.iter_mut().for_each(|sharing| sharing.hear(&arrivals));
         let Arrivals { entries, missed, recall, streams, answers } = arrivals;
         // Whoever waits for the commit goes on.
         giving::give_soon(answers);
@@ -354,23 +382,13 @@ impl Conducting {
                     hand_in(Input::Settled { grant, seq, rev, settled });
                 }
             }
-            Answered::Loaded(key, Err(error)) if error.is_transient() => hand_in(Input::LoadFailed(key)),
-            Answered::Noted(grant, Err(error)) if error.is_transient() => hand_in(Input::NoteFailed(grant)),
-            Answered::Settled(settles, Err(error)) if error.is_transient() => {
-                super::observe::in_trouble(&error);
-                for (grant, seq, rev) in settles {
-                    hand_in(Input::SettleFailed { grant, seq, rev, unknown: !error.is_definite() });
+            Answered::Visited(visit) => self.visited(visit, now),
+            Answered::Gave(gave) => self.gave(gave),
+            other => {
+                for input in self.excuse(other)? {
+                    self.scheduler.handle(input, now, &mut self.dice);
                 }
             }
-            Answered::Loaded(_, Err(error))
-            | Answered::Noted(_, Err(error))
-            | Answered::Ruled(Err(error))
-            | Answered::Settled(_, Err(error))
-            | Answered::Kept(Err(error @ (StoreError::Unknown { .. } | StoreError::Poisoned { .. }))) => {
-                return Err(error);
-            }
-            // Whatever else it says, the next one will say it again.
-            Answered::Kept(_) => {}
         }
         Ok(())
     }
@@ -456,17 +474,8 @@ impl Conducting {
         }
         if error.is_none() {
             self.write_the_last(ended).await;
-            // Nothing died: nobody is suspect.
-            for grant in &self.grants {
-                let _ = self.context.store.note(*grant, Vec::new()).await;
-            }
         }
-        let blocked = self.context.queues.iter().any(|queue| queue.blocking.load(Ordering::Acquire) > 0);
-        if error.is_none() && !blocked && !self.scheduler.is_careful() {
-            for grant in self.grants {
-                let _ = self.context.store.release(grant).await;
-            }
-        }
+        self.give_all_back(error.is_none()).await;
         if let Some(error) = error {
             super::observe::failed(&error);
             self.fail.send_replace(Some(error));

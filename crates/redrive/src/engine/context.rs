@@ -1,9 +1,11 @@
 //! What attempts and answers need of the engine.
 
 use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use redrive_store::Store;
+use redrive_store::nodes::Tenure;
 
 use super::Timepiece;
 use super::queue::{Queue, Queues};
@@ -12,6 +14,8 @@ use super::queue::{Queue, Queues};
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) store: Arc<dyn Store>,
+    /// This process among those that share the store, where it is one that is shared.
+    pub(super) tenure: Option<Arc<Tenure>>,
     pub(super) clock: Arc<Timepiece>,
     /// Those that run here, by their numbers.
     pub(super) queues: Vec<Arc<Queue>>,
@@ -24,6 +28,11 @@ pub(super) struct Context {
 const DAMAGED_MAX: usize = 1000;
 
 impl Context {
+    /// Whether a blocking handler goes on, though its attempt may be over.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.queues.iter().any(|queue| queue.blocking.load(Ordering::Acquire) > 0)
+    }
+
     /// Whether a damaged row was not told of yet.
     pub(super) fn is_news(&self, row: &str) -> bool {
         let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);

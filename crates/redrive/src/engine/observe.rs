@@ -17,8 +17,8 @@ use redrive_core::scheduler::Told;
 
 use super::queue::Queue;
 
-pub(super) use counted::{Meters, Name, fenced, name_of, published};
-pub(super) use logged::{Span, damaged, failed, in_trouble, ordered, unhandled};
+pub(super) use counted::{Meters, Name, fenced, name_of, owned, published, taken_over};
+pub(super) use logged::{Span, damaged, failed, in_trouble, lost, ordered, unhandled};
 
 /// What became of an event, other than a success at the first attempt.
 pub(super) fn told(queue: &Queue, told: &Told) {

@@ -16,10 +16,12 @@ use redrive_core::observe::Outcome;
 use redrive_core::scheduler::{Action, Ending, FlowKey, Said, Ticket};
 use redrive_core::{Executed, Moment};
 use redrive_retry::scope::Scope;
+use redrive_store::nodes::Tenure;
 use redrive_store::{Claim, Job, Store, StoreError, Transacted, Tx};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::conductor::Visit;
 use super::context::Context;
 use super::handler::{Handled, Handler};
 use super::line::{self, Attempt};
@@ -51,6 +53,10 @@ pub(super) enum Answered {
     Ruled(Result<redrive_core::triage::Controls, StoreError>),
     /// Housekeeping is done.
     Kept(Result<usize, StoreError>),
+    /// Somebody looked around among those that share the store.
+    Visited(Visit),
+    /// A shard was given back, or could not be.
+    Gave(Result<(), StoreError>),
 }
 
 /// Does everything in the list.
@@ -83,7 +89,7 @@ pub(super) fn perform(
             Action::Damaged(row) if context.is_news(&row) => observe::damaged(&row),
             Action::Damaged(_) => {}
             Action::Lost(_) => return Err(lost(context)),
-            // Nobody asks for one here: a file has one owner.
+            // Where nobody shares the store, nobody asks for one.
             Action::Given { .. } => {}
         }
     }
@@ -140,7 +146,8 @@ fn start(context: &Arc<Context>, ticket: Ticket, attempts: &mut JoinSet<Attempte
         Handler::Blocking(handler) => {
             let (handler, busy) = (handler.clone(), queue.clone());
             let end = started(context, &ticket);
-            let attempt = attempt(queue.clone(), ticket, end, move |delivery, mut scope: Scope| {
+            let tenure = context.tenure.clone();
+            let attempt = attempt(tenure, queue.clone(), ticket, end, move |delivery, mut scope: Scope| {
                 let lineage = Lineage::of(&delivery.entry().event);
                 let work = move || {
                     let _busy = Busy::new(busy);
@@ -178,7 +185,7 @@ pub(super) fn attempt_one(
 ) -> impl Future<Output = Ended> + Send + 'static + use<> {
     let queue = context.queues[ticket.queue].clone();
     let end = started(context, &ticket);
-    attempt(queue.clone(), ticket, end, move |delivery, scope: Scope| {
+    attempt(context.tenure.clone(), queue.clone(), ticket, end, move |delivery, scope: Scope| {
         let lineage = Lineage::of(&delivery.entry().event);
         lineage.around(async move {
             let Handler::One(handler) = &queue.handler else {
@@ -192,6 +199,7 @@ pub(super) fn attempt_one(
 
 /// Runs one attempt to its end, its time-out or its panic.
 fn attempt<F, R>(
+    tenure: Option<Arc<Tenure>>,
     queue: Arc<Queue>,
     ticket: Ticket,
     end: Option<Instant>,
@@ -206,10 +214,11 @@ where
     let scope = Scope::incoming(Some(ticket.attempt), end.map(|end| redrive_retry::moment(end.into_std())));
     let span = observe::Span::of(&ticket);
     let delivery = Delivery::new(ticket);
-    attempted(queue, which, end, async move { span.around(run(delivery, scope)).await })
+    attempted(tenure, queue, which, end, async move { span.around(run(delivery, scope)).await })
 }
 
 async fn attempted<F>(
+    tenure: Option<Arc<Tenure>>,
     queue: Arc<Queue>,
     (grant, seq, rev): (Grant, Seq, u32),
     end: Option<Instant>,
@@ -218,6 +227,9 @@ async fn attempted<F>(
 where
     F: Future<Output = Handled>,
 {
+    if is_over(tenure.as_deref()) {
+        return (grant, seq, rev, Ending::new(Said::Stale));
+    }
     let began = Instant::now();
     let running = in_time(end, handler);
     let mut ending = match running.await {
@@ -244,6 +256,12 @@ async fn in_time<F: Future>(
         }
     };
     AssertUnwindSafe(in_time).catch_unwind().await
+}
+
+/// Whether the lease ended under which an attempt was to start: the process stood still since. It does not start then,
+/// and what is in memory is not to be believed.
+fn is_over(tenure: Option<&Tenure>) -> bool {
+    tenure.is_some_and(Tenure::is_over)
 }
 
 /// Counts a blocking handler while it runs.
@@ -329,14 +347,23 @@ fn start_batches(
     }
     for batch in batches {
         let end = batch[0].deadline.map(|end| context.clock.instant(end));
-        let ended = attempt_batch(queue.clone(), batch, end);
+        let ended = attempt_batch(context.tenure.clone(), queue.clone(), batch, end);
         attempts.spawn(ended.map(|ended| Attempted::Several(ended, Vec::new())));
     }
 }
 
-async fn attempt_batch(queue: Arc<Queue>, tickets: Vec<Ticket>, end: Option<Instant>) -> Vec<Ended> {
+async fn attempt_batch(
+    tenure: Option<Arc<Tenure>>,
+    queue: Arc<Queue>,
+    tickets: Vec<Ticket>,
+    end: Option<Instant>,
+) -> Vec<Ended> {
     let which = |ticket: &Ticket| (ticket.grant, ticket.entry.seq, ticket.entry.rev);
     let which: Vec<(Grant, Seq, u32)> = tickets.iter().map(which).collect();
+    if is_over(tenure.as_deref()) {
+        let stale = |(grant, seq, rev)| (grant, seq, rev, Ending::new(Said::Stale));
+        return which.into_iter().map(stale).collect();
+    }
     let deliveries: Vec<Delivery> = tickets.into_iter().map(Delivery::new).collect();
     let count = deliveries.len();
     let began = Instant::now();
@@ -369,6 +396,9 @@ async fn attempt_batch(queue: Arc<Queue>, tickets: Vec<Ticket>, end: Option<Inst
 /// Runs one attempt in the store's own transaction: effect and settle are one commit.
 async fn attempt_in(context: &Context, queue: &Arc<Queue>, ticket: Ticket) -> Ended {
     let (seq, rev, grant, attempt) = (ticket.entry.seq, ticket.entry.rev, ticket.grant, ticket.attempt);
+    if is_over(context.tenure.as_deref()) {
+        return (grant, seq, rev, Ending::new(Said::Stale));
+    }
     let now = context.clock.now();
     let time = ticket.deadline.map_or(TIME, |deadline| deadline.since(now).min(TIME));
     let story = ticket.entry.progress.story.clone();
@@ -384,7 +414,12 @@ async fn attempt_in(context: &Context, queue: &Arc<Queue>, ticket: Ticket) -> En
     let took = began.elapsed();
     // What was rolled back did not happen, and that is certain.
     let executed = Some(Executed::No);
-    (grant, seq, rev, Ending { took, executed, ..transacted_ending(transacted) })
+    let ending = match transacted {
+        // It may have happened, and somebody else may own the shard: the database knows.
+        Err(StoreError::Unknown { .. }) if context.tenure.is_some() => Ending::new(Said::Stale),
+        transacted => transacted_ending(transacted),
+    };
+    (grant, seq, rev, Ending { took, executed, ..ending })
 }
 
 fn work_in(

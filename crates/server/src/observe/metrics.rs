@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use metrics::{counter, describe_counter, describe_histogram};
+use metrics::{counter, describe_counter, describe_gauge, describe_histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use redrive::Redrive;
 use redrive::event::DeadReason;
@@ -55,6 +55,11 @@ fn describe() {
     describe_counter!(metric::DROPPED, "Events whose handler said that they are not needed");
     describe_counter!(metric::EXPIRED, "Events whose time was over");
     describe_counter!(metric::FENCED, "Writes of an owner that was one no more; they changed nothing");
+    describe_gauge!(metric::SHARDS, "Shards that this process owns");
+    describe_counter!(
+        metric::TAKE_OVERS,
+        "Shards that were taken from an owner that was not heard of any more"
+    );
     describe_counter!(metric::LEDGER, "Requests under idempotency keys, by what became of them");
     describe_counter!(metric::LEDGER_SAME_BODY, "Requests that ask what another key asked lately");
     describe_counter!(metric::HTTP_REQUESTS, "Requests that were answered");

@@ -33,6 +33,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::error::{PublishError, StoreError};
 use crate::found::{Count, Found, Listed, Matching, Query};
 use crate::lease::{self, Lease, LeaseSettle, LeaseSettled, Leased};
+use crate::nodes::{Nodes, Tenure};
 use crate::operate::{Advance, AuditLine, Group, GroupQuery, Operated, Order};
 use crate::store::{
     Answer, By, Domain, Keep, Load, Loaded, New, Published, QueueSpec, Store, Taken, Watcher,
@@ -59,6 +60,8 @@ mod publish;
 mod keys;
 
 mod take;
+
+mod nodes;
 
 mod load;
 
@@ -165,8 +168,8 @@ impl Postgres {
             Ok(opened) => opened,
             Err(_) => Err(broken("opening the database ended early")),
         };
-        let office = match opened {
-            Ok(office) => Arc::new(office),
+        let (office, options) = match opened {
+            Ok((office, options)) => (Arc::new(office), options),
             Err(error) => {
                 runtime.shutdown_background();
                 return Err(error);
@@ -175,7 +178,7 @@ impl Postgres {
         runtime.spawn(writer::write(Arc::clone(&office), calls));
         runtime.spawn(arrivals::look_around(Arc::clone(&office)));
         runtime.spawn(arrivals::send_hints(Arc::clone(&office)));
-        runtime.spawn(beat(Arc::clone(&office)));
+        runtime.spawn(nodes::beat(Arc::clone(&office), options));
         Ok(Self { office, line, runtime: Some(runtime) })
     }
 
@@ -222,19 +225,6 @@ impl Postgres {
     }
 }
 
-/// Says that this process lives, three times a lease.
-async fn beat(office: Arc<Office>) {
-    let every = office.lease / 3;
-    loop {
-        tokio::time::sleep(every).await;
-        if office.check().is_err() {
-            return;
-        }
-        // Where it fails, the next one may not; and if none does, somebody else takes over.
-        let _ = tokio::time::timeout(every, office.beat()).await;
-    }
-}
-
 impl Store for Postgres {
     fn domain(&self) -> Domain {
         Domain::Database(self.office.place.clone())
@@ -262,7 +252,27 @@ impl Store for Postgres {
     }
 
     fn release(&self, grant: Grant) -> Answer<()> {
-        self.write(move |desk| Box::pin(desk.release(grant)))
+        let office = Arc::clone(&self.office);
+        self.call(async move { office.give_back(grant, true).await })
+    }
+
+    fn abandon(&self, grant: Grant) -> Answer<()> {
+        let office = Arc::clone(&self.office);
+        self.call(async move { office.give_back(grant, false).await })
+    }
+
+    fn tenure(&self) -> Option<Arc<Tenure>> {
+        Some(Arc::clone(&self.office.tenure))
+    }
+
+    fn enlist(&self, runs: bool) -> Answer<()> {
+        let office = Arc::clone(&self.office);
+        self.call(async move { office.enlist(runs).await })
+    }
+
+    fn nodes(&self) -> Answer<Option<Nodes>> {
+        let office = Arc::clone(&self.office);
+        self.call(async move { office.nodes().await.map(Some) })
     }
 
     fn load(&self, load: Load) -> Answer<Loaded> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use metrics::{Counter, Histogram, counter, histogram};
+use metrics::{Counter, Histogram, counter, gauge, histogram};
 use redrive_core::entry::{Change, Progress};
 use redrive_core::event::check_queue_name;
 use redrive_core::names::{label, metric};
@@ -75,6 +75,17 @@ pub(in crate::engine) fn published(queue: &Name, answer: &Result<Published, Publ
 /// What an owner wrote that is none any more, and that changed nothing.
 pub(in crate::engine) fn fenced() {
     counter!(metric::FENCED).increment(1);
+}
+
+/// So many shards of a store that several share are ours.
+pub(in crate::engine) fn owned(owner: &str, shards: usize) {
+    let shards = u32::try_from(shards).unwrap_or(u32::MAX);
+    gauge!(metric::SHARDS, label::OWNER => owner.to_owned()).set(f64::from(shards));
+}
+
+/// A shard was taken from an owner that did not give it back, or not as clean.
+pub(in crate::engine) fn taken_over() {
+    counter!(metric::TAKE_OVERS).increment(1);
 }
 
 pub(super) fn told(queue: &str, told: &Told) {

@@ -132,6 +132,11 @@ pub(in crate::engine) fn damaged(row: &str) {
     error!(row, "damaged: its checksum does not fit; it is not run");
 }
 
+/// A shard has another owner, or our own lease is over.
+pub(in crate::engine) fn lost(shard: u32) {
+    warn!(shard, "this shard is no longer ours; what was under way in it changes nothing any more");
+}
+
 /// The store cannot write, and will be asked again.
 pub(in crate::engine) fn in_trouble(error: &StoreError) {
     warn!(%error, "the store cannot write; trying again");

@@ -33,4 +33,8 @@ pub(in crate::engine) const fn published(_: &Name, _: &Result<Published, Publish
 
 pub(in crate::engine) const fn fenced() {}
 
+pub(in crate::engine) const fn owned(_: &str, _: usize) {}
+
+pub(in crate::engine) const fn taken_over() {}
+
 pub(super) const fn told(_: &str, _: &Told) {}

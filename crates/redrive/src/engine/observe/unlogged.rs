@@ -27,6 +27,8 @@ pub(in crate::engine) const fn unhandled(_: &str) {}
 
 pub(in crate::engine) const fn damaged(_: &str) {}
 
+pub(in crate::engine) const fn lost(_: u32) {}
+
 pub(in crate::engine) const fn in_trouble(_: &StoreError) {}
 
 pub(in crate::engine) const fn failed(_: &StoreError) {}

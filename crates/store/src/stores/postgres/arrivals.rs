@@ -17,6 +17,7 @@ use sqlx::postgres::PgListener;
 
 use super::desk::{Desk, one, rows};
 use super::faults::Step;
+use super::nodes::NODES;
 use super::office::{Doing, Office};
 use crate::store::Arrivals;
 
@@ -35,14 +36,16 @@ pub(super) async fn look_around(office: Arc<Office>) {
     loop {
         if listener.is_none() && tokio::time::Instant::now() >= listen_after {
             listener = listen(&office).await;
+            // What was said meanwhile is not known.
+            office.tenure.stir();
             listen_after = tokio::time::Instant::now() + LISTEN_AGAIN;
         }
         match &mut listener {
-            Some(listening) => {
-                if let Ok(Err(_)) = tokio::time::timeout(LOOK_EVERY, listening.try_recv()).await {
-                    listener = None;
-                }
-            }
+            Some(listening) => match tokio::time::timeout(LOOK_EVERY, listening.try_recv()).await {
+                Ok(Ok(Some(notice))) if notice.payload() == NODES => office.tenure.stir(),
+                Ok(Err(_)) => listener = None,
+                _ => {}
+            },
             None => tokio::time::sleep(LOOK_EVERY).await,
         }
         if office.check().is_err() {
@@ -81,7 +84,7 @@ async fn listen(office: &Office) -> Option<PgListener> {
     Some(listener)
 }
 
-fn channel(office: &Office) -> String {
+pub(super) fn channel(office: &Office) -> String {
     format!("redrive_{}", office.schema.name())
 }
 

@@ -22,6 +22,7 @@ use super::once::{Earlier, Number, Numbers, numbers};
 use super::schema::Schema;
 use super::telling::{Open, Own, Tellings};
 use crate::error::StoreError;
+use crate::nodes::Tenure;
 use crate::store::{Arrivals, Watcher};
 use crate::stores::shared::rules::Seen;
 
@@ -52,8 +53,8 @@ pub(super) struct Office {
     pub(super) shards: u32,
     /// The number of this process among those that share the database.
     pub(super) node: i64,
-    /// What it is called there.
-    pub(super) name: String,
+    /// Its lease, as this process sees it.
+    pub(super) tenure: Arc<Tenure>,
     pub(super) seen: Seen,
     pub(super) names: Names,
     pub(super) numbers: Numbers,

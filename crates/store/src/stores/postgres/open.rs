@@ -12,15 +12,17 @@ use tokio::sync::{Notify, RwLock};
 use super::faults::said;
 use super::forget::Cursor;
 use super::names::Names;
+use super::nodes;
 use super::office::Office;
 use super::once::Numbers;
 use super::schema::Schema;
 use super::settings::Settings;
 use super::telling::{Own, Tellings};
 use crate::error::StoreError;
+use crate::stores::shared::numbers::signed;
 use crate::stores::shared::rules::Seen;
 
-/// How many connections are for what must not wait for a desk: two, and one that listens.
+/// How many connections are for what must not wait for a desk: one that listens, one for heartbeats, and one more.
 const SIDE: u32 = 3;
 /// How long one is waited for that is aside: then one of the desks' will do.
 const ASIDE: Duration = Duration::from_secs(1);
@@ -28,7 +30,7 @@ const ASIDE: Duration = Duration::from_secs(1);
 const STATEMENTS_KEPT: usize = 256;
 
 /// Opens a database, and brings its tables up to date.
-pub(super) async fn open(url: &str, settings: &Settings) -> Result<Office, StoreError> {
+pub(super) async fn open(url: &str, settings: &Settings) -> Result<(Office, PgConnectOptions), StoreError> {
     let options = parse(url)?;
     let place = place(&options, settings);
     let failed = |error| explain(&place, error);
@@ -36,25 +38,22 @@ pub(super) async fn open(url: &str, settings: &Settings) -> Result<Office, Store
     let schema = Schema::new(&settings.schema);
     let mut conn = options.connect().await.map_err(failed)?;
     let shards = schema.migrate(&mut conn, settings).await.map_err(failed)?.shards(&place)?;
-    let enrol = "INSERT INTO redrive.node (name, until) \
-                 VALUES ($1, clock_timestamp() + make_interval(secs => $2)) RETURNING id";
-    let enrol = sqlx::query_scalar(schema.sql(enrol)).bind(&settings.name).bind(settings.lease.as_secs_f64());
-    let node: i64 = enrol.fetch_one(&mut conn).await.map_err(failed)?;
+    let tenure = nodes::enrol(&mut conn, &schema, settings).await.map_err(failed)?;
     conn.close().await.map_err(failed)?;
 
     // A connection that broke while nobody used it is found out by its BEGIN, and replaced: no look before each use.
     let pool = |most: u32, wait: Duration| {
         PgPoolOptions::new().max_connections(most).acquire_timeout(wait).test_before_acquire(false)
     };
-    let side = pool(SIDE, ASIDE).connect_lazy_with(options.clone());
+    let side = pool(SIDE - 1, ASIDE).connect_lazy_with(options.clone());
     let desks = settings.connections.saturating_sub(SIDE).max(2);
-    let pool = pool(desks, settings.patience).connect_lazy_with(options);
+    let pool = pool(desks, settings.patience).connect_lazy_with(options.clone());
     let begin = format!(
         "BEGIN; SET LOCAL idle_in_transaction_session_timeout = {}; SET LOCAL lock_timeout = {}",
         (settings.lease / 3).as_millis(),
         settings.lock_wait.as_millis()
     );
-    Ok(Office {
+    let office = Office {
         pool,
         side,
         schema,
@@ -63,8 +62,8 @@ pub(super) async fn open(url: &str, settings: &Settings) -> Result<Office, Store
         lease: settings.lease,
         patience: settings.patience,
         shards,
-        node,
-        name: settings.name.clone(),
+        node: signed(tenure.me().0),
+        tenure: Arc::new(tenure),
         seen: Seen::default(),
         names: Names::default(),
         numbers: Numbers::default(),
@@ -77,7 +76,8 @@ pub(super) async fn open(url: &str, settings: &Settings) -> Result<Office, Store
         hint: Notify::new(),
         is_closed: AtomicBool::new(false),
         gate: Arc::new(RwLock::new(())),
-    })
+    };
+    Ok((office, options))
 }
 
 /// Reads the URL. What it does not say is from the `PG…` variables.

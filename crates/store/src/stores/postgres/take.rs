@@ -15,10 +15,10 @@ use redrive_core::entry::{Entry, Grant, Seq, StreamId};
 use sqlx::Row;
 
 use super::desk::{Desk, maybe, rows, run};
-use super::faults::{Kind, Step, broken, kind};
+use super::faults::{Step, broken};
 use super::held::{Held, Stand, held_columns, read_held};
 use super::keys::{is_head, seq_at};
-use super::office::{Office, aside};
+use super::office::Office;
 use crate::error::StoreError;
 use crate::store::Taken;
 use crate::stores::shared::numbers::{bits, column, signed, stream_of};
@@ -30,41 +30,6 @@ impl Office {
     /// That somebody else owns a shard.
     pub(super) fn not_owner(&self, shard: u32) -> StoreError {
         StoreError::NotOwner { path: format!("shard {shard} of {}", self.place).into(), pid: None }
-    }
-
-    /// Says that this process lives; anew, where it was not heard of for so long that it was forgotten.
-    pub(super) async fn beat(&self) -> Result<(), StoreError> {
-        let beat = "INSERT INTO redrive.node (id, name, until) OVERRIDING SYSTEM VALUE \
-                    VALUES ($1, $2, clock_timestamp() + make_interval(secs => $3)) \
-                    ON CONFLICT (id) DO UPDATE SET until = EXCLUDED.until";
-        let query = || {
-            let query = sqlx::query(self.schema.sql(beat)).bind(self.node).bind(&self.name);
-            query.bind(self.lease.as_secs_f64())
-        };
-        let beaten = match query().execute(&self.side).await {
-            // All connections that there may be are at desks: one of those will do.
-            Err(error) if matches!(kind(&error), Kind::Busy | Kind::Passing) => {
-                query().execute(&self.pool).await
-            }
-            beaten => beaten,
-        };
-        beaten.map(drop).map_err(aside)
-    }
-
-    /// Forgets processes that own nothing and were not heard of for a long time.
-    pub(super) async fn forget_nodes(&self) -> Result<(), StoreError> {
-        let forget = "DELETE FROM redrive.node WHERE until < clock_timestamp() - interval '1 h' \
-                      AND NOT EXISTS (SELECT 1 FROM redrive.shard WHERE owner = node.id)";
-        sqlx::query(self.schema.sql(forget)).execute(&self.side).await.map(drop).map_err(aside)
-    }
-
-    /// Says that this process is about to end: whoever wants its shards need not wait.
-    pub(super) async fn leave(&self) -> Result<(), StoreError> {
-        let leave = "WITH owned AS (SELECT EXISTS (SELECT 1 FROM redrive.shard WHERE owner = $1) AS has), \
-                     gone AS (DELETE FROM redrive.node USING owned WHERE id = $1 AND NOT has) \
-                     UPDATE redrive.node SET until = clock_timestamp() FROM owned WHERE id = $1 AND has";
-        let query = sqlx::query(self.schema.sql(leave)).bind(self.node);
-        query.execute(&self.side).await.map(drop).map_err(aside)
     }
 }
 

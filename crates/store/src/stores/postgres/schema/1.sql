@@ -24,15 +24,18 @@ CREATE TABLE redrive.once (
     at TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp()
 );
 
--- A process that may own shards. Its lease is the database's time, and renewed here alone.
+-- A process that may own shards. Its lease is the database's time, and renewed here alone. Those that run handlers share
+-- out the shards among themselves.
 CREATE TABLE redrive.node (
     id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name TEXT NOT NULL,
+    since TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
+    runs BOOLEAN NOT NULL DEFAULT false,
     until TIMESTAMPTZ NOT NULL
 ) WITH (fillfactor = 50);
 
 -- A shard: changed when its owner does, locked by the fence. `owner` is set while somebody owns it, and stays so if that
--- one dies.
+-- one dies. It is 0 where it was given back and the next owner is to be careful.
 CREATE TABLE redrive.shard (
     id BIGINT PRIMARY KEY,
     incarnation BIGINT NOT NULL,
