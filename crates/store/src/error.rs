@@ -92,6 +92,12 @@ pub enum StoreError {
         /// What this program knows.
         known: u32,
     },
+    /// Something is to be done in a transaction that is not in the store's database.
+    #[error("the transaction is not in the database of the store: {why}")]
+    Elsewhere {
+        /// Where it is, and what to do.
+        why: String,
+    },
     /// It was closed.
     #[error("the store is closed")]
     Closed,

@@ -32,6 +32,7 @@
 //! **Whole or not at all.** Each verb is one commit for each of its items; a batch may be split, an item is
 //! not.
 
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -200,7 +201,7 @@ pub struct Arrivals {
 pub type Watcher = Arc<dyn Fn(Arrivals) + Send + Sync>;
 
 /// Where events and receipts are kept.
-pub trait Store: Ledger + fmt::Debug + Send + Sync {
+pub trait Store: Any + Ledger + fmt::Debug + Send + Sync {
     /// Where marker and effect commit together.
     fn domain(&self) -> Domain;
 

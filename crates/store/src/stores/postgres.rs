@@ -73,6 +73,8 @@ mod settle;
 
 mod transact;
 
+mod lent;
+
 mod values;
 
 mod kept;
@@ -123,6 +125,7 @@ mod names;
 
 mod faults;
 
+pub use lent::Wakeup;
 pub use settings::Settings;
 /// The driver, for whoever works in the same transaction.
 pub use sqlx;

@@ -83,9 +83,14 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
+    /// A statement with the schema of the test for `redrive`.
+    pub(crate) fn named(&self, sql: &str) -> String {
+        sql.replace("redrive.", &format!("{}.", self.schema))
+    }
+
     /// Says something; `redrive.` is the schema of the test.
     pub(crate) async fn say(&mut self, sql: &str) -> sqlx::Result<Vec<sqlx::postgres::PgRow>> {
-        let sql = sql.replace("redrive.", &format!("{}.", self.schema));
+        let sql = self.named(sql);
         sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut self.conn).await
     }
 

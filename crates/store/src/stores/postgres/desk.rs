@@ -11,8 +11,12 @@
 //!
 //! So an owner that was replaced commits nothing, an order and a settle of the same shard never commit side by side, and
 //! publishers wait for nobody but for those of the same identity.
+//!
+//! A desk has a connection of its own ([`Desk`]), or one that was lent by somebody who is in the middle of a transaction
+//! and ends it ([`super::lent`]): what a publisher and a completion do is the same at both.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,11 +24,12 @@ use redrive_core::entry::{Entry, Grant, StreamId};
 use redrive_core::event::identity;
 use redrive_core::{Event, Moment};
 use sqlx::pool::PoolConnection;
-use sqlx::{AssertSqlSafe, Postgres, Row, SqlStr};
+use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row, SqlStr};
 
 use super::faults::{Fault, Step};
 use super::ledger::Ledger;
 use super::office::Office;
+use super::receipt::Receipt;
 use super::rows::Stream;
 use super::rules::Rules;
 use crate::store::{Keep, QueueSpec};
@@ -75,9 +80,40 @@ pub(super) enum For {
     Writing,
 }
 
+/// Whose connection it is.
+pub(super) enum Line<'c> {
+    /// The store's.
+    Own(PoolConnection<Postgres>),
+    /// Somebody else's, who ends the transaction.
+    Lent(&'c mut PgConnection),
+}
+
+impl Deref for Line<'_> {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        match self {
+            Self::Own(conn) => conn,
+            Self::Lent(conn) => conn,
+        }
+    }
+}
+
+impl DerefMut for Line<'_> {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        match self {
+            Self::Own(conn) => conn,
+            Self::Lent(conn) => conn,
+        }
+    }
+}
+
+/// A desk with a connection of its own.
+pub(super) type Desk = DeskAt<'static>;
+
 /// A connection in a transaction.
-pub(super) struct Desk {
-    pub(super) conn: PoolConnection<Postgres>,
+pub(super) struct DeskAt<'c> {
+    pub(super) conn: Line<'c>,
     pub(super) office: Arc<Office>,
     /// Whether rows that are read are to be changed.
     pub(super) writes: bool,
@@ -94,6 +130,8 @@ pub(super) struct Desk {
     pub(super) grants: BTreeMap<u32, Grant>,
     /// The number of this transaction, where all that others want to know of it is told.
     pub(super) number: Option<u64>,
+    /// A receipt that need not be remembered any more, met at a desk whose connection was lent.
+    pub(super) over: Option<Receipt>,
     specs: HashMap<String, Option<Arc<QueueSpec>>>,
     pub(super) is_open: bool,
 }
@@ -102,7 +140,34 @@ impl Desk {
     /// Begins a transaction.
     pub(super) async fn begin(office: &Arc<Office>, what: For) -> Step<Self> {
         let conn = office.pool.acquire().await?;
-        let mut desk = Self {
+        let mut desk = Self::at(Line::Own(conn), office, what);
+        desk.is_open = true;
+        match what {
+            For::Looking => desk.say("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?,
+            // One way for all three: no session has to be remembered, so a pooler may be in between.
+            For::Writing => {
+                let begin = AssertSqlSafe(office.begin.clone());
+                sqlx::raw_sql(begin).execute(&mut *desk.conn).await?;
+            }
+        }
+        Ok(desk)
+    }
+
+    /// Does what is left before a commit: counts, and then the fence, last of all.
+    pub(super) async fn finish(&mut self) -> Step<()> {
+        self.write_counts().await?;
+        self.fence().await
+    }
+}
+
+impl<'c> DeskAt<'c> {
+    /// A desk in somebody else's transaction.
+    pub(super) fn lent(conn: &'c mut PgConnection, office: &Arc<Office>) -> Self {
+        Self::at(Line::Lent(conn), office, For::Writing)
+    }
+
+    fn at(conn: Line<'c>, office: &Arc<Office>, what: For) -> Self {
+        Self {
             conn,
             office: Arc::clone(office),
             writes: what == For::Writing,
@@ -113,18 +178,15 @@ impl Desk {
             rules: None,
             grants: BTreeMap::new(),
             number: None,
+            over: None,
             specs: HashMap::new(),
-            is_open: true,
-        };
-        match what {
-            For::Looking => desk.say("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?,
-            // One way for all three: no session has to be remembered, so a pooler may be in between.
-            For::Writing => {
-                let begin = AssertSqlSafe(office.begin.clone());
-                sqlx::raw_sql(begin).execute(&mut *desk.conn).await?;
-            }
+            is_open: false,
         }
-        Ok(desk)
+    }
+
+    /// Whether somebody else ends the transaction.
+    pub(super) fn is_lent(&self) -> bool {
+        matches!(self.conn, Line::Lent(_))
     }
 
     async fn say(&mut self, what: &'static str) -> sqlx::Result<()> {
@@ -139,12 +201,6 @@ impl Desk {
     /// A statement, with the name of our schema.
     pub(super) fn sql(&self, written: &'static str) -> SqlStr {
         self.office.schema.sql(written)
-    }
-
-    /// Does what is left before a commit: counts, and then the fence, last of all.
-    pub(super) async fn finish(&mut self) -> Step<()> {
-        self.write_counts().await?;
-        self.fence().await
     }
 
     /// Commits. Where this fails, [`super::faults::kind`] tells whether it may have happened.
@@ -264,11 +320,13 @@ impl Desk {
     }
 }
 
-impl Drop for Desk {
+impl Drop for DeskAt<'_> {
     /// A connection in the middle of a transaction is nobody else's to use.
     fn drop(&mut self) {
-        if self.is_open {
-            self.conn.close_on_drop();
+        if let Line::Own(conn) = &mut self.conn
+            && self.is_open
+        {
+            conn.close_on_drop();
         }
     }
 }

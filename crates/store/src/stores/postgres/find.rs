@@ -2,7 +2,7 @@
 
 use redrive_core::event::State;
 
-use super::desk::{Desk, one};
+use super::desk::{DeskAt, one};
 use super::faults::{Step, damaged};
 use super::held::{Held, Stand};
 use super::receipt::Receipt;
@@ -12,7 +12,7 @@ use crate::found::Found;
 use crate::stores::shared::acts::discarded;
 use crate::stores::shared::numbers::{column, stream_of};
 
-impl Desk {
+impl DeskAt<'_> {
     /// What is known of an identity.
     pub(super) async fn find(&mut self, tenant: &str, queue: &str, id: &str) -> Step<Option<Found>> {
         let Some(stream) = self.find_stream(queue, tenant).await? else { return Ok(None) };

@@ -3,7 +3,7 @@
 use redrive_core::entry::Seq;
 use redrive_core::event::{DeadReason, Mode};
 
-use super::desk::{Desk, maybe, run};
+use super::desk::{DeskAt, maybe, run};
 use super::rows::{Damage, EVENT_COLUMNS, Parts, Stream, event_columns, shard_at};
 use crate::stores::shared::cells::Cells;
 use crate::stores::shared::columns::{Columns, change_columns};
@@ -62,7 +62,7 @@ macro_rules! bind_changes {
     }};
 }
 
-impl Desk {
+impl DeskAt<'_> {
     /// Puts an event among those that are held.
     pub(super) async fn insert_held(&mut self, held: &Held) -> sqlx::Result<()> {
         let (seq, event) = (held.row.seq, &*held.row.event);

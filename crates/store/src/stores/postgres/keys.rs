@@ -9,7 +9,7 @@ use std::sync::Arc;
 use redrive_core::entry::{Entry, Seq};
 use sqlx::Row;
 
-use super::desk::{Desk, maybe, one};
+use super::desk::{DeskAt, maybe, one};
 use super::faults::Step;
 use super::held::{Held, Stand, held_columns, read_held};
 use super::rows::{EventRow, Stream, live_columns, read_live};
@@ -50,7 +50,7 @@ enum Head {
     Damaged,
 }
 
-impl Desk {
+impl DeskAt<'_> {
     /// Whether an earlier one of a key lives, or holds it up.
     pub(super) async fn has_earlier(&mut self, stream: &Stream, key: &str, seq: Seq) -> sqlx::Result<bool> {
         one!(

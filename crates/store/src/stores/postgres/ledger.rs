@@ -12,7 +12,7 @@ use redrive_core::entry::StreamId;
 use redrive_core::event::DeadReason;
 use redrive_core::triage::{CauseId, JobId, cause};
 
-use super::desk::{Desk, maybe, one, run};
+use super::desk::{Desk, DeskAt, maybe, one, run};
 use super::faults::{Fault, Step};
 use super::held::{Held, PutBack, Stand};
 use crate::stores::shared::group::{CAUSES_MAX, OTHER_TITLE, Tally};
@@ -79,6 +79,19 @@ impl Happened {
     }
 }
 
+impl DeskAt<'_> {
+    /// A dead letter no longer holds up its key.
+    pub(super) fn uncount_hold(&mut self, stream: StreamId, cause: Option<CauseId>) {
+        self.happened(stream, cause, Happened::Freed);
+    }
+
+    fn happened(&mut self, stream: StreamId, cause: Option<CauseId>, what: Happened) {
+        if let Some(cause) = cause {
+            self.ledger.groups.entry((stream, cause)).or_default().push(what);
+        }
+    }
+}
+
 impl Desk {
     /// How many deaths there were.
     pub(super) async fn deaths(&mut self) -> sqlx::Result<u64> {
@@ -108,11 +121,6 @@ impl Desk {
         self.happened(stream, cause, Happened::Gone { letters: 1, holding: was_holding });
     }
 
-    /// A dead letter no longer holds up its key.
-    pub(super) fn uncount_hold(&mut self, stream: StreamId, cause: Option<CauseId>) {
-        self.happened(stream, cause, Happened::Freed);
-    }
-
     /// A dead letter was put back.
     pub(super) fn count_redrive(
         &mut self,
@@ -132,12 +140,6 @@ impl Desk {
             Outcome::Done => charged.done += 1,
             Outcome::Failed => charged.failed += 1,
             Outcome::Other => charged.other += 1,
-        }
-    }
-
-    fn happened(&mut self, stream: StreamId, cause: Option<CauseId>, what: Happened) {
-        if let Some(cause) = cause {
-            self.ledger.groups.entry((stream, cause)).or_default().push(what);
         }
     }
 

@@ -10,7 +10,7 @@ use redrive_core::entry::StreamId;
 use sqlx::postgres::PgRow;
 use sqlx::{PgPool, Row};
 
-use super::desk::{Desk, maybe, rows};
+use super::desk::{DeskAt, maybe, rows};
 use super::faults::{Kind, kind};
 use super::office::Office;
 use super::rows::Stream;
@@ -90,7 +90,7 @@ impl Office {
     }
 }
 
-impl Desk {
+impl DeskAt<'_> {
     /// The stream with this number.
     pub(super) async fn stream(&mut self, id: StreamId) -> sqlx::Result<Option<Arc<Stream>>> {
         if let Some(known) = self.office.names.of(id) {

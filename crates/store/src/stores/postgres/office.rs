@@ -17,6 +17,7 @@ use tokio::sync::{Notify, RwLock};
 use super::desk::{Desk, For};
 use super::faults::{Fault, Kind, Step, kind, not_done, rolled_back, undecided};
 use super::forget::Cursor;
+use super::lent::Home;
 use super::names::Names;
 use super::once::{Earlier, Number, Numbers, numbers};
 use super::schema::Schema;
@@ -44,6 +45,8 @@ pub(super) struct Office {
     pub(super) schema: Schema,
     /// Where the database is, without what is secret.
     pub(super) place: String,
+    /// Which database it is, and which life of it.
+    pub(super) home: Home,
     /// How a transaction that writes begins.
     pub(super) begin: String,
     /// How long this process owns its shards after it was heard of last.

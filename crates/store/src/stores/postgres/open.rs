@@ -11,6 +11,7 @@ use tokio::sync::{Notify, RwLock};
 
 use super::faults::said;
 use super::forget::Cursor;
+use super::lent::Home;
 use super::names::Names;
 use super::nodes;
 use super::office::Office;
@@ -39,6 +40,7 @@ pub(super) async fn open(url: &str, settings: &Settings) -> Result<(Office, PgCo
     let mut conn = options.connect().await.map_err(failed)?;
     let shards = schema.migrate(&mut conn, settings).await.map_err(failed)?.shards(&place)?;
     let tenure = nodes::enrol(&mut conn, &schema, settings).await.map_err(failed)?;
+    let home = Home::of(&mut conn, &schema).await.map_err(failed)?;
     conn.close().await.map_err(failed)?;
 
     // A connection that broke while nobody used it is found out by its BEGIN, and replaced: no look before each use.
@@ -58,6 +60,7 @@ pub(super) async fn open(url: &str, settings: &Settings) -> Result<(Office, PgCo
         side,
         schema,
         place,
+        home,
         begin,
         lease: settings.lease,
         patience: settings.patience,

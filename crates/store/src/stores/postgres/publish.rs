@@ -17,12 +17,12 @@ use redrive_core::entry::{Seq, StreamId};
 use redrive_core::event::EventError;
 use sqlx::Row;
 
-use super::desk::{Desk, maybe, rows};
+use super::desk::{DeskAt, maybe, rows};
 use super::faults::{Fault, Step};
 use super::held::{Held, Stand};
 use super::receipt::Receipt;
 use super::rows::{EventRow, Parts, Stream};
-use crate::error::PublishError;
+use crate::error::{PublishError, StoreError};
 use crate::store::{New, Published, QueueSpec};
 use crate::stores::shared::cells::Cells;
 use crate::stores::shared::numbers::{bits, column, from_moment, seq};
@@ -67,7 +67,7 @@ impl Item<'_> {
     }
 }
 
-impl Desk {
+impl DeskAt<'_> {
     /// Keeps events that can be kept, and answers each. `given` is what an earlier try may have done, and what this one
     /// is about to do.
     pub(super) async fn publish_all(&mut self, events: &[&New], given: &mut Given) -> Step<Vec<Answer>> {
@@ -237,6 +237,12 @@ impl Desk {
         match known? {
             Ok(answer) => Ok(Some(answer)),
             Err(None) => Ok(None),
+            Err(Some(over)) if self.is_lent() => {
+                // The locks that this takes are not to be held until somebody else ends their transaction.
+                self.over = Some(over);
+                let what = "what was published under this id before is being forgotten".to_owned();
+                Err(StoreError::Passing { what, source: None }.into())
+            }
             Err(Some(over)) => {
                 // What was discarded goes with it, so this changes an event.
                 self.lock_shards().await?;

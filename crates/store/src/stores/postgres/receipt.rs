@@ -4,7 +4,7 @@ use redrive_core::Moment;
 use redrive_core::entry::{Seq, StreamId};
 use redrive_core::event::Fingerprint;
 
-use super::desk::{Desk, maybe, run};
+use super::desk::{DeskAt, maybe, run};
 use super::faults::{Fault, Step, damaged};
 use super::rows::{Damage, Stream};
 use crate::stores::shared::numbers::{column, from_moment};
@@ -12,7 +12,7 @@ pub(super) use crate::stores::shared::receipt::{End, Receipt, ending_of};
 use crate::stores::shared::receipt::{Ended, end_sum, fresh_sum};
 use crate::stores::shared::stories::write_story;
 
-impl Desk {
+impl DeskAt<'_> {
     /// Writes a receipt without an end. `false` where the identity has one already; waits for whoever is about to
     /// write one.
     pub(super) async fn insert_receipt(

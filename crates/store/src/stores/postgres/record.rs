@@ -12,7 +12,7 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::Postgres;
-use super::desk::{Desk, maybe, rows, run};
+use super::desk::{DeskAt, maybe, rows, run};
 use super::faults::{Fault, Step};
 use super::office::{Doing, Office};
 use super::once::{Earlier, numbers};
@@ -135,7 +135,7 @@ async fn let_go(office: Arc<Office>, asked: Arc<(Scope, Ask)>, left: Vec<Earlier
     drop(ended);
 }
 
-impl Desk {
+impl DeskAt<'_> {
     async fn claim(&mut self, scope: &Scope, ask: &Ask, at: Moment) -> Step<Claim> {
         loop {
             let record = self.record(scope).await?;

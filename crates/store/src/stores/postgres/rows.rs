@@ -4,7 +4,7 @@ use redrive_core::entry::Seq;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use super::desk::{Desk, maybe, run};
+use super::desk::{DeskAt, maybe, run};
 use crate::stores::shared::cells::Cells;
 pub(super) use crate::stores::shared::cells::Damage;
 use crate::stores::shared::numbers::column;
@@ -47,7 +47,7 @@ impl Cells for PgRow {
     }
 }
 
-impl Desk {
+impl DeskAt<'_> {
     /// The event with this seq, if it may run and never ran.
     pub(super) async fn live(
         &mut self,

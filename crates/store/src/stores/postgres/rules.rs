@@ -8,7 +8,7 @@ use std::sync::Arc;
 use redrive_core::triage::{Control, Controls, Rule};
 use sqlx::Row;
 
-use super::desk::{Desk, rows, run};
+use super::desk::{DeskAt, rows, run};
 use super::faults::{Step, damaged};
 use super::rows::{Damage, Stream};
 use crate::operate::{Refusal, check_route};
@@ -16,7 +16,7 @@ use crate::stores::shared::numbers::{bits, from_moment};
 use crate::stores::shared::rules::{RULES_MAX, queues, read_rule, rule_text};
 pub(super) use crate::stores::shared::rules::{Rules, View, held_by};
 
-impl Desk {
+impl DeskAt<'_> {
     /// The rules that hold, and one that nobody can read, if there is one.
     async fn read_rules(&mut self) -> Step<(Controls, Option<String>)> {
         let found = rows!(

@@ -18,7 +18,7 @@ use redrive_core::ledger::{Reply, Scope};
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 use tokio::runtime::Handle;
 
-use super::desk::{Desk, For, maybe, one, run};
+use super::desk::{Desk, DeskAt, For, maybe, one, run};
 use super::faults::{Fault, Kind, Step, broken, kind, not_done, undecided};
 use super::held::Stand;
 use super::office::{Office, Trouble};
@@ -330,9 +330,11 @@ impl Desk {
             Settled::Fenced => Ok(Transacted::Fenced),
         }
     }
+}
 
+impl DeskAt<'_> {
     /// Marks that a handler has processed an id. `false` where it had.
-    async fn mark(&mut self, handler: &str, id: &str, until: Moment) -> Step<bool> {
+    pub(super) async fn mark(&mut self, handler: &str, id: &str, until: Moment) -> Step<bool> {
         let until = from_moment(until);
         let insert =
             "INSERT INTO redrive.inbox (handler, id, until) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
