@@ -125,7 +125,7 @@ mod names;
 
 mod faults;
 
-pub use lent::Wakeup;
+pub use lent::{Wakeup, spoil};
 pub use settings::Settings;
 /// The driver, for whoever works in the same transaction.
 pub use sqlx;

@@ -184,12 +184,10 @@ impl Postgres {
         (reply, resource): (Reply, Option<String>),
         at: Moment,
     ) -> Result<(), CompleteError> {
-        self.office.check()?;
-        let mut desk = DeskAt::lent(tx, &self.office);
         let end = End::Completed { reply, resource };
-        let completed = desk.complete(scope, epoch, end, at).await;
+        let completed = DeskAt::lent(tx, &self.office).complete(scope, epoch, end, at).await;
         if completed.is_err() {
-            desk.spoil().await;
+            spoil(tx).await;
         }
         completed
     }
@@ -246,6 +244,7 @@ impl DeskAt<'_> {
         end: End,
         at: Moment,
     ) -> Result<(), CompleteError> {
+        self.office.check()?;
         self.check_home().await.map_err(not_done)?;
         self.bound_idleness().await.map_err(not_done)?;
         let ended = self.end_request(scope, epoch, end, at).await;
@@ -263,11 +262,12 @@ impl DeskAt<'_> {
         )?;
         Ok(())
     }
+}
 
-    /// Makes sure that the transaction does not commit, whatever the user does with an error.
-    async fn spoil(&mut self) {
-        let spoil = "DO $$ BEGIN RAISE EXCEPTION 'the request was not completed; nothing of its run may be kept'; END $$";
-        // It fails, as it should; where it does not even get there, the connection is gone, and with it all that was done.
-        let _ = sqlx::raw_sql(spoil).execute(&mut *self.conn).await;
-    }
+/// Makes sure that a transaction does not commit, whatever its user does: from now on its COMMIT is a ROLLBACK.
+pub async fn spoil(tx: &mut PgTransaction<'_>) {
+    let spoil =
+        "DO $$ BEGIN RAISE EXCEPTION 'the request was not completed; nothing of its run may be kept'; END $$";
+    // It fails, as it should; where it does not even get there, the connection is gone, and with it all that was done.
+    let _ = sqlx::raw_sql(spoil).execute(&mut **tx).await;
 }
