@@ -33,6 +33,9 @@ pub mod nodes;
 
 mod stores;
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub mod moving;
+
 pub mod window;
 
 pub use error::{Cause, PublishError, StoreError};

@@ -4,6 +4,6 @@ pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
-mod shared;
+pub(crate) mod shared;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

@@ -115,6 +115,8 @@ mod forget;
 
 mod keep;
 
+pub(super) mod moving;
+
 mod rows;
 
 mod held;

@@ -30,3 +30,5 @@ pub(in crate::stores) mod group;
 pub(in crate::stores) mod jobs;
 
 pub(in crate::stores) mod record;
+
+pub(crate) mod moving;

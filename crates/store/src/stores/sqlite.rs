@@ -123,6 +123,8 @@ mod copy;
 
 mod restore;
 
+pub(super) mod moving;
+
 mod forget;
 
 mod keep;

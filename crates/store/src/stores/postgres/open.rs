@@ -84,7 +84,7 @@ pub(super) async fn open(url: &str, settings: &Settings) -> Result<(Office, PgCo
 }
 
 /// Reads the URL. What it does not say is from the `PG…` variables.
-fn parse(url: &str) -> Result<PgConnectOptions, StoreError> {
+pub(super) fn parse(url: &str) -> Result<PgConnectOptions, StoreError> {
     let options: PgConnectOptions = url.parse().map_err(|error: sqlx::Error| {
         // The URL may have a password in it, so it is not repeated.
         let why = format!("its URL is not one of a PostgreSQL database: {error}");
@@ -97,12 +97,12 @@ fn parse(url: &str) -> Result<PgConnectOptions, StoreError> {
 }
 
 /// Where the database is, without what is secret.
-fn place(options: &PgConnectOptions, settings: &Settings) -> String {
+pub(super) fn place(options: &PgConnectOptions, settings: &Settings) -> String {
     let database = options.get_database().unwrap_or(options.get_username());
     format!("{}:{}/{database}, schema {}", options.get_host(), options.get_port(), settings.schema)
 }
 
-fn explain(place: &str, error: sqlx::Error) -> StoreError {
+pub(super) fn explain(place: &str, error: sqlx::Error) -> StoreError {
     let why = match &error {
         sqlx::Error::Database(database) => match database.code().as_deref() {
             Some("28P01" | "28000") => "the user or the password is wrong".to_owned(),

@@ -9,6 +9,7 @@ use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::lock::Ownership;
+use super::moving;
 use super::schema::{self, SchemaError};
 use super::{Role, Settings};
 use crate::error::StoreError;
@@ -30,8 +31,17 @@ pub(super) struct Opened {
     pub(super) ownership: Ownership,
 }
 
-/// Opens a file, makes it if there is none, and brings it up to date.
+/// Opens a file, makes it if there is none, and brings it up to date. One that was moved is not opened.
 pub(super) fn open(path: &Path, settings: &Settings, readers: usize) -> Result<Opened, StoreError> {
+    let opened = open_any(path, settings, readers)?;
+    match moving::why_closed(&opened.writer, path).map_err(|error| explain(path, error))? {
+        Some(why) => Err(cannot(path, &why, None)),
+        None => Ok(opened),
+    }
+}
+
+/// The same, also for one that was moved, or is about to be.
+pub(super) fn open_any(path: &Path, settings: &Settings, readers: usize) -> Result<Opened, StoreError> {
     let failed = |error| explain(path, error);
     let mut writer = open_to_write(path)?;
     let mut ownership = Ownership::of(path);

@@ -66,7 +66,7 @@ pub(super) fn is_window(conn: &Connection) -> rusqlite::Result<bool> {
     has_table(conn, "redrive_window_meta")
 }
 
-fn has_table(conn: &Connection, name: &str) -> rusqlite::Result<bool> {
+pub(super) fn has_table(conn: &Connection, name: &str) -> rusqlite::Result<bool> {
     let there = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1";
     Ok(conn.query_row(there, [name], |_| Ok(())).optional()?.is_some())
 }

@@ -1,0 +1,323 @@
+//! A database as one side of a move.
+//!
+//! What becomes of it is in a table of its own. A process that opens a store enrols in `node`, so a trigger there keeps
+//! everybody out of a target that is not finished; a source has triggers on all tables. To make one waits for those who
+//! are writing, and only then it is looked whether a server runs: none can come in between.
+
+use std::sync::Arc;
+
+use redrive_core::entry::{Seq, StreamId};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, Row as _};
+use tokio::runtime::{Builder, Runtime};
+
+use super::faults::{broken, rolled_back};
+use super::open::{explain, parse, place};
+use super::rows::Stream;
+use super::schema::Schema;
+use super::settings::Settings;
+use crate::error::StoreError;
+use crate::moving::MoveError;
+use crate::sql::Value;
+use crate::stores::shared::moving::row::Row;
+use crate::stores::shared::moving::table::{Form, Table};
+use crate::stores::shared::moving::{Counters, Cursors, EPOCH_LEAP, Mark, Role, Side, Values, not_empty};
+use crate::stores::shared::numbers::{bits, column};
+
+mod put;
+
+/// The code of the error that says that a store was moved.
+pub(super) const CODE: &str = "RDMOV";
+
+/// A database, had by a move alone.
+pub(in crate::stores) struct Database {
+    runtime: Runtime,
+    conn: PgConnection,
+    schema: Schema,
+    place: String,
+    shards: u32,
+}
+
+impl Database {
+    pub(in crate::stores) fn open(url: &str, settings: &Settings, _: Role) -> Result<Self, MoveError> {
+        let options = parse(url)?;
+        let place = place(&options, settings);
+        settings.check().map_err(|why| StoreError::Open { path: place.clone().into(), why, source: None })?;
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| broken(format!("no thread could be started: {error}")))?;
+        let schema = Schema::new(&settings.schema);
+        let failed = |error| explain(&place, error);
+        let mut conn = runtime.block_on(options.connect()).map_err(failed)?;
+        let found = runtime.block_on(schema.migrate(&mut conn, settings)).map_err(failed)?;
+        let shards = found.shards(&place)?;
+        Ok(Self { runtime, conn, schema, place, shards })
+    }
+
+    /// A statement of ours, with the name of the schema in place of `redrive.`. What is put into it is made here.
+    fn sql(&self, written: &str) -> AssertSqlSafe<String> {
+        AssertSqlSafe(written.replace("redrive.", &format!("{}.", self.schema.name())))
+    }
+
+    /// Says several things in one transaction.
+    fn say(&mut self, written: &str) -> Result<(), StoreError> {
+        let sql = self.sql(&format!("BEGIN; {written}; COMMIT"));
+        let said = self.runtime.block_on(sqlx::raw_sql(sql).execute(&mut self.conn));
+        if said.is_err() {
+            let _ = self.runtime.block_on(sqlx::raw_sql("ROLLBACK").execute(&mut self.conn));
+        }
+        said.map(drop).map_err(rolled_back)
+    }
+
+    fn number(&mut self, written: &str) -> Result<i64, StoreError> {
+        let sql = self.sql(written);
+        let found = sqlx::query_scalar(sql).persistent(false).fetch_one(&mut self.conn);
+        self.runtime.block_on(found).map_err(rolled_back)
+    }
+
+    fn is_there(&mut self, table: &str) -> Result<bool, StoreError> {
+        let name = format!("{}.{table}", self.schema.name());
+        let found =
+            sqlx::query_scalar("SELECT to_regclass($1) IS NOT NULL").bind(name).fetch_one(&mut self.conn);
+        self.runtime.block_on(found).map_err(rolled_back)
+    }
+
+    /// Writes down a move, and has a trigger refuse what is written to some tables. A server that runs is an error, and
+    /// then nothing is written down.
+    fn close(
+        &mut self,
+        role: Role,
+        mark: &Mark,
+        why: &str,
+        tables: &[String],
+        more: &str,
+    ) -> Result<(), MoveError> {
+        let triggers: String = tables
+            .iter()
+            .map(|table| {
+                format!(
+                    "CREATE TRIGGER moved BEFORE INSERT OR UPDATE OR DELETE ON redrive.{table} \
+                     FOR EACH STATEMENT EXECUTE FUNCTION redrive.moved();\n"
+                )
+            })
+            .collect();
+        let (why, place) = (quoted(why), quoted(&mark.place));
+        let (role, id, code) = (role.as_str(), quoted(&mark.id), CODE);
+        self.say(&format!(
+            "CREATE TABLE IF NOT EXISTS redrive.moving (role TEXT PRIMARY KEY, id TEXT NOT NULL, place TEXT NOT NULL, \
+             done BOOLEAN NOT NULL);\n\
+             INSERT INTO redrive.moving (role, id, place, done) VALUES ('{role}', {id}, {place}, false) \
+             ON CONFLICT (role) DO UPDATE SET id = EXCLUDED.id, place = EXCLUDED.place, done = false;\n\
+             CREATE OR REPLACE FUNCTION redrive.moved() RETURNS trigger LANGUAGE plpgsql AS \
+             $moved$ BEGIN RAISE EXCEPTION USING ERRCODE = '{code}', MESSAGE = {why}; END $moved$;\n\
+             {triggers}{more}\
+             DO $running$ BEGIN IF EXISTS (SELECT 1 FROM redrive.node WHERE until > clock_timestamp()) THEN \
+             RAISE EXCEPTION USING ERRCODE = '{code}', MESSAGE = 'a server runs on it'; END IF; END $running$"
+        ))
+        .map_err(|error| match error {
+            StoreError::Broken { what, .. } if what.contains("a server runs on it") => {
+                MoveError::Refused(format!("a server runs on {}; stop it first", self.place))
+            }
+            error => MoveError::Store(error),
+        })
+    }
+
+    /// Lets everybody in again.
+    fn open_up(&mut self, more: &str) -> Result<(), StoreError> {
+        // The triggers go with what they call.
+        self.say(&format!("DROP FUNCTION IF EXISTS redrive.moved() CASCADE; {more}"))
+    }
+
+    /// The tables of the schema, but for what is written down of moves.
+    fn tables(&mut self) -> Result<Vec<String>, StoreError> {
+        let select = "SELECT tablename::text FROM pg_tables WHERE schemaname = $1 AND tablename NOT LIKE 'moving%' \
+                      ORDER BY tablename";
+        let found = sqlx::query_scalar(select).bind(self.schema.name()).fetch_all(&mut self.conn);
+        self.runtime.block_on(found).map_err(rolled_back)
+    }
+}
+
+/// A text as a literal. Texts that are put into statements here are places and numbers of moves.
+fn quoted(text: &str) -> String {
+    format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''").replace('\0', ""))
+}
+
+impl Side for Database {
+    fn place(&self) -> String {
+        format!("postgres {}", self.place)
+    }
+
+    fn shards(&self) -> u32 {
+        self.shards
+    }
+
+    fn refuses_zero(&self) -> bool {
+        true
+    }
+
+    fn mark(&mut self, role: Role) -> Result<Option<Mark>, StoreError> {
+        if !self.is_there("moving")? {
+            return Ok(None);
+        }
+        let sql = self.sql("SELECT id, place, done FROM redrive.moving WHERE role = $1");
+        let found = sqlx::query(sql).bind(role.as_str()).fetch_optional(&mut self.conn);
+        let found = self.runtime.block_on(found).map_err(rolled_back)?;
+        let read = |row: sqlx::postgres::PgRow| {
+            Ok(Mark { id: row.try_get(0)?, place: row.try_get(1)?, is_done: row.try_get(2)? })
+        };
+        found.map(read).transpose().map_err(rolled_back)
+    }
+
+    fn fence(&mut self, mark: &Mark) -> Result<(), MoveError> {
+        let tables = self.tables()?;
+        let why = format!(
+            "it was moved, or is about to be, to {}; open that, or use this one again with `redrive move --undo`",
+            mark.place
+        );
+        self.close(Role::From, mark, &why, &tables, "")
+    }
+
+    fn leave(&mut self) -> Result<(), StoreError> {
+        self.say("UPDATE redrive.moving SET done = true WHERE role = 'from'")
+    }
+
+    fn free(&mut self) -> Result<(), StoreError> {
+        self.open_up("DELETE FROM redrive.moving WHERE role = 'from'")
+    }
+
+    fn counters(&mut self) -> Result<Counters, StoreError> {
+        let last =
+            |name: &str| format!("SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM redrive.{name}");
+        let unclean = self.number("SELECT count(*) FROM redrive.shard WHERE owner IS NOT NULL")? > 0;
+        let noted = self.sql(
+            "SELECT seqs FROM redrive.note JOIN redrive.shard ON shard.id = note.shard AND shard.epoch = note.epoch \
+             WHERE shard.owner IS NOT NULL",
+        );
+        let noted = sqlx::query_scalar(noted).fetch_all(&mut self.conn);
+        let noted: Vec<Vec<i64>> = self.runtime.block_on(noted).map_err(rolled_back)?;
+        Ok(Counters {
+            epoch: self.number("SELECT max(epoch) FROM redrive.shard")?,
+            place: self.number(&last("place"))?,
+            deaths: self.number(&last("death"))?,
+            orders: self.number("SELECT orders FROM redrive.meta")?,
+            lines: self.number(&last("line"))?,
+            jobs: self.number(&last("job_number"))?,
+            unclean: unclean.then(|| noted.into_iter().flatten().map(|seq| Seq(bits(seq))).collect()),
+        })
+    }
+
+    fn others(&mut self, _: &[Table]) -> Result<Vec<String>, StoreError> {
+        // The schema is the store's alone.
+        Ok(Vec::new())
+    }
+
+    fn begin(&mut self, mark: &Mark, tables: &[Table]) -> Result<(), MoveError> {
+        for table in tables {
+            if self.has(table)? && self.count(table)? > 0 {
+                return Err(not_empty(&self.place(), table.name));
+            }
+        }
+        let schema = self.schema.name().to_owned();
+        let made = tables.iter().filter_map(|table| {
+            Some(format!("{};\n", (table.make?)(&format!("{schema}.{}", table.postgres))))
+        });
+        let more: String = std::iter::once(
+            "CREATE TABLE redrive.moving_table (name TEXT PRIMARY KEY, cursor TEXT NOT NULL);\n".to_owned(),
+        )
+        .chain(made)
+        .collect();
+        let why = format!(
+            "a move of {} into it is not finished; run the same `redrive move` again to go on",
+            mark.place
+        );
+        self.close(Role::Into, mark, &why, &["node".to_owned()], &more)
+    }
+
+    fn cursors(&mut self) -> Result<Cursors, StoreError> {
+        let sql = self.sql("SELECT name, cursor FROM redrive.moving_table");
+        let found = sqlx::query_as(sql).fetch_all(&mut self.conn);
+        let found: Vec<(String, String)> = self.runtime.block_on(found).map_err(rolled_back)?;
+        Ok(found.into_iter().collect())
+    }
+
+    fn put(&mut self, table: &Table, rows: Vec<Row>, cursor: &str) -> Result<(), StoreError> {
+        let schema = self.schema.name();
+        let putting = async {
+            let mut tx = self.conn.begin().await?;
+            put::rows(&mut tx, schema, table, rows).await?;
+            put::cursor(&mut tx, schema, table, cursor).await?;
+            tx.commit().await
+        };
+        self.runtime.block_on(putting).map_err(rolled_back)
+    }
+
+    fn count_on(&mut self, counters: &Counters) -> Result<(), StoreError> {
+        let Counters { epoch, place, deaths, orders, lines, jobs, unclean } = counters;
+        let epoch = epoch + EPOCH_LEAP;
+        // A sequence that nobody has drawn from is at 1, and not called.
+        let set = |name: &str, last: &i64| {
+            format!("SELECT setval('redrive.{name}', greatest({last}, 1), {last} > 0);\n")
+        };
+        let mut all = [("place", place), ("death", deaths), ("line", lines), ("job_number", jobs)]
+            .map(|(name, last)| set(name, last))
+            .concat();
+        all.push_str(&format!(
+            "SELECT setval(pg_get_serial_sequence('redrive.stream', 'id'), greatest(max(id), 1), max(id) IS NOT NULL) \
+             FROM redrive.stream;\n\
+             UPDATE redrive.meta SET orders = {orders};\n\
+             UPDATE redrive.shard SET epoch = {epoch}, owner = NULL;\n\
+             DELETE FROM redrive.note"
+        ));
+        if let Some(noted) = unclean {
+            all.push_str(&format!(";\n{}", died(noted, epoch)));
+        }
+        self.say(&all)
+    }
+
+    fn done(&mut self) -> Result<(), StoreError> {
+        self.open_up(
+            "DROP TABLE redrive.moving_table; UPDATE redrive.moving SET done = true WHERE role = 'into'",
+        )
+    }
+
+    fn has(&mut self, table: &Table) -> Result<bool, StoreError> {
+        self.is_there(table.postgres)
+    }
+
+    fn count(&mut self, table: &Table) -> Result<u64, StoreError> {
+        let select = match table.form {
+            Form::Event => {
+                "SELECT (SELECT count(*) FROM redrive.live) + (SELECT count(*) FROM redrive.held)".to_owned()
+            }
+            _ => format!("SELECT count(*) FROM redrive.{}", table.postgres),
+        };
+        self.number(&select).map(bits)
+    }
+
+    fn read(&mut self, table: &Table, after: Option<&[Value]>) -> Result<Vec<Values>, StoreError> {
+        let schema = self.schema.name();
+        self.runtime.block_on(put::read(&mut self.conn, schema, table, after)).map_err(rolled_back)
+    }
+
+    fn stream(&mut self, id: StreamId) -> Result<Option<Arc<Stream>>, StoreError> {
+        let sql = self.sql("SELECT queue, tenant FROM redrive.stream WHERE id = $1");
+        let found = sqlx::query_as(sql).bind(i64::from(id.0)).fetch_optional(&mut self.conn);
+        let found: Option<(String, String)> = self.runtime.block_on(found).map_err(rolled_back)?;
+        Ok(found.map(|(queue, tenant)| Arc::new(Stream { id, queue, tenant })))
+    }
+}
+
+/// What is left of an owner that died: its name on the shards, and what it had noted.
+fn died(noted: &[Seq], epoch: i64) -> String {
+    let seqs: Vec<String> = noted.iter().map(|seq| column(seq.0).to_string()).collect();
+    format!(
+        "ALTER TABLE redrive.node DISABLE TRIGGER moved;\n\
+         WITH dead AS (INSERT INTO redrive.node (name, until) VALUES ('before the move', clock_timestamp()) RETURNING id) \
+         UPDATE redrive.shard SET owner = dead.id FROM dead;\n\
+         ALTER TABLE redrive.node ENABLE TRIGGER moved;\n\
+         INSERT INTO redrive.note (shard, epoch, seqs) SELECT shard, {epoch}, array_agg(seq) \
+         FROM (SELECT shard, seq FROM redrive.live UNION ALL SELECT shard, seq FROM redrive.held) event \
+         WHERE seq = ANY(ARRAY[{}]::bigint[]) GROUP BY shard",
+        seqs.join(", ")
+    )
+}

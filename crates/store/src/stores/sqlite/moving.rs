@@ -1,0 +1,361 @@
+//! A file as one side of a move.
+//!
+//! The move owns the file, as a server would, and writes down in a table of its own what becomes of it. Those that
+//! publish need not own a file, and may have it open; so the source also has triggers that refuse every write, which
+//! every connection heeds from its next statement on.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use redrive_core::entry::{Grant, StreamId};
+use rusqlite::types::ValueRef;
+use rusqlite::wal::CheckpointMode;
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+
+use super::faults::rolled_back;
+use super::lock::Ownership;
+use super::names::Names;
+use super::notes::Notes;
+use super::numbers::bits;
+use super::open::{Opened, open_any};
+use super::rows::Stream;
+use super::rules::Rules;
+use super::schema::has_table;
+use super::{Role as Owning, Settings};
+use crate::error::StoreError;
+use crate::moving::MoveError;
+use crate::sql::Value;
+use crate::stores::shared::moving::row::{Row, bytes};
+use crate::stores::shared::moving::table::{Form, Table};
+use crate::stores::shared::moving::{
+    BATCH_BYTES, BATCH_ROWS, Counters, Cursors, EPOCH_LEAP, Mark, Role, Side, Values, not_empty,
+};
+
+mod put;
+
+/// What is written down of moves.
+const MARKS: &str = "redrive_moving";
+/// How far each table is.
+const CURSORS: &str = "redrive_moving_table";
+/// What the triggers begin with that refuse writes.
+const FENCE: &str = "redrive_moved_";
+
+/// A file, had by a move alone.
+pub(in crate::stores) struct File {
+    path: PathBuf,
+    conn: Connection,
+    names: Names,
+    /// The rules, once events are put.
+    rules: Option<Rules>,
+    _ownership: Ownership,
+}
+
+impl File {
+    pub(in crate::stores) fn open(path: &Path, role: Role) -> Result<Self, MoveError> {
+        if role == Role::From && !path.is_file() {
+            return Err(MoveError::Refused(format!("there is no file {}", path.display())));
+        }
+        let settings = Settings { role: Owning::Owner, ..Settings::default() };
+        let Opened { writer, ownership, .. } = open_any(path, &settings, 0).map_err(in_use)?;
+        let names = Names::default();
+        Ok(Self { path: path.to_owned(), conn: writer, names, rules: None, _ownership: ownership })
+    }
+
+    fn in_one<T>(&mut self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
+        let tx = self.conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(rolled_back)?;
+        let done = work(&tx).map_err(rolled_back)?;
+        tx.commit().map_err(rolled_back)?;
+        Ok(done)
+    }
+
+    /// Brings what is in the log into the file: the writer that usually does so is not there.
+    fn checkpoint(&self, mode: CheckpointMode) -> Result<(), StoreError> {
+        self.conn.wal_checkpoint_v2(None::<&str>, mode).map(drop).map_err(rolled_back)
+    }
+}
+
+fn in_use(error: StoreError) -> MoveError {
+    match error {
+        StoreError::NotOwner { path, pid } => {
+            let pid = pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
+            MoveError::Refused(format!("a server runs on {}{pid}; stop it first", path.display()))
+        }
+        error => MoveError::Store(error),
+    }
+}
+
+/// Why a file may not be opened, if it was moved or is about to be.
+pub(super) fn why_closed(conn: &Connection, path: &Path) -> rusqlite::Result<Option<String>> {
+    if !has_table(conn, MARKS)? {
+        return Ok(None);
+    }
+    let undo = format!("`redrive move --undo --from sqlite:{}`", path.display());
+    let mut select = conn.prepare("SELECT role, place, done FROM redrive_moving")?;
+    let mut rows = select.query([])?;
+    while let Some(row) = rows.next()? {
+        let (role, place, is_done): (String, String, bool) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        match (role.as_str(), is_done) {
+            ("from", true) => {
+                return Ok(Some(format!(
+                    "it was moved to {place}; open that, or use this one again with {undo}"
+                )));
+            }
+            ("from", false) => {
+                return Ok(Some(format!(
+                    "a move of it to {place} was begun; run the same `redrive move` again to go on, or give it up \
+                     with {undo}"
+                )));
+            }
+            (_, false) => {
+                return Ok(Some(format!(
+                    "a move of {place} into it is not finished; run the same `redrive move` again to go on"
+                )));
+            }
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+/// The names of things of a kind, in their order.
+fn things(conn: &Connection, kind: &str) -> rusqlite::Result<Vec<String>> {
+    let mut select = conn.prepare("SELECT name FROM sqlite_schema WHERE type = ?1 ORDER BY name")?;
+    select.query_map([kind], |row| row.get(0))?.collect()
+}
+
+fn write_mark(conn: &Connection, role: Role, mark: &Mark) -> rusqlite::Result<()> {
+    conn.execute_batch(
+        "CREATE TABLE IF NOT EXISTS redrive_moving (role TEXT PRIMARY KEY, id TEXT NOT NULL, place TEXT NOT NULL, \
+         done INTEGER NOT NULL) STRICT",
+    )?;
+    conn.execute(
+        "INSERT OR REPLACE INTO redrive_moving (role, id, place, done) VALUES (?1, ?2, ?3, ?4)",
+        params![role.as_str(), mark.id, mark.place, mark.is_done],
+    )
+    .map(drop)
+}
+
+impl Side for File {
+    fn place(&self) -> String {
+        // One file under two names is one file.
+        let path = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
+        format!("sqlite:{}", path.display())
+    }
+
+    fn shards(&self) -> u32 {
+        1
+    }
+
+    fn mark(&mut self, role: Role) -> Result<Option<Mark>, StoreError> {
+        let find = |conn: &Connection| {
+            if !has_table(conn, MARKS)? {
+                return Ok(None);
+            }
+            conn.query_row(
+                "SELECT id, place, done FROM redrive_moving WHERE role = ?1",
+                [role.as_str()],
+                |row| Ok(Mark { id: row.get(0)?, place: row.get(1)?, is_done: row.get(2)? }),
+            )
+            .optional()
+        };
+        find(&self.conn).map_err(rolled_back)
+    }
+
+    fn fence(&mut self, mark: &Mark) -> Result<(), MoveError> {
+        let why = format!("this store was moved, or is about to be, to {}", mark.place).replace('\'', "''");
+        self.in_one(|conn| {
+            write_mark(conn, Role::From, mark)?;
+            let ours = things(conn, "table")?;
+            let ours = ours.iter().filter(|name| name.starts_with("redrive_") && !name.starts_with(MARKS));
+            for table in ours {
+                for verb in ["INSERT", "UPDATE", "DELETE"] {
+                    conn.execute_batch(&format!(
+                        "CREATE TRIGGER {FENCE}{table}_{verb} BEFORE {verb} ON {table} \
+                         BEGIN SELECT RAISE(ABORT, '{why}'); END"
+                    ))?;
+                }
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    fn leave(&mut self) -> Result<(), StoreError> {
+        self.in_one(|conn| {
+            conn.execute("UPDATE redrive_moving SET done = 1 WHERE role = 'from'", []).map(drop)
+        })?;
+        self.checkpoint(CheckpointMode::TRUNCATE)
+    }
+
+    fn free(&mut self) -> Result<(), StoreError> {
+        self.in_one(|conn| {
+            for trigger in things(conn, "trigger")?.iter().filter(|name| name.starts_with(FENCE)) {
+                conn.execute_batch(&format!("DROP TRIGGER {trigger}"))?;
+            }
+            conn.execute("DELETE FROM redrive_moving WHERE role = 'from'", []).map(drop)
+        })?;
+        self.checkpoint(CheckpointMode::TRUNCATE)
+    }
+
+    fn counters(&mut self) -> Result<Counters, StoreError> {
+        let (mut counters, incarnation, is_clean) = self
+            .conn
+            .query_row(
+                "SELECT epoch, deaths, orders, (SELECT coalesce(max(next), 0) FROM redrive_stream), \
+                 (SELECT coalesce(max(number), 0) FROM redrive_audit), \
+                 (SELECT coalesce(max(id), 0) FROM redrive_job), incarnation, clean FROM redrive_meta",
+                [],
+                |row| {
+                    let counters = Counters {
+                        epoch: row.get(0)?,
+                        deaths: row.get(1)?,
+                        orders: row.get(2)?,
+                        place: row.get(3)?,
+                        lines: row.get(4)?,
+                        jobs: row.get(5)?,
+                        unclean: None,
+                    };
+                    Ok((counters, row.get(6)?, row.get::<_, bool>(7)?))
+                },
+            )
+            .map_err(rolled_back)?;
+        if !is_clean {
+            counters.unclean = Some(Notes::of(&self.path).read(bits(counters.epoch), bits(incarnation)));
+        }
+        Ok(counters)
+    }
+
+    fn others(&mut self, tables: &[Table]) -> Result<Vec<String>, StoreError> {
+        let mut others = things(&self.conn, "table").map_err(rolled_back)?;
+        others.retain(|name| {
+            let is_ours = name.starts_with("redrive_") || name.starts_with("sqlite_");
+            !is_ours && !tables.iter().any(|table| table.sqlite == name)
+        });
+        Ok(others)
+    }
+
+    fn begin(&mut self, mark: &Mark, tables: &[Table]) -> Result<(), MoveError> {
+        for table in tables {
+            if self.has(table)? && self.count(table)? > 0 {
+                return Err(not_empty(&self.place(), table.name));
+            }
+        }
+        self.in_one(|conn| {
+            write_mark(conn, Role::Into, mark)?;
+            conn.execute_batch(&format!(
+                "CREATE TABLE {CURSORS} (name TEXT PRIMARY KEY, cursor TEXT NOT NULL) STRICT"
+            ))?;
+            let missing = |table: &&Table| !has_table(conn, table.sqlite).unwrap_or(true);
+            for table in tables.iter().filter(missing) {
+                conn.execute_batch(&table.make.map(|make| make(table.sqlite)).unwrap_or_default())?;
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    fn cursors(&mut self) -> Result<Cursors, StoreError> {
+        let read = |conn: &Connection| {
+            let mut select = conn.prepare(&format!("SELECT name, cursor FROM {CURSORS}"))?;
+            select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<Cursors>>()
+        };
+        read(&self.conn).map_err(rolled_back)
+    }
+
+    fn put(&mut self, table: &Table, rows: Vec<Row>, cursor: &str) -> Result<(), StoreError> {
+        let rules = match self.rules.take() {
+            Some(rules) => rules,
+            None if table.form == Form::Event => Rules::read(&self.conn).map_err(rolled_back)?,
+            None => Rules::new(redrive_core::triage::Controls::default()),
+        };
+        self.in_one(|conn| {
+            put::rows(conn, table, rows, &rules)?;
+            conn.prepare_cached("INSERT OR REPLACE INTO redrive_moving_table (name, cursor) VALUES (?1, ?2)")?
+                .execute([table.name, cursor])
+                .map(drop)
+        })?;
+        self.rules = (table.form == Form::Event).then_some(rules);
+        self.checkpoint(CheckpointMode::PASSIVE)
+    }
+
+    fn count_on(&mut self, counters: &Counters) -> Result<(), StoreError> {
+        let epoch = counters.epoch + EPOCH_LEAP;
+        let incarnation = self.in_one(|conn| {
+            conn.execute(
+                "UPDATE redrive_meta SET epoch = ?1, deaths = ?2, orders = ?3, clean = ?4",
+                params![epoch, counters.deaths, counters.orders, counters.unclean.is_none()],
+            )?;
+            conn.execute("UPDATE redrive_stream SET next = ?1", [counters.place + 1])?;
+            conn.query_row("SELECT incarnation FROM redrive_meta", [], |row| row.get(0))
+        })?;
+        if let Some(noted) = &counters.unclean {
+            let grant = Grant { shard: 0, epoch: bits(epoch), incarnation: bits(incarnation) };
+            let notes = Notes::of(&self.path);
+            notes.begin(grant);
+            notes.write(grant, noted, &self.path)?;
+        }
+        Ok(())
+    }
+
+    fn done(&mut self) -> Result<(), StoreError> {
+        self.in_one(|conn| {
+            conn.execute_batch(&format!("DROP TABLE {CURSORS}"))?;
+            conn.execute("UPDATE redrive_moving SET done = 1 WHERE role = 'into'", []).map(drop)
+        })?;
+        self.checkpoint(CheckpointMode::TRUNCATE)
+    }
+
+    fn has(&mut self, table: &Table) -> Result<bool, StoreError> {
+        has_table(&self.conn, table.sqlite).map_err(rolled_back)
+    }
+
+    fn count(&mut self, table: &Table) -> Result<u64, StoreError> {
+        let select = match table.form {
+            Form::Event => {
+                "SELECT (SELECT count(*) FROM redrive_live) + (SELECT count(*) FROM redrive_held)".to_owned()
+            }
+            _ => format!("SELECT count(*) FROM {}", table.sqlite),
+        };
+        self.conn.query_row(&select, [], |row| row.get(0).map(bits)).map_err(rolled_back)
+    }
+
+    fn read(&mut self, table: &Table, after: Option<&[Value]>) -> Result<Vec<Values>, StoreError> {
+        let read = |conn: &Connection| {
+            let mut select = conn.prepare_cached(&put::select(table, after.is_some()))?;
+            for (at, value) in after.unwrap_or_default().iter().enumerate() {
+                put::bind(&mut select, at + 1, value)?;
+            }
+            let (mut rows, mut read, mut size) = (select.raw_query(), Vec::new(), 0);
+            while let Some(row) = rows.next()? {
+                let values: Values = (0..table.columns.len())
+                    .map(|at| row.get_ref(at).map(value))
+                    .collect::<rusqlite::Result<_>>()?;
+                size += bytes(&values);
+                read.push(values);
+                if size >= BATCH_BYTES || read.len() >= BATCH_ROWS {
+                    break;
+                }
+            }
+            Ok(read)
+        };
+        read(&self.conn).map_err(rolled_back)
+    }
+
+    fn stream(&mut self, id: StreamId) -> Result<Option<Arc<Stream>>, StoreError> {
+        self.names.of(&self.conn, id).map_err(rolled_back)
+    }
+}
+
+/// A value as it is. A text that is none is bytes, which no column of texts takes.
+fn value(value: ValueRef<'_>) -> Value {
+    match value {
+        ValueRef::Null => Value::Null,
+        ValueRef::Integer(number) => Value::Integer(number),
+        ValueRef::Real(number) => Value::Real(number),
+        ValueRef::Text(text) => match std::str::from_utf8(text) {
+            Ok(text) => Value::Text(text.to_owned()),
+            Err(_) => Value::Bytes(text.to_vec()),
+        },
+        ValueRef::Blob(bytes) => Value::Bytes(bytes.to_vec()),
+    }
+}
