@@ -24,8 +24,8 @@ const LOOK_AFTER: Duration = Duration::from_millis(20);
 
 /// How often a lease is renewed.
 #[must_use]
-pub const fn beat_every(lease: Duration) -> Duration {
-    Duration::from_nanos((lease.as_nanos() / BEATS as u128) as u64)
+pub fn beat_every(lease: Duration) -> Duration {
+    lease / BEATS
 }
 
 /// When to look around again, where this much is left of the leases of all other owners: when the first of them may be
