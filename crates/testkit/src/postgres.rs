@@ -74,6 +74,7 @@ pub struct Server {
     programs: PathBuf,
     user: Option<User>,
     disk: Disk,
+    settings: Vec<String>,
     life: Option<(Child, ChildStdin)>,
 }
 
@@ -91,6 +92,14 @@ impl Server {
     /// # Errors
     /// Where there is no PostgreSQL here, or it does not start: with its last lines.
     pub fn start(disk: Disk) -> Result<Self> {
+        Self::start_with(disk, &[])
+    }
+
+    /// The same with settings of one's own, as `name=value`.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_with(disk: Disk, settings: &[&str]) -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("redrive-pg-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed));
         let folder = std::env::temp_dir().join(name);
@@ -100,7 +109,8 @@ impl Server {
         if let Some(user) = &user {
             chown(&folder, Some(user.uid), Some(user.gid))?;
         }
-        let mut server = Self { folder, programs: programs()?, user, disk, life: None };
+        let mut server = Self { folder, programs: programs()?, user, disk, settings: Vec::new(), life: None };
+        server.settings.extend(settings.iter().map(|setting| (*setting).to_owned()));
         let made = server
             .command("initdb")
             .args(["--username=redrive", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync"])
@@ -137,14 +147,15 @@ impl Server {
         let mut holder = self.command_of(Path::new("sh"));
         holder.args(["-c", HOLDER, "sh"]).arg(&self.folder).arg(self.programs.join("postgres"));
         holder.arg("-D").arg(self.data()).arg("-k").arg(&self.folder);
-        for setting in [
+        let usual = [
             "listen_addresses=".to_owned(),
             "max_connections=200".to_owned(),
             "shared_buffers=64MB".to_owned(),
             format!("fsync={onoff}"),
             format!("full_page_writes={onoff}"),
             format!("synchronous_commit={onoff}"),
-        ] {
+        ];
+        for setting in usual.iter().chain(&self.settings) {
             holder.arg("-c").arg(setting);
         }
         // Whoever ends the test and all that belongs to it must not end the one that tidies up.

@@ -55,6 +55,8 @@ mod desk;
 
 mod writer;
 
+mod at_once;
+
 mod publish;
 
 mod keys;
@@ -144,7 +146,8 @@ const THREADS: usize = 2;
 /// A store in a PostgreSQL database.
 pub struct Postgres {
     office: Arc<Office>,
-    line: Line,
+    publishes: Line<New, Result<Published, PublishError>>,
+    settles: Line<Settle, Settled>,
     /// Connections need a runtime that lives as long as they do, whoever calls from wherever.
     runtime: Option<Runtime>,
 }
@@ -166,7 +169,8 @@ impl Postgres {
             .enable_all()
             .build()
             .map_err(no_threads)?;
-        let (line, calls) = Line::new();
+        let (publishes, to_publish) = Line::new();
+        let (settles, to_settle) = Line::new();
         let url = url.to_owned();
         let opening = runtime.spawn(async move { open::open(&url, &settings).await });
         let opened = match opening.await {
@@ -180,11 +184,12 @@ impl Postgres {
                 return Err(error);
             }
         };
-        runtime.spawn(writer::write(Arc::clone(&office), calls));
+        runtime.spawn(writer::publish_all(Arc::clone(&office), to_publish));
+        runtime.spawn(writer::settle_all(Arc::clone(&office), to_settle));
         runtime.spawn(arrivals::look_around(Arc::clone(&office)));
         runtime.spawn(arrivals::send_hints(Arc::clone(&office)));
         runtime.spawn(nodes::beat(Arc::clone(&office), options));
-        Ok(Self { office, line, runtime: Some(runtime) })
+        Ok(Self { office, publishes, settles, runtime: Some(runtime) })
     }
 
     /// Does something on the store's own threads.
@@ -248,7 +253,7 @@ impl Store for Postgres {
     }
 
     fn publish(&self, events: Vec<New>) -> Answer<Vec<Result<Published, PublishError>>> {
-        let line = self.line.clone();
+        let line = self.publishes.clone();
         self.call(async move { line.publish(events).await })
     }
 
@@ -286,8 +291,8 @@ impl Store for Postgres {
     }
 
     fn settle(&self, settles: Vec<Settle>) -> Answer<Vec<Settled>> {
-        let office = Arc::clone(&self.office);
-        self.call(async move { office.settle(settles).await })
+        let line = self.settles.clone();
+        self.call(async move { line.settle(settles).await })
     }
 
     fn note(&self, grant: Grant, under_way: Vec<Seq>) -> Answer<()> {

@@ -3,7 +3,11 @@
 //! A COMMIT whose answer never comes may have happened or not, and both look the same to whoever sent it. A proxy makes
 //! either on request: [`Cut::Before`] loses the COMMIT on its way to the server, [`Cut::After`] loses the answer. And it
 //! may still happen: [`Cut::Late`] holds the COMMIT back until it is told to deliver it.
+//!
+//! A statement that calls a function whose name ends with `_at_once` is a transaction of its own, and counts as its
+//! COMMIT.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Result, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -15,6 +19,12 @@ use super::Server;
 
 /// The end of a simple query that commits; other statements may come before it.
 const COMMIT: &[u8] = b"COMMIT\0";
+/// What the text of a statement has in it that commits by itself.
+const AT_ONCE: &[u8] = b"_at_once(";
+/// The message in which a client asks whether it may encrypt, before the first one: what follows its length.
+const ASKS_FOR_TLS: &[u8] = &[0x04, 0xd2, 0x16, 0x2f];
+/// The longest message that is looked into; in longer ones there is no COMMIT and no name of a statement at the front.
+const LOOKED_AT_MAX: usize = 1 << 16;
 /// The name of the socket that a client looks for.
 const SOCKET: &str = ".s.PGSQL.5432";
 
@@ -147,9 +157,10 @@ fn forward(
     answered: Receiver<()>,
 ) {
     let mut bytes = [0; 1 << 16];
+    let mut talk = Talk::default();
     while let Ok(count @ 1..) = from.read(&mut bytes) {
         let said = &bytes[..count];
-        if said.windows(COMMIT.len()).any(|part| part == COMMIT) {
+        if talk.commits(said) {
             let mut state = state.lock().unwrap();
             let cut = state.next.take();
             state.cuts += usize::from(cut.is_some());
@@ -170,6 +181,66 @@ fn forward(
         }
     }
     let _ = (to.shutdown(Shutdown::Both), from.shutdown(Shutdown::Both));
+}
+
+/// What a client says, as far as it is needed to know when it commits.
+#[derive(Default)]
+struct Talk {
+    /// Whether the first messages, which have no kind, are over.
+    is_begun: bool,
+    /// The front of a message that is not whole yet, and how much of it is still to come beyond that.
+    front: Vec<u8>,
+    to_come: usize,
+    /// The names of statements that commit by themselves.
+    at_once: BTreeSet<Vec<u8>>,
+}
+
+impl Talk {
+    /// Whether there is a COMMIT in what is said next.
+    fn commits(&mut self, mut said: &[u8]) -> bool {
+        let mut commits = false;
+        while !said.is_empty() {
+            let head = if self.is_begun { 5 } else { 4 };
+            if self.front.len() < head {
+                let (now, rest) = said.split_at(said.len().min(head - self.front.len()));
+                self.front.extend_from_slice(now);
+                said = rest;
+                if self.front.len() < head {
+                    return commits;
+                }
+                let length: [u8; 4] = self.front[head - 4..].try_into().unwrap();
+                self.to_come = (u32::from_be_bytes(length) as usize).saturating_sub(4);
+            }
+            let (now, rest) = said.split_at(said.len().min(self.to_come));
+            let room = LOOKED_AT_MAX.saturating_sub(self.front.len());
+            self.front.extend_from_slice(&now[..now.len().min(room)]);
+            (self.to_come, said) = (self.to_come - now.len(), rest);
+            if self.to_come == 0 {
+                let front = std::mem::take(&mut self.front);
+                if self.is_begun {
+                    commits |= self.is_commit(front[0], &front[5..]);
+                }
+                self.is_begun |= front.get(4..) != Some(ASKS_FOR_TLS);
+            }
+        }
+        commits
+    }
+
+    fn is_commit(&mut self, kind: u8, text: &[u8]) -> bool {
+        let mut words = text.split(|byte| *byte == 0);
+        match kind {
+            b'Q' => text.ends_with(COMMIT),
+            b'P' => {
+                let name = words.next().unwrap_or_default().to_vec();
+                if text.windows(AT_ONCE.len()).any(|part| part == AT_ONCE) {
+                    self.at_once.insert(name);
+                }
+                false
+            }
+            b'B' => words.nth(1).is_some_and(|name| self.at_once.contains(name)),
+            _ => false,
+        }
+    }
 }
 
 fn back(mut from: UnixStream, mut to: UnixStream, is_lost: &Mutex<bool>) {

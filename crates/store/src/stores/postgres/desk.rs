@@ -17,7 +17,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use redrive_core::entry::{Entry, Grant, StreamId};
@@ -35,6 +35,9 @@ use super::rules::Rules;
 use crate::store::{Keep, QueueSpec};
 use crate::stores::shared::cells::Cells;
 use crate::stores::shared::numbers::{bits, signed, to_duration};
+
+/// How many queues are remembered as they were read last.
+const SPECS_MAX: usize = 10_000;
 
 /// All rows of a statement.
 macro_rules! rows {
@@ -304,7 +307,14 @@ impl<'c> DeskAt<'c> {
                 pull: number(4)? != 0,
                 keep,
             };
-            self.specs.insert(name, Some(Arc::new(spec)));
+            let spec = Arc::new(spec);
+            let mut known = self.office.specs.lock().unwrap_or_else(PoisonError::into_inner);
+            if known.len() >= SPECS_MAX {
+                known.clear();
+            }
+            known.insert(name.clone(), Arc::clone(&spec));
+            drop(known);
+            self.specs.insert(name, Some(spec));
         }
         Ok(())
     }

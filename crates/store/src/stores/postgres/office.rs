@@ -4,13 +4,14 @@
 //! its COMMIT was sent, while there is patience. One whose COMMIT was sent and not answered is done again under the number
 //! of the first ([`super::once`]), unless whoever asked knows its own rows again ([`Trouble::Unknown`]).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use redrive_core::entry::StreamId;
+use redrive_core::Event;
+use redrive_core::entry::{Entry, StreamId};
 use sqlx::PgPool;
 use tokio::sync::{Notify, RwLock};
 
@@ -20,11 +21,12 @@ use super::forget::Cursor;
 use super::lent::Home;
 use super::names::Names;
 use super::once::{Earlier, Number, Numbers, numbers};
+use super::rows::Stream;
 use super::schema::Schema;
 use super::telling::{Open, Own, Tellings};
 use crate::error::StoreError;
 use crate::nodes::Tenure;
-use crate::store::{Arrivals, Watcher};
+use crate::store::{Arrivals, QueueSpec, Watcher};
 use crate::stores::shared::rules::Seen;
 
 /// How often a call is done again because of somebody else.
@@ -53,6 +55,8 @@ pub(super) struct Office {
     pub(super) lease: Duration,
     /// How long a call goes on trying to reach the database.
     pub(super) patience: Duration,
+    /// How long a commit waits for somebody else's lock.
+    pub(super) lock_wait: Duration,
     pub(super) shards: u32,
     /// The number of this process among those that share the database.
     pub(super) node: i64,
@@ -67,6 +71,8 @@ pub(super) struct Office {
     pub(super) cursor: Mutex<Cursor>,
     /// The stream of a queue that was leased from last.
     pub(super) served: Mutex<HashMap<String, StreamId>>,
+    /// Queues as they were read last. Whoever relies on one has the database compare it.
+    pub(super) specs: Mutex<HashMap<String, Arc<QueueSpec>>>,
     /// How many causes streams have, as far as this process knows.
     pub(super) causes: Mutex<HashMap<StreamId, u32>>,
     /// Something was committed that others may want to know of.
@@ -74,6 +80,32 @@ pub(super) struct Office {
     pub(super) is_closed: AtomicBool,
     /// Held by every call; who closes waits for all of them.
     pub(super) gate: Arc<RwLock<()>>,
+}
+
+/// What a commit brings that others want to know of.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    /// What became runnable.
+    pub(super) arrived: Vec<Entry>,
+    /// Streams in which something became runnable that is not in `arrived`.
+    pub(super) missed: BTreeMap<StreamId, Arc<Stream>>,
+    /// Whether an order took something out of an owner's hands.
+    pub(super) recall: bool,
+    /// The number of the transaction, where all that others want to know of it is told.
+    pub(super) number: Option<u64>,
+}
+
+impl News {
+    /// Nobody knows whether they are there: a load will tell.
+    pub(super) fn in_doubt(mut self) -> Self {
+        for entry in self.arrived.drain(..) {
+            let Event { queue, tenant, .. } = &*entry.event;
+            let (queue, tenant) = (queue.clone(), tenant.clone());
+            let stream = || Arc::new(Stream { id: entry.stream, queue, tenant });
+            self.missed.entry(entry.stream).or_insert_with(stream);
+        }
+        Self { number: None, ..self }
+    }
 }
 
 /// Why a transaction did not happen, or may not have.
@@ -260,24 +292,25 @@ impl Office {
             Err(error) if kind(error) == Kind::Cut => true,
             Err(_) => return committed.map_err(|error| Fault::Sql(error).into()),
         };
-        let mut arrivals = Arrivals {
-            entries: std::mem::take(&mut desk.arrived),
-            missed: !desk.missed.is_empty(),
+        let news = News {
+            arrived: std::mem::take(&mut desk.arrived),
+            missed: std::mem::take(&mut desk.missed),
             recall: desk.recall,
-            ..Arrivals::default()
+            number: desk.number,
         };
-        let streams = std::mem::take(&mut desk.missed).into_values();
-        arrivals.streams = streams.map(|stream| stream.named()).collect();
-        if is_unknown {
-            // Nobody knows whether they are there: a load will tell.
-            arrivals.missed |= !arrivals.entries.is_empty();
-            arrivals.entries.clear();
-        }
-        if let Some(number) = desk.number.filter(|_| !is_unknown) {
+        self.tell_of(open, if is_unknown { news.in_doubt() } else { news });
+        committed.map_err(Trouble::Unknown)
+    }
+
+    /// Tells what a commit brought.
+    pub(super) fn tell_of(&self, open: Open<'_>, news: News) {
+        let News { arrived, missed, recall, number } = news;
+        if let Some(number) = number {
             self.own.add(number);
         }
-        self.tell(open, arrivals);
-        committed.map_err(Trouble::Unknown)
+        let streams = missed.values().map(|stream| stream.named()).collect();
+        let missed = !missed.is_empty();
+        self.tell(open, Arrivals { entries: arrived, missed, recall, streams, ..Arrivals::default() });
     }
 
     /// Tells whoever watches, and has the others told.
@@ -299,18 +332,18 @@ impl Office {
 }
 
 /// How often something was tried, and for how long.
-struct Tries {
+pub(super) struct Tries {
     began: Instant,
     patience: Duration,
     count: u32,
 }
 
 impl Tries {
-    fn new(patience: Duration) -> Self {
+    pub(super) fn new(patience: Duration) -> Self {
         Self { began: Instant::now(), patience, count: 0 }
     }
 
-    fn may_go_on(&self, error: &sqlx::Error) -> bool {
+    pub(super) fn may_go_on(&self, error: &sqlx::Error) -> bool {
         match kind(error) {
             Kind::Again => self.count < TRIES_MAX,
             Kind::Cut | Kind::Busy => self.began.elapsed() < self.patience,
@@ -323,7 +356,7 @@ impl Tries {
         kind(error) != Kind::Other && self.began.elapsed() < self.patience
     }
 
-    async fn wait(&mut self) {
+    pub(super) async fn wait(&mut self) {
         let wait = WAIT.saturating_mul(1 << self.count.min(16)).min(WAIT_MAX);
         // Two that met at the same rows must not meet there again: each waits for another part of it.
         let spread = self.began.elapsed().subsec_nanos() % 1000;

@@ -20,6 +20,7 @@ use sqlx::Row;
 use super::desk::{DeskAt, maybe, rows};
 use super::faults::{Fault, Step};
 use super::held::{Held, Stand};
+use super::office::News;
 use super::receipt::Receipt;
 use super::rows::{EventRow, Parts, Stream};
 use crate::error::{PublishError, StoreError};
@@ -34,21 +35,21 @@ pub(super) type Answer = Result<Published, PublishError>;
 pub(super) type Given = HashMap<Seq, usize>;
 
 /// An event that can be kept, and where.
-struct Item<'a> {
-    at: usize,
-    new: &'a New,
-    stream: Arc<Stream>,
-    spec: Arc<QueueSpec>,
-    seq: Seq,
-    shard: u32,
+pub(super) struct Item<'a> {
+    pub(super) at: usize,
+    pub(super) new: &'a New,
+    pub(super) stream: Arc<Stream>,
+    pub(super) spec: Arc<QueueSpec>,
+    pub(super) seq: Seq,
+    pub(super) shard: u32,
 }
 
 impl Item<'_> {
-    fn identity(&self) -> (&str, StreamId) {
+    pub(super) fn identity(&self) -> (&str, StreamId) {
         (&self.new.event.id, self.stream.id)
     }
 
-    fn row(&self) -> EventRow {
+    pub(super) fn row(&self) -> EventRow {
         let event = Arc::clone(&self.new.event);
         let ordered = self.spec.ordered && event.key.is_some();
         EventRow {
@@ -62,8 +63,21 @@ impl Item<'_> {
     }
 
     /// Whether it has to wait for its time.
-    fn is_delayed(&self) -> bool {
+    pub(super) fn is_delayed(&self) -> bool {
         self.new.event.when.moment(self.new.at) > self.new.at
+    }
+
+    /// What keeps no order may run, and is told; of a key nobody knows here whether it is the head.
+    pub(super) fn tell(&self, news: &mut News) {
+        if self.spec.pull {
+            return;
+        }
+        let row = self.row();
+        if row.ordered {
+            news.missed.entry(self.stream.id).or_insert_with(|| Arc::clone(&self.stream));
+        } else {
+            news.arrived.push(row.entry(self.stream.id));
+        }
     }
 }
 
@@ -191,18 +205,11 @@ impl DeskAt<'_> {
         Ok(new)
     }
 
-    /// What keeps no order may run, and is told; of a key nobody knows here whether it is the head.
     fn tell_new(&mut self, item: &Item<'_>) {
-        if item.spec.pull {
-            return;
-        }
-        let row = item.row();
-        if row.ordered {
-            self.miss(&item.stream);
-        } else {
-            let entry = row.entry(item.stream.id);
-            self.arrived.push(entry);
-        }
+        let mut news = News::default();
+        item.tell(&mut news);
+        self.arrived.extend(news.arrived);
+        self.missed.extend(news.missed);
     }
 
     /// Keeps an event whose identity was taken, or says what became of it before.
@@ -307,18 +314,18 @@ impl DeskAt<'_> {
 
 /// Receipts as arrays.
 #[derive(Default)]
-struct Receipts {
-    ids: Vec<String>,
-    streams: Vec<i64>,
-    prints: Vec<Vec<u8>>,
-    seqs: Vec<i64>,
-    published: Vec<i64>,
-    untils: Vec<i64>,
-    sums: Vec<i64>,
+pub(super) struct Receipts {
+    pub(super) ids: Vec<String>,
+    pub(super) streams: Vec<i64>,
+    pub(super) prints: Vec<Vec<u8>>,
+    pub(super) seqs: Vec<i64>,
+    pub(super) published: Vec<i64>,
+    pub(super) untils: Vec<i64>,
+    pub(super) sums: Vec<i64>,
 }
 
 impl Receipts {
-    fn of(items: &[&Item<'_>]) -> Self {
+    pub(super) fn of(items: &[&Item<'_>]) -> Self {
         let mut all = Self::default();
         for item in items {
             let (id, stream) = item.identity();
@@ -339,22 +346,22 @@ impl Receipts {
 
 /// Events that may run, as arrays.
 #[derive(Default)]
-struct Lives {
-    seqs: Vec<i64>,
-    ids: Vec<String>,
-    keys: Vec<Option<String>>,
-    tags: Vec<Option<String>>,
-    payloads: Vec<Vec<u8>>,
-    extras: Vec<Option<Vec<u8>>>,
-    published: Vec<i64>,
-    calms: Vec<i64>,
-    sums: Vec<i64>,
-    streams: Vec<i64>,
-    shards: Vec<i64>,
+pub(super) struct Lives {
+    pub(super) seqs: Vec<i64>,
+    pub(super) ids: Vec<String>,
+    pub(super) keys: Vec<Option<String>>,
+    pub(super) tags: Vec<Option<String>>,
+    pub(super) payloads: Vec<Vec<u8>>,
+    pub(super) extras: Vec<Option<Vec<u8>>>,
+    pub(super) published: Vec<i64>,
+    pub(super) calms: Vec<i64>,
+    pub(super) sums: Vec<i64>,
+    pub(super) streams: Vec<i64>,
+    pub(super) shards: Vec<i64>,
 }
 
 impl Lives {
-    fn push(&mut self, row: &EventRow, item: &Item<'_>) {
+    pub(super) fn push(&mut self, row: &EventRow, item: &Item<'_>) {
         let Parts { key, tag, extra, published, calm, crc } = row.parts();
         self.seqs.push(column(row.seq.0));
         self.ids.push(row.event.id.clone());

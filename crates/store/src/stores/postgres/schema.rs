@@ -19,7 +19,11 @@ use crate::error::StoreError;
 pub(super) const KNOWN: i64 = 1;
 
 /// The steps. A step that was released is never changed.
-const STEPS: [&str; 1] = [concat!(include_str!("schema/1.sql"), include_str!("schema/1-publish.sql"))];
+const STEPS: [&str; 1] = [concat!(
+    include_str!("schema/1.sql"),
+    include_str!("schema/1-publish.sql"),
+    include_str!("schema/1-at-once.sql")
+)];
 
 /// What the schema is called in all statements here.
 const WRITTEN: &str = "redrive.";

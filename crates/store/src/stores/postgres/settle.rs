@@ -34,10 +34,46 @@ const REPEATS_MAX: u32 = 10;
 type Changed = Option<(u32, Option<Entry>)>;
 
 impl Office {
-    /// Writes what became of events.
-    pub(super) async fn settle(self: &Arc<Self>, settles: Vec<Settle>) -> Result<Vec<Settled>, StoreError> {
+    /// Writes what became of events: what is simple with one statement, the rest at a desk.
+    pub(super) async fn settle(
+        self: &Arc<Self>,
+        settles: Vec<Settle>,
+        is_shared: bool,
+    ) -> Result<Vec<Settled>, StoreError> {
+        let mut before = None;
+        let mut answers = match self.settle_at_once(&settles, is_shared).await {
+            Ok(answers) => answers,
+            Err(Trouble::No(fault)) => return Err(super::faults::not_done(fault)),
+            Err(Trouble::Unknown(_)) => {
+                // What it meant to do, if it happened.
+                let mut met = HashSet::new();
+                let meant = |settle: &Settle| match (&settle.change, settle.rev, met.insert(settle.seq)) {
+                    (Change::Done, 0, true) => Settled::Applied { rev: 1, next: None },
+                    _ => Settled::Stale,
+                };
+                before = Some(settles.iter().map(meant).collect());
+                settles.iter().map(|_| None).collect()
+            }
+        };
+        let left: Vec<usize> = (0..settles.len()).filter(|at| answers[*at].is_none()).collect();
+        if !left.is_empty() {
+            let settles = left.iter().map(|at| settles[*at].clone()).collect();
+            for (at, answer) in left.iter().zip(self.settle_with_care(settles, is_shared, before).await?) {
+                answers[*at] = Some(answer);
+            }
+        }
+        Ok(answers.into_iter().flatten().collect())
+    }
+
+    /// `before` is what a try said that may have been committed.
+    async fn settle_with_care(
+        self: &Arc<Self>,
+        settles: Vec<Settle>,
+        is_shared: bool,
+        before: Option<Vec<Settled>>,
+    ) -> Result<Vec<Settled>, StoreError> {
         let settles = Arc::new(settles);
-        let mut before: Arc<Option<Vec<Settled>>> = Arc::default();
+        let mut before = Arc::new(before);
         for _ in 0..REPEATS_MAX {
             let (all, did) = (Arc::clone(&settles), Arc::clone(&before));
             let last = Arc::new(std::sync::Mutex::new(None));
@@ -49,6 +85,9 @@ impl Office {
                     let (all, did, says) = (Arc::clone(&all), Arc::clone(&did), Arc::clone(&says));
                     let careful = tries.fetch_add(1, Relaxed) > 0;
                     Box::pin(async move {
+                        if is_shared {
+                            desk.wait_shortly().await?;
+                        }
                         let answers = desk.settle_all(&all, did.as_deref(), careful).await?;
                         *says.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
                             Some(answers.clone());
