@@ -18,6 +18,8 @@ pub mod conditions;
 
 pub mod turn;
 
+pub mod contend;
+
 pub mod program;
 
 pub mod side;

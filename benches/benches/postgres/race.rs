@@ -1,0 +1,109 @@
+//! Contenders that take turns, round after round, and what came of it.
+
+use std::time::Duration;
+
+use redrive_benches::measure::median;
+use redrive_benches::turn::{Outcome, Publisher};
+
+use crate::contender::Who;
+use crate::place::Place;
+use crate::told::Told;
+
+/// Who does what.
+#[derive(Debug)]
+pub(crate) struct Race {
+    pub(crate) title: String,
+    /// How many wait when the clock starts, where it runs until none does.
+    pub(crate) waiting: Option<u64>,
+    pub(crate) field: Vec<Who>,
+}
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    pub(crate) rounds: usize,
+    pub(crate) time: Duration,
+}
+
+/// A contender's figures.
+#[derive(Debug, Clone)]
+pub(crate) struct Figures {
+    pub(crate) name: String,
+    pub(crate) who: Option<Who>,
+    /// Done in a second, round by round.
+    pub(crate) rates: Vec<f64>,
+    /// Writes in one transaction, the median of the rounds.
+    pub(crate) batch: f64,
+    pub(crate) settings: String,
+}
+
+impl Figures {
+    pub(crate) fn of_turns(name: String, who: Option<Who>, turns: &[Outcome]) -> Self {
+        Self {
+            name,
+            who,
+            rates: turns.iter().map(Outcome::rate).collect(),
+            batch: median(turns.iter().map(Outcome::batch)),
+            settings: turns.first().map(|turn| turn.settings.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// Done in a second, the median of the rounds.
+    pub(crate) fn rate(&self) -> f64 {
+        median(self.rates.iter().copied())
+    }
+
+    /// How much faster than another one: round by round, and the median of that.
+    pub(crate) fn of(&self, other: &Self) -> f64 {
+        median(self.rates.iter().zip(&other.rates).map(|(rate, other)| rate / other))
+    }
+}
+
+impl Race {
+    pub(crate) fn run(&self, plan: Plan, place: &Place) -> Result<Vec<Figures>, String> {
+        eprintln!("bench: {}", self.title);
+        let mut turns: Vec<Vec<Outcome>> = self.field.iter().map(|_| Vec::new()).collect();
+        let (mut each, mut bulk) = (1, 1);
+        for round in 0..plan.rounds {
+            for at in self.order(round) {
+                let who = self.field[at];
+                let batch = if matches!(who, Who::Raw(Publisher::Bulk)) { bulk } else { each };
+                let told = Told { waiting: self.waiting, ..who.told(batch, plan.time) };
+                let outcome = who.run_in(place, told)?;
+                match who {
+                    Who::Ours(Publisher::Each, 1) => each = whole(outcome.batch()),
+                    Who::Ours(Publisher::Bulk, 1) => bulk = whole(outcome.batch()),
+                    _ => {}
+                }
+                turns[at].push(outcome);
+            }
+        }
+        let sides = self.field.iter().zip(turns);
+        Ok(sides.map(|(who, turns)| Figures::of_turns(who.name(), Some(*who), &turns)).collect())
+    }
+
+    /// Another one begins every round, so that nobody always follows the same neighbour; but the raw line follows us
+    /// at once, with our batch and under the same weather.
+    fn order(&self, round: usize) -> Vec<usize> {
+        let mut groups: Vec<Vec<usize>> = Vec::new();
+        for (at, who) in self.field.iter().enumerate() {
+            match groups.last_mut() {
+                Some(group) if matches!(who, Who::Raw(_)) => group.push(at),
+                _ => groups.push(vec![at]),
+            }
+        }
+        let first = round % groups.len();
+        groups.rotate_left(first);
+        groups.concat()
+    }
+}
+
+/// A batch of at least one.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a batch is a small positive number"
+)]
+fn whole(batch: f64) -> usize {
+    batch.round().max(1.0) as usize
+}
