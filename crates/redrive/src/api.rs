@@ -31,12 +31,16 @@
 //! ```
 
 mod commit;
+#[cfg(feature = "postgres")]
+mod complete;
 mod memory;
 mod observe;
 mod operation;
 mod requests;
 
 pub use commit::{CommitError, Committed};
+#[cfg(feature = "postgres")]
+pub use complete::Completing;
 pub use operation::{NoLedger, Operation};
 pub use redrive_http::idempotent::{
     Became, Drained, Effects, Endpoint, EndpointError, Idempotent, Keep, KeepError, Mode, Observer,

@@ -59,6 +59,8 @@ mod gauge;
 mod giving;
 mod handler;
 pub mod lease;
+#[cfg(feature = "postgres")]
+mod lent;
 mod line;
 mod lineage;
 mod missed;
@@ -77,6 +79,8 @@ pub use delivery::Delivery;
 pub use desk::Desk;
 pub use error::{QueueError, StartError, TransactError};
 pub use gauge::Pressure;
+#[cfg(feature = "postgres")]
+pub use lent::Inbox;
 pub use open::Options;
 pub use redrive_core::scheduler::AfterDead;
 pub use redrive_store::Memory;

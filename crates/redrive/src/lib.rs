@@ -87,6 +87,9 @@ pub mod window;
 #[cfg(feature = "engine")]
 pub mod desk;
 
+#[cfg(feature = "postgres")]
+pub mod postgres;
+
 #[cfg(feature = "engine")]
 pub mod testing;
 

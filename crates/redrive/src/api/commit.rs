@@ -16,7 +16,7 @@ use crate::{Redrive, Transaction};
 
 /// The answer of a request, committed with everything that it did.
 #[derive(Debug, Clone)]
-pub struct Committed(Arc<Reply>);
+pub struct Committed(pub(super) Arc<Reply>);
 
 impl Committed {
     /// The answer.
@@ -54,6 +54,13 @@ pub enum CommitError {
     /// The store could not.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl CommitError {
+    /// What went wrong in the handler's own work.
+    pub fn work(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Work(error.into())
+    }
 }
 
 impl IntoResponse for CommitError {

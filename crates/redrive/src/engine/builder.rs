@@ -284,6 +284,41 @@ impl QueueBuilder {
         self.finish(Handler::Transactional(Arc::new(run))).await
     }
 
+    /// As [`handle_in`](Self::handle_in), with an async function and the connection of PostgreSQL that the transaction is
+    /// open in: effect and settle are one commit. It has a thread of its own, so what it makes need not go to others.
+    ///
+    /// ```no_run
+    /// # use redrive::{Delivery, Failure, Redrive, postgres::sqlx::{self, PgConnection}};
+    /// # async fn example(redrive: Redrive) -> Result<(), Box<dyn std::error::Error>> {
+    /// let project = async |conn: &mut PgConnection, order: &Delivery| {
+    ///     let insert = sqlx::query("INSERT INTO sale (id) VALUES ($1)").bind(order.id());
+    ///     insert.execute(conn).await.map_err(Failure::transient)?;
+    ///     Ok::<_, Failure>(())
+    /// };
+    /// redrive.queue("orders").handle_in_postgres(project).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// With what is wrong with the queue, and where the store is another.
+    #[cfg(feature = "postgres")]
+    pub async fn handle_in_postgres<F, R>(self, handler: F) -> Result<(), QueueError>
+    where
+        F: AsyncFn(&mut redrive_store::postgres::sqlx::PgConnection, &Delivery) -> R + Send + Sync + 'static,
+        R: IntoReply,
+    {
+        self.redrive.database()?;
+        let run = move |tx: &mut Transaction<'_>, delivery: &Delivery| {
+            let said = tx.postgres(async |conn| handler(conn, delivery).await.into_reply());
+            // There is none in another store, and the store is this one.
+            said.unwrap_or_else(|| {
+                Err::<(), _>(crate::Failure::permanent_text("the store is not in PostgreSQL")).into_reply()
+            })
+        };
+        self.finish(Handler::Transactional(Arc::new(run))).await
+    }
+
     fn refuse(&self, what: impl Into<String>) -> QueueError {
         QueueError::Setting { queue: self.plan.name.to_string(), what: what.into() }
     }

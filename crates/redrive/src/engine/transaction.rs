@@ -51,6 +51,25 @@ impl<'a> Transaction<'a> {
         redrive_store::sqlite::connection(self.tx)
     }
 
+    /// Does something with the PostgreSQL connection in which the transaction is open, and waits for it: this is a thread
+    /// that may. `None` where the store is another.
+    ///
+    /// ```
+    /// # use redrive::{Transaction, postgres::sqlx};
+    /// # fn work(tx: &mut Transaction<'_>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// let insert = sqlx::query("INSERT INTO booking (guest) VALUES ($1)").bind("Ada");
+    /// tx.postgres(async |conn| insert.execute(conn).await).ok_or("not in PostgreSQL")??;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "postgres")]
+    pub fn postgres<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&mut redrive_store::postgres::sqlx::PgConnection) -> T,
+    ) -> Option<T> {
+        redrive_store::postgres::with(self.tx, work)
+    }
+
     /// Runs a statement of the caller's own, with `$1`, `$2` for its values, as any SQL store understands it; gives
     /// how many rows it changed.
     ///
@@ -142,7 +161,7 @@ impl<'a> Transaction<'a> {
 }
 
 /// Whether the name of a handler ends in a version.
-fn check_handler(handler: &str) -> Result<(), PublishError> {
+pub(super) fn check_handler(handler: &str) -> Result<(), PublishError> {
     let versioned = handler.rsplit_once(".v").is_some_and(|(name, version)| {
         !name.is_empty() && !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit())
     });
@@ -195,4 +214,4 @@ where
 }
 
 /// How long a marker is remembered that no queue's window bounds.
-const REMEMBER: Duration = Duration::from_secs(7 * 86_400);
+pub(super) const REMEMBER: Duration = Duration::from_secs(7 * 86_400);

@@ -129,7 +129,7 @@ mod names;
 
 mod faults;
 
-pub use lent::{Wakeup, spoil};
+pub use lent::{Wakeup, commit, spoil};
 pub use settings::Settings;
 /// The driver, for whoever works in the same transaction.
 pub use sqlx;

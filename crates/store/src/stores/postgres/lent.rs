@@ -25,7 +25,7 @@ use sqlx::{PgConnection, PgTransaction, Row};
 
 use super::Postgres;
 use super::desk::{DeskAt, maybe};
-use super::faults::{Fault, Step, broken, not_done};
+use super::faults::{Fault, Kind, Step, broken, kind, not_done, rolled_back, unknown};
 use super::office::{Doing, Office};
 use super::publish::Given;
 use super::receipt::Receipt;
@@ -262,6 +262,19 @@ impl DeskAt<'_> {
         )?;
         Ok(())
     }
+}
+
+/// Commits a transaction, and makes sure that it was one: a statement that failed in it makes its COMMIT a ROLLBACK, which
+/// the driver does not tell.
+///
+/// # Errors
+/// [`StoreError::Unknown`] where the COMMIT was not answered; everything is rolled back after any other.
+pub async fn commit(mut tx: PgTransaction<'_>) -> Result<(), StoreError> {
+    sqlx::raw_sql("SELECT").execute(&mut *tx).await.map_err(rolled_back)?;
+    tx.commit().await.map_err(|error| match kind(&error) {
+        Kind::Cut => unknown(&error),
+        _ => rolled_back(error),
+    })
 }
 
 /// Makes sure that a transaction does not commit, whatever its user does: from now on its COMMIT is a ROLLBACK.

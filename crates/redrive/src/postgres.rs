@@ -1,0 +1,33 @@
+//! The user's own PostgreSQL transaction: [`Redrive::publish_in`], [`Inbox::mark_in`] and, with the feature `api`,
+//! `Operation::complete_in` commit with whatever else it does.
+//!
+//! ```no_run
+//! use redrive::postgres::sqlx::{self, PgPool};
+//! use redrive::{Event, Redrive};
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let url = "postgres://shop@localhost/shop";
+//! let redrive = Redrive::open(url).await?;
+//! redrive.queue("emails").declare().await?;
+//! let pool = PgPool::connect(url).await?;
+//!
+//! let mut tx = pool.begin().await?;
+//! if redrive.inbox("importer.v1").mark_in(&mut tx, "message-17").await? {
+//!     sqlx::query("INSERT INTO booking (guest) VALUES ('Ada')").execute(&mut *tx).await?;
+//!     let email = Event::new("emails", "message-17").payload(*b"Ada");
+//!     let (_, wakeup) = redrive.publish_in(&mut tx, email).await?;
+//!     tx.commit().await?;
+//!     wakeup.wake();
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The pool is the caller's, of the same release of [`sqlx`]. What the database does at which isolation level is in
+//! `docs/postgres.md`.
+
+pub use crate::engine::Inbox;
+pub use redrive_store::postgres::{Settings, Wakeup, sqlx};
+
+#[cfg(doc)]
+use crate::Redrive;
