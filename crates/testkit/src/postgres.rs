@@ -21,7 +21,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 mod proxy;
 
-pub use proxy::{Cut, Proxy};
+pub use proxy::{Cut, Proxy, Weather};
 
 /// Where Debian and Red Hat have the programs that are not on the path.
 const PLACES: [&str; 2] = ["/usr/lib/postgresql", "/usr/pgsql"];

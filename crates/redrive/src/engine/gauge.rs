@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use redrive_core::breaker::BreakerState;
+use redrive_store::nodes::Nodes;
 use redrive_store::{Figures, StoreError};
 
 use super::Redrive;
@@ -57,6 +58,14 @@ impl Redrive {
     #[must_use]
     pub fn figures(&self) -> Figures {
         self.store().figures()
+    }
+
+    /// The processes that share the store, and who of them owns which shard. `None`: the store has one owner at a time.
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    pub async fn nodes(&self) -> Result<Option<Nodes>, StoreError> {
+        self.store().nodes().await
     }
 
     /// Whether handlers are run here, and the store can be read.

@@ -6,6 +6,9 @@
 //!
 //! A statement that calls a function whose name ends with `_at_once` is a transaction of its own, and counts as its
 //! COMMIT.
+//!
+//! It can also be as if the network were gone: [`Weather::Torn`] refuses everybody, [`Weather::Hushed`] lets nothing
+//! through, and what was said meanwhile arrives when it is over.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Result, Write};
@@ -13,7 +16,7 @@ use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 use super::Server;
 
@@ -39,11 +42,45 @@ pub enum Cut {
     Late,
 }
 
+/// What the network is like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Weather {
+    /// Everything arrives.
+    #[default]
+    Fair,
+    /// Nothing arrives, and nobody hears of it. Later it does.
+    Hushed,
+    /// Lines are cut, and new ones refused.
+    Torn,
+}
+
+/// What the network is like, for whoever waits for it to be fair.
+#[derive(Debug, Default)]
+struct Sky {
+    weather: Mutex<Weather>,
+    changed: Condvar,
+}
+
+impl Sky {
+    fn set(&self, weather: Weather) {
+        *self.weather.lock().unwrap() = weather;
+        self.changed.notify_all();
+    }
+
+    /// Waits for as long as nothing arrives; tells whether something may.
+    fn is_open(&self) -> bool {
+        let weather = self.weather.lock().unwrap();
+        let is_hushed = |weather: &mut Weather| *weather == Weather::Hushed;
+        *self.changed.wait_while(weather, is_hushed).unwrap() == Weather::Fair
+    }
+}
+
 /// Somebody in between.
 #[derive(Debug)]
 pub struct Proxy {
     folder: PathBuf,
     state: Arc<Mutex<State>>,
+    sky: Arc<Sky>,
 }
 
 #[derive(Debug, Default)]
@@ -74,14 +111,18 @@ impl Proxy {
         let listener = UnixListener::bind(folder.join(SOCKET))?;
         let behind = server.folder.join(SOCKET);
         let state = Arc::<Mutex<State>>::default();
-        let shared = Arc::clone(&state);
+        let sky = Arc::<Sky>::default();
+        let (shared, above) = (Arc::clone(&state), Arc::clone(&sky));
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
+                if *above.weather.lock().unwrap() == Weather::Torn {
+                    continue;
+                }
                 // Where the server is not there, neither is this one.
-                let _ = connect(client, &behind, &shared);
+                let _ = connect(client, &behind, &shared, &above);
             }
         });
-        Ok(Self { folder, state })
+        Ok(Self { folder, state, sky })
     }
 
     /// Where it is.
@@ -115,6 +156,14 @@ impl Proxy {
         self.state.lock().unwrap().cuts
     }
 
+    /// Changes what the network is like.
+    pub fn turn(&self, weather: Weather) {
+        self.sky.set(weather);
+        if weather == Weather::Torn {
+            self.cut_all();
+        }
+    }
+
     /// Cuts all lines now.
     pub fn cut_all(&self) {
         for (client, server) in self.state.lock().unwrap().lines.drain(..) {
@@ -125,12 +174,12 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.cut_all();
+        self.turn(Weather::Torn);
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-fn connect(client: UnixStream, behind: &Path, state: &Arc<Mutex<State>>) -> Result<()> {
+fn connect(client: UnixStream, behind: &Path, state: &Arc<Mutex<State>>, sky: &Arc<Sky>) -> Result<()> {
     if state.lock().unwrap().is_shut {
         return Ok(());
     }
@@ -140,10 +189,11 @@ fn connect(client: UnixStream, behind: &Path, state: &Arc<Mutex<State>>) -> Resu
     let is_lost = Arc::new(Mutex::new(false));
     let (from_client, to_server) = (client.try_clone()?, server.try_clone()?);
     let (shared, loses) = (Arc::clone(state), Arc::clone(&is_lost));
+    let (above, over) = (Arc::clone(sky), Arc::clone(sky));
     let (ends, answered) = channel();
-    std::thread::spawn(move || forward(from_client, to_server, &shared, &loses, answered));
+    std::thread::spawn(move || forward(from_client, to_server, &shared, &loses, answered, &above));
     std::thread::spawn(move || {
-        back(server, client, &is_lost);
+        back(server, client, &is_lost, &over);
         drop(ends);
     });
     Ok(())
@@ -155,6 +205,7 @@ fn forward(
     state: &Mutex<State>,
     loses: &Mutex<bool>,
     answered: Receiver<()>,
+    sky: &Sky,
 ) {
     let mut bytes = [0; 1 << 16];
     let mut talk = Talk::default();
@@ -176,7 +227,7 @@ fn forward(
                 }
             }
         }
-        if to.write_all(said).is_err() {
+        if !sky.is_open() || to.write_all(said).is_err() {
             break;
         }
     }
@@ -243,11 +294,11 @@ impl Talk {
     }
 }
 
-fn back(mut from: UnixStream, mut to: UnixStream, is_lost: &Mutex<bool>) {
+fn back(mut from: UnixStream, mut to: UnixStream, is_lost: &Mutex<bool>, sky: &Sky) {
     let mut bytes = [0; 1 << 16];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
         // It answers when it has committed.
-        if *is_lost.lock().unwrap() || to.write_all(&bytes[..count]).is_err() {
+        if *is_lost.lock().unwrap() || !sky.is_open() || to.write_all(&bytes[..count]).is_err() {
             break;
         }
     }
