@@ -1,36 +1,50 @@
-//! `cargo xtask faults`: an example's campaign of faults, for longer than anybody wants to wait at each change.
+//! `cargo xtask faults`: a campaign of faults, for longer than anybody wants to wait at each change.
 
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 
-use crate::process;
+use crate::install::Missing;
 use crate::workspace::Workspace;
+use crate::{install, process};
 
-/// The examples that have one.
-const KNOWN: [&str; 1] = ["booking"];
+/// A campaign: its name, the test that is it, and how many faults it has where nobody says.
+struct Campaign {
+    name: &'static str,
+    test: &'static str,
+    faults: u64,
+}
+
+/// Those there are. By their tests: the build of one has the store's own crash points, that of another starts a server.
+const KNOWN: [Campaign; 2] = [
+    Campaign { name: "booking", test: "-p example-booking --test faults", faults: 10_000 },
+    Campaign { name: "nodes", test: "-p redrive --features postgres --test fleet", faults: 200 },
+];
 
 /// Which campaign.
 pub(crate) struct Options {
     pub(crate) name: String,
-    pub(crate) faults: u64,
+    pub(crate) faults: Option<u64>,
     pub(crate) seed: u64,
 }
 
 /// Runs it.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<ExitCode> {
     let mut command = campaign(options)?;
+    install::ensure(Missing::Install)?;
     eprintln!("faults: {}", process::describe(&command));
     let status = command.current_dir(&workspace.root).status().context("cannot run cargo")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// By its test, whose build has the store's own crash points.
 fn campaign(Options { name, faults, seed }: &Options) -> anyhow::Result<Command> {
-    ensure!(KNOWN.contains(&name.as_str()), "no example `{name}` has faults; known: {}", KNOWN.join(", "));
+    let known = KNOWN.map(|campaign| campaign.name).join(", ");
+    let campaign = KNOWN.iter().find(|campaign| campaign.name == name);
+    let campaign = campaign.with_context(|| format!("there is no campaign `{name}`; known: {known}"))?;
+    let faults = faults.unwrap_or(campaign.faults);
     let mut command = process::cargo();
-    command.args(["test", "-p", &format!("example-{name}"), "--test", "faults", "--", "--nocapture"]);
-    command.env("BOOKING_FAULTS", faults.to_string()).env("BOOKING_SEED", seed.to_string());
+    command.arg("test").args(campaign.test.split(' ')).args(["--", "--nocapture"]);
+    command.env("REDRIVE_FAULTS", faults.to_string()).env("REDRIVE_SEED", seed.to_string());
     Ok(command)
 }
 
@@ -38,19 +52,25 @@ fn campaign(Options { name, faults, seed }: &Options) -> anyhow::Result<Command>
 mod tests {
     use super::*;
 
-    fn options(name: &str) -> Options {
-        Options { name: name.to_owned(), faults: 7, seed: 3 }
+    fn line(name: &str, faults: Option<u64>) -> anyhow::Result<String> {
+        let command = campaign(&Options { name: name.to_owned(), faults, seed: 3 })?;
+        Ok(process::describe(&command))
     }
 
     #[test]
     fn faults_and_seed_reach_the_campaign() {
-        let line = process::describe(&campaign(&options("booking")).unwrap());
-        assert!(line.contains(r#"BOOKING_FAULTS="7""#) && line.contains(r#"BOOKING_SEED="3""#), "{line}");
+        for (name, faults, count) in
+            [("booking", Some(7), 7), ("booking", None, 10_000), ("nodes", None, 200), ("nodes", Some(9), 9)]
+        {
+            let line = line(name, faults).unwrap();
+            let faults = format!(r#"REDRIVE_FAULTS="{count}""#);
+            assert!(line.contains(&faults) && line.contains(r#"REDRIVE_SEED="3""#), "{line}");
+        }
     }
 
     #[test]
     fn a_wrong_name_lists_the_known_ones() {
-        let error = campaign(&options("bookings")).unwrap_err().to_string();
-        assert_eq!(error, "no example `bookings` has faults; known: booking");
+        let error = line("bookings", None).unwrap_err().to_string();
+        assert_eq!(error, "there is no campaign `bookings`; known: booking, nodes");
     }
 }

@@ -91,16 +91,16 @@ enum Task {
         seed: u64,
     },
 
-    /// Kill, freeze and cut off an example's programs, and compare what all of them did
+    /// Kill, freeze and cut off several programs, and compare what all of them did
     ///
     /// Prints the seed, how far it is, and a table of the faults by kind. Exits 1 if anything happened twice, not at
     /// all, or was answered in two ways.
     Faults {
-        /// Which example
+        /// Which campaign: booking, an API in two processes; or nodes, three processes on one PostgreSQL
         name: String,
-        /// How many faults at least
-        #[arg(long, default_value_t = 10_000)]
-        faults: u64,
+        /// How many faults at least; 10,000 where nothing is said, of nodes 200
+        #[arg(long, value_name = "N")]
+        faults: Option<u64>,
         /// What the faults are chosen by
         #[arg(long, default_value_t = 1)]
         seed: u64,

@@ -332,7 +332,10 @@ impl Redrive {
         self.0.conductor.get().is_some()
     }
 
-    pub(crate) fn now(&self) -> Moment {
+    /// The present moment by the clock that events go by: the time of day, or the store's own where several processes
+    /// share it.
+    #[must_use]
+    pub fn now(&self) -> Moment {
         self.0.clock.now()
     }
 

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use redrive::engine::{Options, Redrive, Transaction};
+use redrive::engine::{Options, Redrive, Timepiece, Transaction};
 use redrive::store::postgres::Settings;
 use redrive::store::sql::SqlError;
 use redrive::{Delivery, Event};
@@ -40,12 +40,16 @@ impl Place {
         self.open_at(name, &Server::shared().url()).await
     }
 
-    async fn open_at(&self, name: &str, url: &str) -> Redrive {
+    fn settings(&self, name: &str) -> Settings {
         let mut settings = Settings::default();
         settings.schema.clone_from(&self.schema);
         (settings.shards, settings.connections, settings.lease) = (8, 6, self.lease);
         name.clone_into(&mut settings.name);
-        Options::new().postgres(settings).open(url).await.unwrap()
+        settings
+    }
+
+    async fn open_at(&self, name: &str, url: &str) -> Redrive {
+        Options::new().postgres(self.settings(name)).open(url).await.unwrap()
     }
 
     /// An engine that writes down what it did.
@@ -54,7 +58,10 @@ impl Place {
     }
 
     async fn node_at(&self, name: &'static str, url: &str) -> Redrive {
-        let redrive = self.open_at(name, url).await;
+        self.run(self.open_at(name, url).await, name).await
+    }
+
+    async fn run(&self, redrive: Redrive, name: &'static str) -> Redrive {
         let insert = format!("INSERT INTO {} (id, node) VALUES ($1, $2)", self.done());
         let handler = move |tx: &mut Transaction<'_>, order: &Delivery| {
             tx.execute(&insert, &[order.id().into(), name.into()])
@@ -172,5 +179,40 @@ async fn who_is_cut_off_is_taken_over_from_and_comes_back() {
         two.check().await.unwrap();
         two.shutdown(SECOND).await.unwrap();
         one.shutdown(SECOND).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_whose_clocks_are_hours_apart_agree_on_what_is_due() {
+    const HOUR: i64 = 3600;
+
+    let place = Place::new(PATIENCE).await;
+    let url = Server::shared().url();
+    let open = async |name, wrong| {
+        let options = Options::new().postgres(place.settings(name)).clock(Timepiece::wrong_by(wrong));
+        options.open(&url).await.unwrap()
+    };
+    for (publisher, runner) in [(HOUR, -HOUR), (-HOUR, HOUR)] {
+        let (publisher, runner) = (open("publisher", publisher).await, open("runner", runner).await);
+        let apart = publisher.now().since(runner.now()).max(runner.now().since(publisher.now()));
+        assert!(apart < SECOND, "they are {apart:?} apart");
+        let database = publisher.nodes().await.unwrap().unwrap().at;
+        let apart = publisher.now().since(database).max(database.since(publisher.now()));
+        assert!(apart < SECOND, "they are {apart:?} from the database's clock");
+        let runner = place.run(runner, "runner").await;
+        let before = place.count(&publisher, "").await.1;
+        let id = |what: &str| format!("{what} {before}");
+        let expires = Event::new("orders", id("soon")).expires_after(PATIENCE);
+        let later = Event::new("orders", id("later")).delay(SECOND);
+        let published = Instant::now();
+        for event in [expires, later] {
+            publisher.publish(event).await.unwrap();
+        }
+        place.until_done(&publisher, before + 1).await;
+        assert!(published.elapsed() < PATIENCE / 2, "an event that is due runs at once");
+        place.until_done(&publisher, before + 2).await;
+        assert!(published.elapsed() >= SECOND, "one that is to wait waits");
+        runner.shutdown(SECOND).await.unwrap();
+        publisher.shutdown(SECOND).await.unwrap();
     }
 }

@@ -125,9 +125,8 @@ impl Push {
         let payload = Bytes::from_owner(Payload(delivery.clone()));
         let response = request.body(payload).send().await.map_err(failed)?;
         let PushSettings { answer_max, answer_kept, .. } = routes.settings;
-        let left = delivery.deadline().map(|end| end.duration_since(SystemTime::now()).unwrap_or_default());
-        answer::judge(response, &destination.statuses, Bounds { read: answer_max, kept: answer_kept }, left)
-            .await
+        let bounds = Bounds { read: answer_max, kept: answer_kept };
+        answer::judge(response, &destination.statuses, bounds, delivery.time_left()).await
     }
 }
 

@@ -1,4 +1,4 @@
-//! The campaign, as a test: 500 faults at least, or as many as `BOOKING_FAULTS` says.
+//! The campaign, as a test: 500 faults at least, or as many as `REDRIVE_FAULTS` says.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ fn asked(variable: &str, default: u64) -> u64 {
 
 #[test]
 fn one_booking_one_authorisation_and_one_email_for_each_intent() {
-    let (faults, seed) = (asked("BOOKING_FAULTS", 500), asked("BOOKING_SEED", 1));
+    let (faults, seed) = (asked("REDRIVE_FAULTS", 500), asked("REDRIVE_SEED", 1));
     let status = Command::new(env!("CARGO_BIN_EXE_example-booking"))
         .args(["faults", "--store-points", "--faults", &faults.to_string(), "--seed", &seed.to_string()])
         .status()

@@ -4,11 +4,17 @@
 //! they come from tokio's monotonic clock, anchored once at the time of day, so that a clock that is set back
 //! does not make retries wait, and paused time works in tests. Where the time of day runs ahead (the machine
 //! slept, or was set right after the start), it is followed; never backwards.
+//!
+//! Where several processes share a store, their times of day may be hours apart, and what one of them calls now must be
+//! now for all. There the store's own clock is the only one: it is heard of with each renewal of the lease, and runs by
+//! the monotonic clock in between.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use redrive_core::Moment;
+use redrive_store::nodes::Tenure;
 use tokio::time::Instant;
 
 /// How far ahead the time of day may be before it is followed.
@@ -23,32 +29,75 @@ pub struct Timepiece {
     /// What was added since, in nanoseconds.
     ahead: AtomicU64,
     follows: bool,
+    /// The clock of a store that is shared: what is shown then.
+    shared: Option<Shared>,
+}
+
+/// The clock of a store that several processes share.
+#[derive(Debug)]
+struct Shared {
+    tenure: Arc<Tenure>,
+    /// What was shown last, and when.
+    last: Mutex<(Moment, Instant)>,
+}
+
+impl Shared {
+    fn now(&self) -> Moment {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let time = shown(last.0, last.1.elapsed(), self.tenure.time());
+        *last = (time, Instant::now());
+        time
+    }
+}
+
+/// What is shown where the store says that it is `time`, and something else was shown before: never less than that. It
+/// stands still where the store is somewhat behind, for then it was not heard of as quickly before. One that was set
+/// back is not waited for: events would be late by as much.
+fn shown(last: Moment, run: Duration, time: Moment) -> Moment {
+    if last.since(time) > SLACK { last + run } else { time.max(last) }
 }
 
 impl Timepiece {
     /// The time of day.
     #[must_use]
     pub fn wall() -> Self {
-        Self { anchor: time_of_day(), start: Some(Instant::now()), ahead: AtomicU64::new(0), follows: true }
+        Self { follows: true, ..Self::paused_at(time_of_day()) }
+    }
+
+    /// A time of day that is wrong by so many seconds, for tests: that of a machine whose clock nobody has set.
+    #[must_use]
+    pub fn wrong_by(seconds: i64) -> Self {
+        let by = Duration::from_secs(seconds.unsigned_abs());
+        let day = if seconds < 0 { SystemTime::now() - by } else { SystemTime::now() + by };
+        Self { follows: true, ..Self::paused_at(day.into()) }
+    }
+
+    /// The same, where several processes share a store: its clock instead of the time of day.
+    pub(crate) fn of_store(self, tenure: Option<Arc<Tenure>>) -> Self {
+        let Some(tenure) = tenure.filter(|_| self.follows) else { return self };
+        let last = Mutex::new((tenure.time(), Instant::now()));
+        Self { follows: false, shared: Some(Shared { tenure, last }), ..self }
     }
 
     /// Time that passes only as tokio's does: with paused time, when a test says so.
     #[must_use]
     pub fn paused_at(anchor: Moment) -> Self {
-        Self { anchor, start: Some(Instant::now()), ahead: AtomicU64::new(0), follows: false }
+        let (start, ahead) = (Some(Instant::now()), AtomicU64::new(0));
+        Self { anchor, start, ahead, follows: false, shared: None }
     }
 
     /// Time that stands still, and passes when [`testing::pass`](crate::testing::pass) says so.
     #[must_use]
     pub fn still_at(anchor: Moment) -> Self {
-        Self { anchor, start: None, ahead: AtomicU64::new(0), follows: false }
+        Self { start: None, ..Self::paused_at(anchor) }
     }
 
     /// The present moment.
     #[must_use]
     pub fn now(&self) -> Moment {
         let run = self.start.map_or(Duration::ZERO, |start| start.elapsed());
-        self.anchor + run + Duration::from_nanos(self.ahead.load(Ordering::Relaxed))
+        let time = self.shared.as_ref().map_or(self.anchor + run, Shared::now);
+        time + Duration::from_nanos(self.ahead.load(Ordering::Relaxed))
     }
 
     /// When the clock began that calls outside of the engine go by: budgets, breakers and rates may be shared with
@@ -125,6 +174,20 @@ mod tests {
         let now = clock.now();
         assert!(now >= day && now.since(day) < HOUR, "{:?} after the time of day", now.since(day));
         assert_eq!(clock.behind(day), None, "it is there");
+    }
+
+    #[test]
+    fn a_store_s_clock_is_shown_and_never_goes_back() {
+        let at = |millis: u64| Moment::from_nanos((1 << 60) + millis * 1_000_000);
+        for (what, last, run, time, expected) in [
+            ("it runs", 1_000, 10, 1_010, 1_010),
+            ("it was heard of late before", 1_000, 10, 1_500, 1_500),
+            ("it is heard of late now", 1_000, 10, 990, 1_000),
+            ("it was set an hour ahead", 1_000, 10, 3_600_000, 3_600_000),
+            ("it was set back", 9_000, 10, 1_000, 9_010),
+        ] {
+            assert_eq!(shown(at(last), Duration::from_millis(run), at(time)), at(expected), "{what}");
+        }
     }
 
     #[test]

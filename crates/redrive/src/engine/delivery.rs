@@ -1,12 +1,13 @@
 //! What a handler sees of an attempt.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use redrive_core::entry::Entry;
 use redrive_core::event::{Mode, Story, identity};
 use redrive_core::scheduler::Ticket;
 use redrive_core::{Event, Moment};
+use tokio::time::Instant;
 
 /// One attempt of an event, as its handler sees it. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -15,12 +16,13 @@ pub struct Delivery {
     attempt: u32,
     epoch: u64,
     deadline: Option<Moment>,
+    end: Option<Instant>,
 }
 
 impl Delivery {
-    pub(super) fn new(ticket: Ticket) -> Self {
+    pub(super) fn new(ticket: Ticket, end: Option<Instant>) -> Self {
         let Ticket { grant, entry, attempt, deadline, .. } = ticket;
-        Self { entry: Arc::new(entry), attempt, epoch: grant.epoch, deadline }
+        Self { entry: Arc::new(entry), attempt, epoch: grant.epoch, deadline, end }
     }
 
     /// The whole event.
@@ -96,7 +98,13 @@ impl Delivery {
         self.entry.published.into()
     }
 
-    /// When this attempt is ended, if it is.
+    /// How much time this attempt has left, if it is ended at all: whatever the machine's time of day.
+    #[must_use]
+    pub fn time_left(&self) -> Option<Duration> {
+        self.end.map(|end| end.saturating_duration_since(Instant::now()))
+    }
+
+    /// When this attempt is ended, if it is, by the clock that events go by.
     #[must_use]
     pub fn deadline(&self) -> Option<SystemTime> {
         self.deadline.map(SystemTime::from)

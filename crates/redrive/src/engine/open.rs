@@ -25,7 +25,7 @@ impl Options {
         Self::default()
     }
 
-    /// Another clock, for tests.
+    /// Another clock, for tests. A time of day gives way to the clock of a store that several processes share.
     #[must_use]
     pub fn clock(mut self, clock: Timepiece) -> Self {
         self.clock = Some(clock);
@@ -68,7 +68,8 @@ impl Options {
     /// The same over a store that is open.
     #[must_use]
     pub fn over(self, store: Arc<dyn Store>) -> Redrive {
-        Redrive::over(store, self.clock.unwrap_or_else(Timepiece::wall), self.seed)
+        let clock = self.clock.unwrap_or_else(Timepiece::wall).of_store(store.tenure());
+        Redrive::over(store, clock, self.seed)
     }
 
     async fn store(&self, address: &str) -> Result<Arc<dyn Store>, StoreError> {

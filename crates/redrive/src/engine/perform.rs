@@ -213,7 +213,7 @@ where
     let which = (ticket.grant, ticket.entry.seq, ticket.entry.rev);
     let scope = Scope::incoming(Some(ticket.attempt), end.map(|end| redrive_retry::moment(end.into_std())));
     let span = observe::Span::of(&ticket);
-    let delivery = Delivery::new(ticket);
+    let delivery = Delivery::new(ticket, end);
     attempted(tenure, queue, which, end, async move { span.around(run(delivery, scope)).await })
 }
 
@@ -364,7 +364,7 @@ async fn attempt_batch(
         let stale = |(grant, seq, rev)| (grant, seq, rev, Ending::new(Said::Stale));
         return which.into_iter().map(stale).collect();
     }
-    let deliveries: Vec<Delivery> = tickets.into_iter().map(Delivery::new).collect();
+    let deliveries: Vec<Delivery> = tickets.into_iter().map(|ticket| Delivery::new(ticket, end)).collect();
     let count = deliveries.len();
     let began = Instant::now();
     let ended = in_time(end, async {
@@ -402,7 +402,8 @@ async fn attempt_in(context: &Context, queue: &Arc<Queue>, ticket: Ticket) -> En
     let now = context.clock.now();
     let time = ticket.deadline.map_or(TIME, |deadline| deadline.since(now).min(TIME));
     let story = ticket.entry.progress.story.clone();
-    let delivery = Delivery::new(ticket);
+    let end = ticket.deadline.map(|deadline| context.clock.instant(deadline));
+    let delivery = Delivery::new(ticket, end);
     let job = Job {
         work: work_in(context.all.clone(), queue.clone(), delivery, now, time),
         claim: Some(Claim { grant, seq, rev, at: now, attempts: attempt, story }),

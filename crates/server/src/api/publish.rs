@@ -174,7 +174,7 @@ fn text(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {
 /// Refuses what would end without a run, so that its publisher hears of it. What is known already goes on: whoever
 /// sends it again, because an answer was lost, hears what became of the first.
 async fn refuse_expired(app: &App, items: &mut [Item<Event>]) -> Result<(), Problem> {
-    let now = redrive::Moment::from(std::time::SystemTime::now());
+    let now = app.redrive.now();
     for item in items {
         let Ok(Event { tenant, queue, id, expires: Some(expires), .. }) = &item.is else { continue };
         let end = expires.moment(now);
