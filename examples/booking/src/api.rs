@@ -1,4 +1,4 @@
-//! The API: one endpoint, on a file that two processes share.
+//! The API: one endpoint, on a store that two processes share: a file, or a database.
 //!
 //! Its effects are `keyed`: the deposit is authorised at somebody else's, under a key that is derived from the request's
 //! own, so that whoever runs the request again is given the same deposit. Everything else (the berth, the confirmation on
@@ -11,7 +11,6 @@
 //! | after the provider has | the same, and a deposit | runs, and is given the same deposit |
 //! | after the commit | berth, confirmation and answer | is given that answer |
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,8 +21,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use redrive::api::{Effects, Endpoint, Idempotent, Reply, Tenant};
-use redrive::engine::Transaction;
+use redrive::engine::{Options, Transaction};
 use redrive::http::Client;
+use redrive::postgres::Settings;
 use redrive::prelude::*;
 use redrive::{Event, Operation, Redrive};
 use serde_json::{Value, json};
@@ -34,8 +34,6 @@ use crate::{outbox, points, program};
 
 /// The variable with the lease of a run, in milliseconds.
 pub(crate) const LEASE: &str = "BOOKING_LEASE_MS";
-/// The store that the API's processes share, in the folder of the programs.
-pub(crate) const FILE: &str = "booking.db";
 
 /// How long a run may take in all.
 const RUN_MAX: Duration = Duration::from_secs(20);
@@ -50,9 +48,9 @@ pub(crate) fn lease() -> anyhow::Result<Duration> {
     Ok(Duration::from_millis(millis.parse().with_context(|| format!("{LEASE} is no number"))?))
 }
 
-/// Runs it.
-pub(crate) async fn run(folder: &Path, provider: &str, mailer: &str) -> anyhow::Result<()> {
-    let redrive = Redrive::open(&format!("sqlite:{}", folder.join(FILE).display())).await?;
+/// Runs it, on the store with this address: `sqlite:booking.db`, `postgres://…`.
+pub(crate) async fn run(store: &str, provider: &str, mailer: &str) -> anyhow::Result<()> {
+    let redrive = open(store).await?;
     redrive.transact(make_tables).await?;
     outbox::set_up(&redrive, provider, mailer).await?;
     tokio::spawn(outbox::run(redrive.clone()));
@@ -67,13 +65,19 @@ pub(crate) async fn run(folder: &Path, provider: &str, mailer: &str) -> anyhow::
     program::serve(Router::new().route("/bookings", post(book).layer(layer)).with_state(provider)).await
 }
 
+/// Opens the store. Of several processes on one database each runs a part of the outbox, and takes over what another had
+/// that was not heard of for two leases.
+async fn open(store: &str) -> anyhow::Result<Redrive> {
+    let mut settings = Settings::default();
+    settings.lease = lease()? * 2;
+    Ok(Options::new().postgres(settings).open(store).await?)
+}
+
 fn make_tables(tx: &mut Transaction<'_>) -> Result<(), Error> {
-    let db = tx.sqlite().ok_or("not in SQLite")?;
-    // No key but the number on purpose: what is booked twice is there twice.
-    db.execute_batch(
-        "CREATE TABLE IF NOT EXISTS booking (number INTEGER PRIMARY KEY, guest TEXT, cabin TEXT, deposit INTEGER); \
-         CREATE INDEX IF NOT EXISTS booking_of_cabin ON booking (cabin)",
-    )?;
+    tx.execute("CREATE TABLE IF NOT EXISTS cabin (name TEXT PRIMARY KEY, guest TEXT NOT NULL)", &[])?;
+    // No key on purpose: what is booked twice is there twice.
+    let booking = "CREATE TABLE IF NOT EXISTS booking (number TEXT, guest TEXT, cabin TEXT, deposit BIGINT)";
+    tx.execute(booking, &[])?;
     Ok(())
 }
 
@@ -105,18 +109,20 @@ fn take(
     confirmation: &Event,
     void: &Event,
 ) -> Result<Reply, Error> {
-    let db = tx.sqlite().ok_or("not in SQLite")?;
-    let others = "SELECT EXISTS (SELECT 1 FROM booking WHERE cabin = ?1 AND guest <> ?2)";
-    let is_taken: bool = db.prepare_cached(others)?.query_row([cabin, guest], |row| row.get(0))?;
-    let reply = if is_taken {
+    // Of two guests at once the second waits here, and then finds the first.
+    let take = "INSERT INTO cabin (name, guest) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
+    tx.execute(take, &[cabin.into(), guest.into()])?;
+    let whose = tx.query("SELECT guest FROM cabin WHERE name = $1", &[cabin.into()])?;
+    let whose: String = whose.first().ok_or("a cabin is nobody's")?.get(0)?;
+    let reply = if whose != *guest {
         // Not known before: to ask first would save a deposit, and close no window.
         tx.publish(void.clone())?;
         let why = json!({ "code": "cabin-taken", "title": "the cabin is somebody else's" });
         Reply::new(409).header("content-type", "application/problem+json").body(why.to_string())
     } else {
-        db.prepare_cached("INSERT INTO booking (guest, cabin, deposit) VALUES (?1, ?2, ?3)")?
-            .execute((guest, cabin, deposit))?;
-        let number = db.last_insert_rowid();
+        let number = op.derive("booking");
+        let booking = "INSERT INTO booking (number, guest, cabin, deposit) VALUES ($1, $2, $3, $4)";
+        tx.execute(booking, &[(&number).into(), guest.into(), cabin.into(), deposit.into()])?;
         op.resource(format!("booking-{number}"));
         tx.publish(confirmation.clone())?;
         let booked = json!({ "booking": number, "guest": guest, "cabin": cabin });

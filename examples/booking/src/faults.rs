@@ -15,6 +15,8 @@ pub(crate) mod post;
 
 pub(crate) mod proxy;
 
+pub(crate) mod shared;
+
 pub(crate) mod tally;
 
 pub(crate) mod world;
@@ -34,8 +36,10 @@ use life::Role;
 
 use crate::points;
 
-/// How many worlds there are at once.
+/// How many worlds there are at once, each with a file of its own.
 const WORLDS: u64 = 4;
+/// The same where they share a server, which has its own share of the work.
+const WORLDS_OF_A_SERVER: u64 = 2;
 /// From how many faults on every point must have been somebody's end: a campaign that left one out shows less than it
 /// says.
 const EVERY_POINT: u64 = 500;
@@ -50,6 +54,8 @@ pub(crate) struct Campaign {
     pub(crate) seed: u64,
     /// Points of the store, where it was built with them.
     pub(crate) store_points: &'static [&'static str],
+    /// The PostgreSQL server on which each world has a database, in place of a file.
+    pub(crate) server: Option<String>,
 }
 
 impl Campaign {
@@ -68,10 +74,11 @@ impl Campaign {
 /// Runs it. 1 where something does not hold.
 pub(crate) async fn run(campaign: Campaign) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
-    println!("seed {}: at least {} faults in {WORLDS} worlds", campaign.seed, campaign.faults);
+    let worlds_in_all = if campaign.server.is_some() { WORLDS_OF_A_SERVER } else { WORLDS };
+    println!("seed {}: at least {} faults in {worlds_in_all} worlds", campaign.seed, campaign.faults);
     let tally = Arc::new(Tally::default());
     let mut worlds = JoinSet::new();
-    for number in 1..=WORLDS {
+    for number in 1..=worlds_in_all {
         worlds.spawn(one(number, campaign.clone(), Arc::clone(&tally)));
     }
     let telling = tokio::spawn(tell(campaign.faults, Arc::clone(&tally)));
@@ -88,7 +95,8 @@ pub(crate) async fn run(campaign: Campaign) -> anyhow::Result<ExitCode> {
 /// many bookings, authorisations and emails there are.
 async fn one(number: u64, campaign: Campaign, tally: Arc<Tally>) -> anyhow::Result<[u64; 4]> {
     let storm = Storm::new(campaign.seed.wrapping_mul(1000) + number, campaign.store_points);
-    let mut world = World::start(format!("world-{number}"), storm, Arc::clone(&tally)).await?;
+    let (name, server) = (format!("world-{number}"), campaign.server.as_deref());
+    let mut world = World::start(name, server, storm, Arc::clone(&tally)).await?;
     for round in 1.. {
         if let Err(error) = world.round(round).await
             && !error.is::<Meanwhile>()
@@ -109,8 +117,8 @@ async fn one(number: u64, campaign: Campaign, tally: Arc<Tally>) -> anyhow::Resu
         println!("the files of world {number} are kept in {}", world.keep().await.display());
         return Ok([0; 4]);
     }
-    let books = world.books()?;
-    let parts = [world.booked(), &books.bookings, &books.authorisations, &books.emails];
+    let books = world.books().await?;
+    let parts = [world.booked(), &books.stored.bookings, &books.authorisations, &books.emails];
     Ok(parts.map(|per| per.values().map(|count| u64::from(*count)).sum()))
 }
 

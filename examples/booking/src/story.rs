@@ -11,8 +11,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::faults::audit::{self, Per};
 use crate::faults::guests::{Doors, Intent, Told};
-use crate::faults::life::{Fate, Life, Point, Role, Setting, store};
+use crate::faults::life::{Fate, Life, Point, Role, Setting};
 use crate::faults::proxy::{Cut, Proxy};
+use crate::faults::shared::Shared;
 use crate::faults::tally::Tally;
 use crate::wish::Wish;
 
@@ -26,6 +27,7 @@ const LOOKS: Duration = Duration::from_millis(20);
 /// The programs, as in [`World`](crate::faults::world::World), but each fault has its place.
 struct Stage {
     folder: TempDir,
+    shared: Shared,
     settings: [Setting; 4],
     proxies: [Proxy; 4],
     lives: [Option<Life>; 4],
@@ -38,10 +40,10 @@ struct Stage {
 const API_1: usize = 0;
 const MAILER: usize = 3;
 
-/// Tells it. 1 where it does not add up.
-pub(crate) async fn tell() -> anyhow::Result<ExitCode> {
-    let mut stage = Stage::set().await?;
-    println!("two API processes on one file, a payment provider, an email program; a lease is {LEASE:?}\n");
+/// Tells it, with a store in a file or on a server. 1 where it does not add up.
+pub(crate) async fn tell(server: Option<&str>) -> anyhow::Result<ExitCode> {
+    let mut stage = Stage::set(server).await?;
+    println!("two API processes on one store, a payment provider, an email program; a lease is {LEASE:?}\n");
 
     println!("Ada books.");
     stage.ask("Ada", "cabin-1", 1, 0).await?;
@@ -88,8 +90,9 @@ pub(crate) async fn tell() -> anyhow::Result<ExitCode> {
 }
 
 impl Stage {
-    async fn set() -> anyhow::Result<Self> {
+    async fn set(server: Option<&str>) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
+        let shared = Shared::make(folder.path(), server).await?;
         let tally = Arc::new(Tally::default());
         let proxy = |name| Proxy::start(name, Arc::clone(&tally));
         let proxies = [
@@ -101,7 +104,7 @@ impl Stage {
         let others = [proxies[2].url(), proxies[MAILER].url()];
         let setting = |role, name| {
             let (folder, others) = (folder.path().to_owned(), others.clone());
-            Setting { role, name, folder, lease: LEASE, others }
+            Setting { role, name, folder, store: shared.address(), lease: LEASE, others }
         };
         let settings = [
             setting(Role::Api, "api-1"),
@@ -111,7 +114,7 @@ impl Stage {
         ];
         let doors = Doors::new([proxies[0].url(), proxies[1].url()], Arc::clone(&tally))?;
         let lives = [None, None, None, None];
-        let mut stage = Self { folder, settings, proxies, lives, doors, tally, rows: Vec::new() };
+        let mut stage = Self { folder, shared, settings, proxies, lives, doors, tally, rows: Vec::new() };
         for program in [2, 3, 0, 1] {
             stage.start(program, None).await?;
         }
@@ -137,11 +140,10 @@ impl Stage {
         Ok(())
     }
 
-    /// Which of the API's processes owns the store: its number is in a file beside it.
+    /// Which of the API's processes runs the outbox; the first one where both do.
     fn owner(&self) -> anyhow::Result<usize> {
-        let pid = std::fs::read_to_string(store(self.folder.path()).with_extension("db-owner"))?;
-        let owns =
-            |life: &Option<Life>| life.as_ref().and_then(|life| life.child.id()) == pid.trim().parse().ok();
+        let Some(pid) = self.shared.owner()? else { return Ok(API_1) };
+        let owns = |life: &Option<Life>| life.as_ref().and_then(|life| life.child.id()) == Some(pid);
         self.lives[..2].iter().position(owns).context("none of the two owns the store")
     }
 
@@ -183,11 +185,11 @@ impl Stage {
     async fn account(self) -> anyhow::Result<ExitCode> {
         let until = Instant::now() + PATIENCE;
         let books = loop {
-            let books = audit::read(self.folder.path())?;
-            if books.outbox == 0 {
+            let books = audit::read(self.folder.path(), &self.shared).await?;
+            if books.stored.outbox == 0 {
                 break books;
             }
-            ensure!(Instant::now() < until, "{} events are still in the outbox", books.outbox);
+            ensure!(Instant::now() < until, "{} events are still in the outbox", books.stored.outbox);
             sleep(LOOKS).await;
         };
         let mut booked = Per::new();
@@ -199,7 +201,7 @@ impl Stage {
         let row = |name: &str, [intents, bookings, authorisations, emails]: [u32; 4]| {
             println!("{name:<10}{intents:>8}{bookings:>10}{authorisations:>16}{emails:>8}");
         };
-        let per = [&booked, &books.bookings, &books.authorisations, &books.emails];
+        let per = [&booked, &books.stored.bookings, &books.authorisations, &books.emails];
         for wish in booked.keys() {
             row(&wish.guest, per.map(|per| per.get(wish).copied().unwrap_or_default()));
         }

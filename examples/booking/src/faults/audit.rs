@@ -1,13 +1,10 @@
-//! What must hold, from the files of all programs: one booking, one authorisation and one email for each intent that was
+//! What must hold, from the store and the files of all programs: one booking, one authorisation and one email for each intent that was
 //! told that it is booked, and none of them for one that was refused.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::Context;
-use redrive::rusqlite::{Connection, OpenFlags};
-
-use super::life::store;
+use super::shared::{Shared, Stored};
 use crate::register::deeds;
 use crate::wish::Wish;
 use crate::{mailer, provider};
@@ -15,37 +12,18 @@ use crate::{mailer, provider};
 /// How many there are of each.
 pub(crate) type Per = BTreeMap<Wish, u32>;
 
-/// What the files say.
+/// What all of them say.
 #[derive(Debug, Default)]
 pub(crate) struct Books {
-    pub(crate) bookings: Per,
+    pub(crate) stored: Stored,
     /// Authorised and not voided.
     pub(crate) authorisations: Per,
     pub(crate) emails: Per,
-    /// Keys of requests, by where they are.
-    pub(crate) keys: BTreeMap<String, u32>,
-    /// Events of the outbox that have not gone through.
-    pub(crate) outbox: u32,
 }
 
-/// Reads them. Looking is free to everybody, also while the programs run.
-pub(crate) fn read(folder: &Path) -> anyhow::Result<Books> {
-    let file = store(folder);
-    let db = Connection::open_with_flags(&file, OpenFlags::SQLITE_OPEN_READ_ONLY).context("the store")?;
-    db.busy_timeout(std::time::Duration::from_secs(5))?;
-    let mut books = Books::default();
-    let mut select = db.prepare("SELECT guest, cabin, count(*) FROM booking GROUP BY guest, cabin")?;
-    let rows =
-        select.query_map([], |row| Ok((Wish { guest: row.get(0)?, cabin: row.get(1)? }, row.get(2)?)))?;
-    books.bookings = rows.collect::<Result<_, _>>()?;
-    let mut select = db.prepare("SELECT phase, count(*) FROM redrive_request GROUP BY phase")?;
-    books.keys = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
-    books.outbox = db.query_row(
-        "SELECT (SELECT count(*) FROM redrive_live) + (SELECT count(*) FROM redrive_held)",
-        [],
-        |row| row.get(0),
-    )?;
-
+/// Reads them.
+pub(crate) async fn read(folder: &Path, shared: &Shared) -> anyhow::Result<Books> {
+    let mut books = Books { stored: shared.read().await?, ..Books::default() };
     let mut standing: BTreeMap<String, Wish> = BTreeMap::new();
     for deed in deeds(&folder.join(provider::FILE))? {
         if deed.what == "voided" {
@@ -66,7 +44,7 @@ impl Books {
     pub(crate) fn violations(&self, booked: &Per, keys: u32) -> Vec<String> {
         let mut found = Vec::new();
         let parts = [
-            ("bookings", &self.bookings),
+            ("bookings", &self.stored.bookings),
             ("standing authorisations", &self.authorisations),
             ("emails", &self.emails),
         ];
@@ -82,9 +60,9 @@ impl Books {
                 }
             }
         }
-        let completed = self.keys.get("completed").copied().unwrap_or_default();
-        if completed != keys || self.keys.len() > 1 {
-            found.push(format!("{keys} keys were used, and the ledger has {:?}", self.keys));
+        let completed = self.stored.keys.get("completed").copied().unwrap_or_default();
+        if completed != keys || self.stored.keys.len() > 1 {
+            found.push(format!("{keys} keys were used, and the ledger has {:?}", self.stored.keys));
         }
         found
     }
@@ -102,21 +80,23 @@ mod tests {
     #[test]
     fn too_many_too_few_and_keys_in_flight_are_found() {
         let right = || Books {
-            bookings: per(&[("Ada", 2)]),
+            stored: Stored {
+                bookings: per(&[("Ada", 2)]),
+                keys: [("completed".to_owned(), 3)].into(),
+                outbox: 0,
+            },
             authorisations: per(&[("Ada", 2)]),
             emails: per(&[("Ada", 2)]),
-            keys: [("completed".to_owned(), 3)].into(),
-            outbox: 0,
         };
+        let stored = |stored: Stored| Books { stored, ..right() };
         let found = |books: Books| books.violations(&per(&[("Ada", 2)]), 3).len();
         assert_eq!(found(right()), 0);
-        assert_eq!(found(Books { bookings: per(&[("Ada", 3)]), ..right() }), 1);
+        assert_eq!(found(stored(Stored { bookings: per(&[("Ada", 3)]), ..right().stored })), 1);
         assert_eq!(found(Books { authorisations: per(&[("Ada", 2), ("Ben", 1)]), ..right() }), 1);
         assert_eq!(found(Books { emails: per(&[]), ..right() }), 1);
-        assert_eq!(
-            found(Books { keys: [("completed".into(), 2), ("in_flight".into(), 1)].into(), ..right() }),
-            1
-        );
-        assert_eq!(found(Books { keys: [("completed".into(), 2)].into(), ..right() }), 1);
+        let some = [("completed".into(), 2), ("in_flight".into(), 1)].into();
+        assert_eq!(found(stored(Stored { keys: some, ..right().stored })), 1);
+        let few = [("completed".into(), 2)].into();
+        assert_eq!(found(stored(Stored { keys: few, ..right().stored })), 1);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -33,6 +33,8 @@ pub(crate) struct Setting {
     /// What it is called, as a file of its talk is.
     pub(crate) name: &'static str,
     pub(crate) folder: PathBuf,
+    /// The address of the store, for the API.
+    pub(crate) store: String,
     /// How long a run of the API has a key before it has to renew.
     pub(crate) lease: Duration,
     /// Where the API finds the provider and the email program.
@@ -73,7 +75,7 @@ impl Setting {
     pub(crate) async fn start(&self, fate: Fate) -> anyhow::Result<Option<Life>> {
         let mut command = Command::new(std::env::current_exe()?);
         match self.role {
-            Role::Api => command.arg("api").arg(&self.folder).args(&self.others),
+            Role::Api => command.arg("api").arg(&self.store).args(&self.others),
             Role::Provider => command.arg("provider").arg(&self.folder),
             Role::Mailer => command.arg("mailer").arg(&self.folder),
         };
@@ -146,9 +148,4 @@ pub(crate) async fn stops(said: &mut Said) {
 /// Whether it ended by the signal that cannot be caught.
 pub(crate) fn is_killed(status: ExitStatus) -> bool {
     status.signal() == Some(SIGKILL)
-}
-
-/// The store that the API's processes share.
-pub(crate) fn store(folder: &Path) -> PathBuf {
-    folder.join(api::FILE)
 }

@@ -15,6 +15,7 @@ use super::guests::{Doors, Intent, Told};
 use super::life::{Role, Setting};
 use super::post::{Post, Storm};
 use super::proxy::{Cut, Proxy};
+use super::shared::Shared;
 use super::tally::Tally;
 use crate::wish::Wish;
 
@@ -49,6 +50,7 @@ impl std::error::Error for Meanwhile {}
 pub(crate) struct World {
     name: String,
     folder: TempDir,
+    shared: Shared,
     proxies: [Proxy; 4],
     doors: Doors,
     storm: Arc<Storm>,
@@ -61,8 +63,14 @@ pub(crate) struct World {
 
 impl World {
     /// Starts all programs.
-    pub(crate) async fn start(name: String, storm: Storm, tally: Arc<Tally>) -> anyhow::Result<Self> {
+    pub(crate) async fn start(
+        name: String,
+        server: Option<&str>,
+        storm: Storm,
+        tally: Arc<Tally>,
+    ) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("booking-").tempdir()?;
+        let shared = Shared::make(folder.path(), server).await?;
         let storm = Arc::new(storm);
         let proxy = |name| Proxy::start(name, Arc::clone(&tally));
         let (one, two) = (proxy("the api").await?, proxy("the api").await?);
@@ -76,14 +84,14 @@ impl World {
             (Role::Api, "api-2", &two),
         ];
         for (role, name, proxy) in programs {
-            let folder = folder.path().to_owned();
-            let setting = Setting { role, name, folder, lease: LEASE, others: others.clone() };
+            let (folder, store) = (folder.path().to_owned(), shared.address());
+            let setting = Setting { role, name, folder, store, lease: LEASE, others: others.clone() };
             let (proxy, storm, tally) = (proxy.clone(), Arc::clone(&storm), Arc::clone(&tally));
             posts.spawn(Post { setting, proxy, storm, tally }.keep());
         }
         let doors = Doors::new([one.url(), two.url()], Arc::clone(&tally))?;
         let proxies = [one, two, provider, mailer];
-        Ok(Self { name, folder, proxies, doors, storm, tally, posts, booked: Per::new(), keys: 0 })
+        Ok(Self { name, folder, shared, proxies, doors, storm, tally, posts, booked: Per::new(), keys: 0 })
     }
 
     /// One round: intents under faults, then quiet, then the account.
@@ -123,14 +131,14 @@ impl World {
     async fn settle(&self) -> anyhow::Result<()> {
         let until = Instant::now() + PATIENCE;
         let books = loop {
-            let books = audit::read(self.folder.path())?;
-            if books.outbox == 0 {
+            let books = self.books().await?;
+            if books.stored.outbox == 0 {
                 break books;
             }
             ensure!(
                 Instant::now() < until,
                 "{} events are still in the outbox after {PATIENCE:?}",
-                books.outbox
+                books.stored.outbox
             );
             ensure!(self.tally.is_fine(), Meanwhile);
             sleep(LOOKS).await;
@@ -142,9 +150,9 @@ impl World {
         Ok(())
     }
 
-    /// What the files say at the end.
-    pub(crate) fn books(&self) -> anyhow::Result<Books> {
-        audit::read(self.folder.path())
+    /// What all of them say now.
+    pub(crate) async fn books(&self) -> anyhow::Result<Books> {
+        audit::read(self.folder.path(), &self.shared).await
     }
 
     /// What the guests were told.

@@ -110,7 +110,7 @@ CREATE FUNCTION redrive.publish(
     correlation TEXT DEFAULT NULL,
     causation TEXT DEFAULT NULL,
     notify BOOLEAN DEFAULT false
-) RETURNS TEXT LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+) RETURNS TEXT LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     of_queue redrive.queue%ROWTYPE;
     known redrive.receipt%ROWTYPE;
