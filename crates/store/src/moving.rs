@@ -42,39 +42,15 @@ impl std::fmt::Debug for Place {
 }
 
 /// How a store is moved.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Options {
     /// Whether the source can be used again once it is copied. Both then have the same events, and run them both.
     pub keep_source: bool,
     /// Whether rows are taken along, as they are, that are not what was written.
     pub even_damaged: bool,
-    /// Tables of the program's own that come along.
-    pub beside: Vec<Beside>,
-}
-
-/// A table of the program's own, beside those of the store.
-#[derive(Debug, Clone, Copy)]
-pub struct Beside {
-    /// Its name; in PostgreSQL it is in the schema of the store.
-    pub name: &'static str,
-    /// Its columns, those of its key first.
-    pub columns: &'static [(&'static str, Kind)],
-    /// How many columns its key has.
-    pub key: usize,
-    /// The statement that makes it under a name, if it is not there.
-    pub make: fn(&str) -> String,
-}
-
-/// What a column has in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// A whole number.
-    Number,
-    /// A text.
-    Text,
-    /// Bytes.
-    Bytes,
+    /// How many rows are one commit at most; a thousand where it is 0.
+    pub batch_rows: usize,
 }
 
 /// How far a move is.

@@ -206,31 +206,24 @@ impl Side for Database {
         })
     }
 
-    fn others(&mut self, _: &[Table]) -> Result<Vec<String>, StoreError> {
+    fn others(&mut self) -> Result<Vec<String>, StoreError> {
         // The schema is the store's alone.
         Ok(Vec::new())
     }
 
     fn begin(&mut self, mark: &Mark, tables: &[Table]) -> Result<(), MoveError> {
         for table in tables {
-            if self.has(table)? && self.count(table)? > 0 {
+            if self.count(table)? > 0 {
                 return Err(not_empty(&self.place(), table.name));
             }
         }
-        let schema = self.schema.name().to_owned();
-        let made = tables.iter().filter_map(|table| {
-            Some(format!("{};\n", (table.make?)(&format!("{schema}.{}", table.postgres))))
-        });
-        let more: String = std::iter::once(
-            "CREATE TABLE redrive.moving_table (name TEXT PRIMARY KEY, cursor TEXT NOT NULL);\n".to_owned(),
-        )
-        .chain(made)
-        .collect();
+        let more = "CREATE TABLE redrive.moving_table (name TEXT PRIMARY KEY, cursor TEXT NOT NULL);
+";
         let why = format!(
             "a move of {} into it is not finished; run the same `redrive move` again to go on",
             mark.place
         );
-        self.close(Role::Into, mark, &why, &["node".to_owned()], &more)
+        self.close(Role::Into, mark, &why, &["node".to_owned()], more)
     }
 
     fn cursors(&mut self) -> Result<Cursors, StoreError> {
@@ -280,10 +273,6 @@ impl Side for Database {
         )
     }
 
-    fn has(&mut self, table: &Table) -> Result<bool, StoreError> {
-        self.is_there(table.postgres)
-    }
-
     fn count(&mut self, table: &Table) -> Result<u64, StoreError> {
         let select = match table.form {
             Form::Event => {
@@ -294,9 +283,14 @@ impl Side for Database {
         self.number(&select).map(bits)
     }
 
-    fn read(&mut self, table: &Table, after: Option<&[Value]>) -> Result<Vec<Values>, StoreError> {
+    fn read(
+        &mut self,
+        table: &Table,
+        after: Option<&[Value]>,
+        most: usize,
+    ) -> Result<Vec<Values>, StoreError> {
         let schema = self.schema.name();
-        self.runtime.block_on(put::read(&mut self.conn, schema, table, after)).map_err(rolled_back)
+        self.runtime.block_on(put::read(&mut self.conn, schema, table, after, most)).map_err(rolled_back)
     }
 
     fn stream(&mut self, id: StreamId) -> Result<Option<Arc<Stream>>, StoreError> {

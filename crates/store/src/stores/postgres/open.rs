@@ -12,6 +12,7 @@ use tokio::sync::{Notify, RwLock};
 use super::faults::said;
 use super::forget::Cursor;
 use super::lent::Home;
+use super::moving;
 use super::names::Names;
 use super::nodes;
 use super::office::Office;
@@ -112,6 +113,7 @@ pub(super) fn explain(place: &str, error: sqlx::Error) -> StoreError {
             Some("42501") => {
                 format!("{}; let this user create a schema in it, or create it first", said(&error))
             }
+            Some(moving::CODE) => database.message().to_owned(),
             _ => said(&error),
         },
         sqlx::Error::Io(cause) => format!("it cannot be reached: {cause}"),

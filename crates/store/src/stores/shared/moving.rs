@@ -34,8 +34,8 @@ use crate::stores::shared::rows::Stream;
 
 /// By how much epochs leap in a new life: by more owners than the one before can have had since.
 pub(in crate::stores) const EPOCH_LEAP: i64 = 1 << 20;
-/// How many rows a batch has at most.
-pub(in crate::stores) const BATCH_ROWS: usize = 1000;
+/// How many rows a batch has at most, where nobody says.
+const BATCH_ROWS: usize = 1000;
 /// How many bytes of a batch are enough; the last row may go beyond.
 pub(in crate::stores) const BATCH_BYTES: usize = 4 << 20;
 
@@ -115,7 +115,7 @@ pub(in crate::stores) trait Side {
     fn counters(&mut self) -> Result<Counters, StoreError>;
 
     /// The source: tables that are not ours.
-    fn others(&mut self, tables: &[Table]) -> Result<Vec<String>, StoreError>;
+    fn others(&mut self) -> Result<Vec<String>, StoreError>;
 
     /// The target: nobody can open it from now on. It must be empty.
     fn begin(&mut self, mark: &Mark, tables: &[Table]) -> Result<(), MoveError>;
@@ -132,14 +132,16 @@ pub(in crate::stores) trait Side {
     /// The target: it can be opened.
     fn done(&mut self) -> Result<(), StoreError>;
 
-    /// Whether a table is there.
-    fn has(&mut self, table: &Table) -> Result<bool, StoreError>;
-
     /// How many rows a table has.
     fn count(&mut self, table: &Table) -> Result<u64, StoreError>;
 
-    /// The rows of a table after a key, in their order: a batch of them.
-    fn read(&mut self, table: &Table, after: Option<&[Value]>) -> Result<Vec<Values>, StoreError>;
+    /// The rows of a table after a key, in their order: at most so many, and no more than a batch has bytes.
+    fn read(
+        &mut self,
+        table: &Table,
+        after: Option<&[Value]>,
+        most: usize,
+    ) -> Result<Vec<Values>, StoreError>;
 
     /// The stream with this number.
     fn stream(&mut self, id: StreamId) -> Result<Option<Arc<Stream>>, StoreError>;

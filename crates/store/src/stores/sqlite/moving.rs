@@ -28,7 +28,7 @@ use crate::sql::Value;
 use crate::stores::shared::moving::row::{Row, bytes};
 use crate::stores::shared::moving::table::{Form, Table};
 use crate::stores::shared::moving::{
-    BATCH_BYTES, BATCH_ROWS, Counters, Cursors, EPOCH_LEAP, Mark, Role, Side, Values, not_empty,
+    BATCH_BYTES, Counters, Cursors, EPOCH_LEAP, Mark, Role, Side, Values, not_empty,
 };
 
 mod put;
@@ -225,18 +225,15 @@ impl Side for File {
         Ok(counters)
     }
 
-    fn others(&mut self, tables: &[Table]) -> Result<Vec<String>, StoreError> {
+    fn others(&mut self) -> Result<Vec<String>, StoreError> {
         let mut others = things(&self.conn, "table").map_err(rolled_back)?;
-        others.retain(|name| {
-            let is_ours = name.starts_with("redrive_") || name.starts_with("sqlite_");
-            !is_ours && !tables.iter().any(|table| table.sqlite == name)
-        });
+        others.retain(|name| !name.starts_with("redrive_") && !name.starts_with("sqlite_"));
         Ok(others)
     }
 
     fn begin(&mut self, mark: &Mark, tables: &[Table]) -> Result<(), MoveError> {
         for table in tables {
-            if self.has(table)? && self.count(table)? > 0 {
+            if self.count(table)? > 0 {
                 return Err(not_empty(&self.place(), table.name));
             }
         }
@@ -245,10 +242,6 @@ impl Side for File {
             conn.execute_batch(&format!(
                 "CREATE TABLE {CURSORS} (name TEXT PRIMARY KEY, cursor TEXT NOT NULL) STRICT"
             ))?;
-            let missing = |table: &&Table| !has_table(conn, table.sqlite).unwrap_or(true);
-            for table in tables.iter().filter(missing) {
-                conn.execute_batch(&table.make.map(|make| make(table.sqlite)).unwrap_or_default())?;
-            }
             Ok(())
         })?;
         Ok(())
@@ -305,10 +298,6 @@ impl Side for File {
         self.checkpoint(CheckpointMode::TRUNCATE)
     }
 
-    fn has(&mut self, table: &Table) -> Result<bool, StoreError> {
-        has_table(&self.conn, table.sqlite).map_err(rolled_back)
-    }
-
     fn count(&mut self, table: &Table) -> Result<u64, StoreError> {
         let select = match table.form {
             Form::Event => {
@@ -319,7 +308,12 @@ impl Side for File {
         self.conn.query_row(&select, [], |row| row.get(0).map(bits)).map_err(rolled_back)
     }
 
-    fn read(&mut self, table: &Table, after: Option<&[Value]>) -> Result<Vec<Values>, StoreError> {
+    fn read(
+        &mut self,
+        table: &Table,
+        after: Option<&[Value]>,
+        most: usize,
+    ) -> Result<Vec<Values>, StoreError> {
         let read = |conn: &Connection| {
             let mut select = conn.prepare_cached(&put::select(table, after.is_some()))?;
             for (at, value) in after.unwrap_or_default().iter().enumerate() {
@@ -332,7 +326,7 @@ impl Side for File {
                     .collect::<rusqlite::Result<_>>()?;
                 size += bytes(&values);
                 read.push(values);
-                if size >= BATCH_BYTES || read.len() >= BATCH_ROWS {
+                if size >= BATCH_BYTES || read.len() >= most {
                     break;
                 }
             }

@@ -4,11 +4,10 @@ use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row as _};
 
-use crate::moving::Kind;
 use crate::sql::Value;
 use crate::stores::shared::moving::row::{Row, has_run};
-use crate::stores::shared::moving::table::{Form, Table};
-use crate::stores::shared::moving::{BATCH_BYTES, BATCH_ROWS, Values};
+use crate::stores::shared::moving::table::{Form, Kind, Table};
+use crate::stores::shared::moving::{BATCH_BYTES, Values};
 use crate::stores::shared::rows::EVENT_COLUMNS;
 
 /// A column, by its name.
@@ -21,8 +20,9 @@ pub(super) async fn read(
     schema: &str,
     table: &Table,
     after: Option<&[Value]>,
+    most: usize,
 ) -> sqlx::Result<Vec<Values>> {
-    let sql = select(schema, table, after.is_some());
+    let sql = select(schema, table, after.is_some(), most);
     let mut query = sqlx::query(AssertSqlSafe(sql));
     for value in after.unwrap_or_default() {
         query = match value {
@@ -46,7 +46,7 @@ fn values(table: &Table, row: &PgRow) -> sqlx::Result<Values> {
     table.columns.iter().enumerate().map(value).collect()
 }
 
-fn select(schema: &str, table: &Table, is_after: bool) -> String {
+fn select(schema: &str, table: &Table, is_after: bool, most: usize) -> String {
     let names: Vec<&str> = table.columns.iter().map(|(name, _)| Table::in_postgres(name)).collect();
     let columns = names.join(", ");
     // Texts are compared by their bytes, as everywhere else.
@@ -64,7 +64,7 @@ fn select(schema: &str, table: &Table, is_after: bool) -> String {
     let places: Vec<String> = (1..=table.key).map(|at| format!("${at}")).collect();
     let after = if is_after { format!("WHERE ({key}) > ({})", places.join(", ")) } else { String::new() };
     let page = |of: &str, columns: &str| {
-        format!("(SELECT {columns} FROM {schema}.{of} {after} ORDER BY {key} LIMIT {BATCH_ROWS})")
+        format!("(SELECT {columns} FROM {schema}.{of} {after} ORDER BY {key} LIMIT {most})")
     };
     let from = if table.form == Form::Event {
         let bare =
@@ -73,7 +73,7 @@ fn select(schema: &str, table: &Table, is_after: bool) -> String {
         let event = names[..EVENT_COLUMNS].join(", ");
         let both =
             format!("{} UNION ALL {}", page("held", &columns), page("live", &format!("{event}, {bare}")));
-        format!("(SELECT * FROM ({both}) event ORDER BY {key} LIMIT {BATCH_ROWS})")
+        format!("(SELECT * FROM ({both}) event ORDER BY {key} LIMIT {most})")
     } else {
         page(table.postgres, &columns)
     };

@@ -7,7 +7,7 @@ use redrive_core::entry::StreamId;
 
 use super::row::{self, Row, Sum};
 use super::table::{Form, Table, tables};
-use super::{Mark, Role, Side, Values};
+use super::{BATCH_ROWS, Mark, Role, Side, Values};
 use crate::error::StoreError;
 use crate::moving::{Compared, Go, MoveError, Moved, Options, Place, Progress, Step};
 use crate::sql::Value;
@@ -25,7 +25,7 @@ pub(crate) fn run(from: &Place, to: &Place, options: &Options, told: Told<'_>) -
     let mut from = open(from, Role::From)?;
     let mut to = open(to, Role::Into)?;
     let mut moving = Moving {
-        tables: tables(&options.beside),
+        tables: tables(),
         refuses_zero: to.refuses_zero(),
         shards: to.shards(),
         options,
@@ -39,7 +39,7 @@ pub(crate) fn run(from: &Place, to: &Place, options: &Options, told: Told<'_>) -
         return Err(MoveError::Refused(format!("{} is both the source and the target", moved.to)));
     }
     let is_done = moving.begin(from, to)?;
-    moved.left = from.others(&moving.tables)?;
+    moved.left = from.others()?;
     if !is_done {
         moving.copy(from, to)?;
         to.count_on(&from.counters()?)?;
@@ -126,7 +126,7 @@ impl Moving<'_> {
     /// Looks before anything is changed; [`Side::begin`] looks again.
     fn check_empty(&self, to: &mut dyn Side) -> Result<(), MoveError> {
         for table in &self.tables {
-            if to.has(table)? && to.count(table)? > 0 {
+            if to.count(table)? > 0 {
                 return Err(not_empty(&to.place(), table.name));
             }
         }
@@ -137,14 +137,11 @@ impl Moving<'_> {
     fn copy(&mut self, from: &mut dyn Side, to: &mut dyn Side) -> Result<(), MoveError> {
         let cursors = to.cursors()?;
         for table in self.tables.clone() {
-            if !from.has(&table)? {
-                continue;
-            }
             let of = from.count(&table)?;
             let mut after = cursors.get(table.name).map(|cursor| decode(cursor)).transpose()?;
             let mut rows = if after.is_some() { to.count(&table)? } else { 0 };
             loop {
-                let read = from.read(&table, after.as_deref())?;
+                let read = from.read(&table, after.as_deref(), self.batch_rows())?;
                 let Some(last) = read.last() else { break };
                 let key = last[..table.key].to_vec();
                 rows += read.len() as u64;
@@ -230,23 +227,15 @@ impl Moving<'_> {
         self.damaged = (Vec::new(), 0);
         let mut compared = Vec::new();
         for table in self.tables.clone() {
-            let is_there = from.has(&table)?;
-            let of = if is_there { 2 * from.count(&table)? } else { 0 };
-            let there =
-                if is_there { self.sum(from, &table, Whose::Source, (0, of))? } else { Sum::default() };
+            let of = 2 * from.count(&table)?;
+            let there = self.sum(from, &table, Whose::Source, (0, of))?;
             self.streams.clear();
-            let here = if to.has(&table)? {
-                self.sum(to, &table, Whose::Target, (there.rows, of))?
-            } else {
-                Sum::default()
-            };
+            let here = self.sum(to, &table, Whose::Target, (there.rows, of))?;
             self.streams.clear();
             if there != here {
                 return Err(MoveError::Differs { table: table.name, from: there.rows, to: here.rows });
             }
-            if is_there || table.make.is_none() {
-                compared.push(Compared { table: table.name, rows: there.rows, sum: there.sum });
-            }
+            compared.push(Compared { table: table.name, rows: there.rows, sum: there.sum });
         }
         Ok(compared)
     }
@@ -260,7 +249,7 @@ impl Moving<'_> {
     ) -> Result<Sum, MoveError> {
         let (mut sum, mut after) = (Sum::default(), None::<Values>);
         loop {
-            let read = of.read(table, after.as_deref())?;
+            let read = of.read(table, after.as_deref(), self.batch_rows())?;
             let Some(last) = read.last() else { return Ok(sum) };
             after = Some(last[..table.key].to_vec());
             for values in read {
@@ -274,6 +263,10 @@ impl Moving<'_> {
             }
             self.tell(Step::Compare, table, done + sum.rows, all)?;
         }
+    }
+
+    const fn batch_rows(&self) -> usize {
+        if self.options.batch_rows == 0 { BATCH_ROWS } else { self.options.batch_rows }
     }
 
     fn tell(&mut self, step: Step, table: &Table, rows: u64, of: u64) -> Result<(), MoveError> {

@@ -12,8 +12,7 @@ use redrive_core::entry::{Seq, StreamId};
 use redrive_core::event::{Mode, identity};
 use sha2::{Digest, Sha256};
 
-use super::table::{Form, Table};
-use crate::moving::Kind;
+use super::table::{Form, Kind, Table};
 use crate::sql::Value;
 use crate::stores::shared::cells::{Cells, Damage};
 use crate::stores::shared::columns::Columns;

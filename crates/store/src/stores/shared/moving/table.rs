@@ -6,10 +6,17 @@
 //!
 //! What is not here is not moved. `tests/moving_schemas.rs` looks through both schemas for columns that nobody thought of.
 
-use crate::moving::{Beside, Kind};
 use crate::stores::shared::held::held_columns;
 use crate::stores::shared::jobs::job_columns;
 use crate::stores::shared::record::record_columns;
+
+/// What a column has in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::stores) enum Kind {
+    Number,
+    Text,
+    Bytes,
+}
 
 /// How a row of a table is checked and put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,8 +45,6 @@ pub(in crate::stores) struct Table {
     pub(in crate::stores) columns: Vec<(&'static str, Kind)>,
     /// How many columns its key has.
     pub(in crate::stores) key: usize,
-    /// How it is made, where it is the program's own and may not be there.
-    pub(in crate::stores) make: Option<fn(&str) -> String>,
 }
 
 /// Name, form, name in SQLite, name in PostgreSQL, columns in the key, columns.
@@ -47,7 +52,7 @@ type Line = (&'static str, Form, &'static str, &'static str, usize, &'static str
 
 /// The store's own tables, in the order in which they are moved: whoever puts an event asks for the rules. Columns are
 /// numbers where [`KINDS`] does not say otherwise.
-const TABLES: [Line; 11] = [
+const TABLES: [Line; 12] = [
     (
         "queues",
         Form::Plain,
@@ -69,6 +74,7 @@ const TABLES: [Line; 11] = [
     ),
     ("ends", Form::End, "redrive_end", "ending", 1, "seq, state, ended, attempts, story, result, token, crc"),
     ("markers", Form::Plain, "redrive_inbox", "inbox", 2, "handler, id, until"),
+    ("kept", Form::Plain, "redrive_kept", "kept", 1, "name, bytes"),
     ("requests", Form::Request, "redrive_request", "request", 3, concat!(record_columns!(), ", body")),
     ("jobs", Form::Job, "redrive_job", "job", 1, job_columns!()),
     (
@@ -83,7 +89,7 @@ const TABLES: [Line; 11] = [
 ];
 
 /// The columns of each table that are texts, and those that are bytes.
-const KINDS: [(&str, &str, &str); 11] = [
+const KINDS: [(&str, &str, &str); 12] = [
     ("queues", "name", ""),
     ("streams", "queue, tenant", ""),
     ("rules", "rule, who, why", ""),
@@ -91,6 +97,7 @@ const KINDS: [(&str, &str, &str); 11] = [
     ("receipts", "id, state, story, became", "fingerprint, result"),
     ("ends", "state, story", "result, token"),
     ("markers", "handler, id", ""),
+    ("kept", "name", "bytes"),
     ("requests", "tenant, operation, key, phase, headers, place, resource", "print, body"),
     ("jobs", "plan, state, why, who", ""),
     ("groups", "title", ""),
@@ -98,8 +105,8 @@ const KINDS: [(&str, &str, &str); 11] = [
 ];
 
 /// All tables that are moved, in their order.
-pub(in crate::stores) fn tables(beside: &[Beside]) -> Vec<Table> {
-    let own = TABLES.iter().map(|(name, form, sqlite, postgres, key, columns)| {
+pub(in crate::stores) fn tables() -> Vec<Table> {
+    let table = |(name, form, sqlite, postgres, key, columns): &Line| {
         let (texts, bytes) =
             KINDS.iter().find(|(of, ..)| of == name).map_or(("", ""), |(_, texts, bytes)| (*texts, *bytes));
         let has = |list: &str, column: &str| list.split(", ").any(|name| name == column);
@@ -109,18 +116,9 @@ pub(in crate::stores) fn tables(beside: &[Beside]) -> Vec<Table> {
             _ => Kind::Number,
         };
         let columns = columns.split(", ").map(|column| (column, kind(column))).collect();
-        Table { name, form: *form, sqlite, postgres, columns, key: *key, make: None }
-    });
-    let beside = beside.iter().map(|Beside { name, columns, key, make }| Table {
-        name,
-        form: Form::Plain,
-        sqlite: name,
-        postgres: name,
-        columns: columns.to_vec(),
-        key: *key,
-        make: Some(*make),
-    });
-    own.chain(beside).collect()
+        Table { name, form: *form, sqlite, postgres, columns, key: *key }
+    };
+    TABLES.iter().map(table).collect()
 }
 
 impl Table {

@@ -1,0 +1,92 @@
+//! A store with everything in it is taken along, and is the same there.
+#![cfg(all(feature = "postgres", feature = "sqlite", unix))]
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use redrive_store::moving::{Go, MoveError, Options, Place, Progress, Step};
+use redrive_store::{Sqlite, sqlite};
+use redrive_testkit::postgres::a_name;
+
+mod moving_common;
+
+use moving_common::{
+    ask, copy_files, database, full_file, open_database, open_file, run, run_all, run_while, why_closed,
+};
+
+fn names(path: &std::path::Path) -> Vec<String> {
+    let names = std::fs::read_to_string(path.with_extension("names")).unwrap();
+    names.lines().map(str::to_owned).collect()
+}
+
+#[track_caller]
+fn assert_same(there: &str, here: &str) {
+    for (there, here) in there.lines().zip(here.lines()) {
+        assert_eq!(there, here);
+    }
+    assert_eq!(there.lines().count(), here.lines().count());
+}
+
+#[tokio::test]
+async fn whatever_can_be_asked_of_a_store_has_the_same_answer_where_it_was_moved() {
+    for seed in 0..4 {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store.db");
+        let (from, asked) = full_file(path.clone(), seed).await;
+        let names = names(&path);
+        // A twin that stays, and goes on in its file.
+        let twin = folder.path().join("twin.db");
+        copy_files(&path, &twin);
+
+        let schema = a_name("moved");
+        let moved = run(&from, &database(&schema), Options::default()).await.unwrap();
+        assert!(moved.tables.iter().all(|table| table.rows > 0), "a table had nothing in it: {moved:?}");
+        let there = open_database(&schema).await;
+        assert_same(&asked, &ask(&there, &names).await);
+
+        let twin = open_file(&twin);
+        assert_eq!(run_all(&twin).await, run_all(&there).await, "seed {seed}");
+        assert_same(&ask(&twin, &names).await, &ask(&there, &names).await);
+        there.close().await.unwrap();
+
+        // And back again, into a file.
+        let back = folder.path().join("back.db");
+        run(&database(&schema), &Place::File(back.clone()), Options::default()).await.unwrap();
+        assert_same(&ask(&twin, &names).await, &ask(&open_file(&back), &names).await);
+    }
+}
+
+#[tokio::test]
+async fn a_move_that_is_cut_off_after_any_batch_goes_on_and_ends_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    let (from, asked) = full_file(path.clone(), 1).await;
+    let schema = a_name("moved");
+    let mut options = Options::default();
+    options.batch_rows = 9;
+    // Every batch is the last one of its run; then the comparison is cut off, each time a little later.
+    let (mut copied, compared) = (0, Arc::new(AtomicU64::new(0)));
+    let mut patience = 1;
+    let moved = loop {
+        let steps = Arc::clone(&compared);
+        steps.store(0, Relaxed);
+        let told = move |progress: &Progress| match progress.step {
+            Step::Copy => Go::Stop,
+            Step::Compare if steps.fetch_add(1, Relaxed) + 1 == patience => Go::Stop,
+            Step::Compare => Go::On,
+        };
+        match run_while(&from, &database(&schema), options, told).await {
+            Ok(moved) => break moved,
+            Err(MoveError::Stopped) if compared.load(Relaxed) == 0 => copied += 1,
+            Err(MoveError::Stopped) => patience += 9,
+            Err(error) => panic!("{error}"),
+        }
+        assert!(why_closed(&schema).await.contains("run the same `redrive move` again"));
+        let error = Sqlite::open(&path, sqlite::Settings::default()).unwrap_err().to_string();
+        assert!(error.contains("a move of it to") && error.contains("--undo"), "{error}");
+    };
+    assert!(copied > 30 && patience > 40 && moved.tables.len() == 12, "{copied}, {patience}: {moved:?}");
+    let there = open_database(&schema).await;
+    assert_same(&asked, &ask(&there, &names(&path)).await);
+}

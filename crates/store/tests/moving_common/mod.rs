@@ -1,0 +1,250 @@
+//! What the tests of moves share: a store with everything in it, and all that can be asked of one.
+#![allow(dead_code, reason = "each test file uses some of it")]
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use redrive_core::entry::{Change, Entry, Load, Settle, StreamId, Taken};
+use redrive_core::event::State;
+use redrive_core::triage::Filter;
+use redrive_core::{Dice, Moment, Seeded};
+use redrive_store::ledger::Records;
+use redrive_store::moving::{self, Go, MoveError, Moved, Options, Place, Progress};
+use redrive_store::operate::{GroupBy, GroupQuery};
+use redrive_store::postgres::sqlx::{self, AssertSqlSafe, Connection as _, PgConnection};
+use redrive_store::{Job, Postgres, Query, Sqlite, Store, Tx, postgres, sqlite};
+use redrive_testkit::postgres::Server;
+
+pub(crate) mod fill;
+
+/// A moment, in seconds since some midnight.
+pub(crate) fn at(secs: u64) -> Moment {
+    Moment::from_nanos((1_800_000_000 + secs) * 1_000_000_000)
+}
+
+/// When everybody looks.
+pub(crate) const NOW: u64 = 5_000;
+
+/// Dice with the questions that are asked here.
+pub(crate) struct Chance(Seeded);
+
+impl Chance {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(Seeded::new(Seeded::new(seed).roll()))
+    }
+
+    /// A number below this one.
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.0.roll() % n.max(1)
+    }
+
+    pub(crate) fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    pub(crate) fn pick<T: Clone>(&mut self, of: &[T]) -> T {
+        of[usize::try_from(self.below(of.len() as u64)).unwrap()].clone()
+    }
+}
+
+pub(crate) fn open_file(path: &Path) -> Arc<dyn Store> {
+    let mut settings = sqlite::Settings::default();
+    settings.disk_least = 0;
+    Arc::new(Sqlite::open(path, settings).unwrap())
+}
+
+pub(crate) fn settings(schema: &str) -> postgres::Settings {
+    let mut settings = postgres::Settings::default();
+    schema.clone_into(&mut settings.schema);
+    settings.connections = 8;
+    settings
+}
+
+pub(crate) async fn open_database(schema: &str) -> Arc<dyn Store> {
+    Arc::new(Postgres::open(&Server::shared().url(), settings(schema)).await.unwrap())
+}
+
+/// Why a database cannot be opened.
+pub(crate) async fn why_closed(schema: &str) -> String {
+    Postgres::open(&Server::shared().url(), settings(schema)).await.unwrap_err().to_string()
+}
+
+pub(crate) fn database(schema: &str) -> Place {
+    Place::Database(Server::shared().url(), settings(schema))
+}
+
+/// Says something to the server; `redrive.` is the schema.
+pub(crate) async fn say(schema: &str, sql: &str) -> Vec<sqlx::postgres::PgRow> {
+    let mut conn = PgConnection::connect(&Server::shared().url()).await.unwrap();
+    let sql = sql.replace("redrive.", &format!("{schema}."));
+    sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut conn).await.unwrap()
+}
+
+/// Moves a store.
+pub(crate) async fn run(from: &Place, to: &Place, options: Options) -> Result<Moved, MoveError> {
+    run_while(from, to, options, |_| Go::On).await
+}
+
+/// Moves a store for as long as somebody wants it to go on.
+pub(crate) async fn run_while(
+    from: &Place,
+    to: &Place,
+    options: Options,
+    told: impl FnMut(&Progress) -> Go + Send + 'static,
+) -> Result<Moved, MoveError> {
+    let (from, to) = (from.clone(), to.clone());
+    tokio::task::spawn_blocking(move || moving::run(&from, &to, &options, told)).await.unwrap()
+}
+
+/// A file with everything in it, closed, and all that can be asked of it.
+pub(crate) async fn full_file(path: PathBuf, seed: u64) -> (Place, String) {
+    let store = open_file(&path);
+    let names = fill::fill(&store, seed).await;
+    let asked = ask(&store, &names).await;
+    store.close().await.unwrap();
+    std::fs::write(path.with_extension("names"), names.join("\n")).unwrap();
+    (Place::File(path), asked)
+}
+
+/// The files of a store as they are: what a process that dies leaves behind.
+pub(crate) fn copy_files(from: &Path, to: &Path) {
+    for ending in ["", "-wal", "-notes"] {
+        let named = |path: &Path| PathBuf::from(format!("{}{ending}", path.display()));
+        if named(from).exists() {
+            std::fs::copy(named(from), named(to)).unwrap();
+        }
+    }
+}
+
+/// All that can be asked of a store, in words.
+pub(crate) async fn ask(store: &Arc<dyn Store>, names: &[String]) -> String {
+    let mut said = String::new();
+    let now = at(NOW);
+    let mut say = |what: &str, is: &dyn std::fmt::Debug| writeln!(said, "{what}: {is:?}").unwrap();
+    // Nothing is made longer, but everybody has heard what time it is.
+    assert_eq!(store.extend(Vec::new(), now, now).await.unwrap(), []);
+    let mut count = store.count(now).await.unwrap();
+    count.sort_by(|a, b| (&a.queue, a.state.as_str()).cmp(&(&b.queue, b.state.as_str())));
+    say("count", &count);
+    let mut oldest = store.oldest_due(now).await.unwrap();
+    oldest.sort();
+    say("oldest", &oldest);
+    for name in names {
+        let [tenant, queue, id] = [0, 1, 2].map(|at| name.split('\t').nth(at).unwrap());
+        say(name, &store.find(tenant, queue, id).await.unwrap());
+    }
+    for state in State::ALL.iter().copied().map(Some).chain([None]) {
+        let mut after = None;
+        loop {
+            let query = Query { state, after, limit: 7, ..Query::default() };
+            let Ok(listed) = store.list(query).await else {
+                say("cannot be listed", &state);
+                break;
+            };
+            say(&format!("list {state:?}"), &listed);
+            after = listed.next;
+            if after.is_none() {
+                break;
+            }
+        }
+    }
+    for by in [GroupBy::Cause, GroupBy::Queue, GroupBy::Tenant, GroupBy::Type, GroupBy::Key] {
+        let query = GroupQuery { by, limit: 50, ..GroupQuery::default() };
+        say(&format!("groups by {by:?}"), &store.groups(query).await.unwrap());
+    }
+    say("matching", &store.matching(Filter::default()).await.unwrap());
+    say("controls", &store.controls().await.unwrap());
+    say("jobs", &store.jobs(None).await.unwrap());
+    let mut before = None;
+    loop {
+        let lines = store.audit(before, 10).await.unwrap();
+        say("audit", &lines);
+        before = lines.last().map(|line| line.number);
+        if lines.is_empty() {
+            break;
+        }
+    }
+    let records = store.records(Records { limit: 1000, ..Records::default() }, now).await.unwrap();
+    say("records", &records);
+    for (scope, _) in records.records {
+        say("record", &store.record(scope, now).await.unwrap());
+    }
+    say("unknown", &store.unknown().await.unwrap());
+    say("kept", &in_work(store, |tx| format!("{:?}", tx.kept("").unwrap())).await);
+    let marks = |tx: &mut dyn Tx| {
+        let marks: Vec<bool> =
+            (0..40).map(|n| tx.mark("charger.v1", &format!("m{n}"), at(NOW)).unwrap()).collect();
+        format!("{marks:?}")
+    };
+    say("marks", &in_work(store, marks).await);
+    said
+}
+
+/// What work sees, which is rolled back.
+async fn in_work(store: &Arc<dyn Store>, look: impl Fn(&mut dyn Tx) -> String + Send + 'static) -> String {
+    let (tell, told) = std::sync::mpsc::channel();
+    let work = move |tx: &mut dyn Tx| {
+        tell.send(look(tx)).unwrap();
+        Err("only to look".into())
+    };
+    let job = Job { work: Box::new(work), claim: None, time: Duration::from_secs(30), alone: true };
+    store.transact(job).await.unwrap();
+    told.recv().unwrap()
+}
+
+/// Takes all shards.
+pub(crate) async fn take(store: &Arc<dyn Store>) -> Vec<Taken> {
+    let mut taken = Vec::new();
+    for shard in 0..store.shards() {
+        taken.push(store.take(shard, at(NOW)).await.unwrap());
+    }
+    taken
+}
+
+/// What may run, of all streams.
+pub(crate) async fn due(store: &Arc<dyn Store>, taken: &[Taken], until: Moment) -> Vec<Entry> {
+    let mut due = Vec::new();
+    for Taken { grant, .. } in taken {
+        for stream in 1..=12 {
+            let load = Load {
+                grant: *grant,
+                stream: StreamId(stream),
+                until,
+                live_max: 1000,
+                retry_max: 1000,
+                bytes_max: usize::MAX,
+                except: Vec::new(),
+            };
+            due.extend(store.load(load).await.unwrap().entries);
+        }
+    }
+    due.sort_by_key(|entry| entry.seq);
+    due
+}
+
+/// Runs everything to its end, each successfully. What ran, in its order, by stream and key.
+pub(crate) async fn run_all(store: &Arc<dyn Store>) -> Vec<String> {
+    let taken = take(store).await;
+    let mut ran = Vec::new();
+    loop {
+        let heads = due(store, &taken, at(1_000_000)).await;
+        if heads.is_empty() {
+            break;
+        }
+        for entry in heads {
+            let Taken { grant, .. } = taken[usize::try_from(entry.shard).unwrap()];
+            let settle =
+                Settle { grant, seq: entry.seq, rev: entry.rev, at: at(NOW + 1), change: Change::Done };
+            store.settle(vec![settle]).await.unwrap();
+            let key = entry.event.key.clone().unwrap_or_default();
+            ran.push((entry.stream, key, ran.len(), format!("{} {:?}", entry.event.id, entry.progress)));
+        }
+    }
+    for Taken { grant, .. } in taken {
+        store.release(grant).await.unwrap();
+    }
+    ran.sort_by(|a, b| (a.0, &a.1, a.2).cmp(&(b.0, &b.1, b.2)));
+    ran.into_iter().map(|(stream, key, _, what)| format!("{stream:?} {key} {what}")).collect()
+}
