@@ -16,9 +16,10 @@ struct Campaign {
 }
 
 /// Those there are. By their tests: the build of one has the store's own crash points, that of another starts a server.
-const KNOWN: [Campaign; 2] = [
+const KNOWN: [Campaign; 3] = [
     Campaign { name: "booking", test: "-p example-booking --test faults", faults: 10_000 },
     Campaign { name: "nodes", test: "-p redrive --features postgres --test fleet", faults: 200 },
+    Campaign { name: "postgres", test: "-p redrive --features postgres --test restarts", faults: 100 },
 ];
 
 /// Which campaign.
@@ -59,9 +60,13 @@ mod tests {
 
     #[test]
     fn faults_and_seed_reach_the_campaign() {
-        for (name, faults, count) in
-            [("booking", Some(7), 7), ("booking", None, 10_000), ("nodes", None, 200), ("nodes", Some(9), 9)]
-        {
+        for (name, faults, count) in [
+            ("booking", Some(7), 7),
+            ("booking", None, 10_000),
+            ("nodes", None, 200),
+            ("postgres", None, 100),
+            ("nodes", Some(9), 9),
+        ] {
             let line = line(name, faults).unwrap();
             let faults = format!(r#"REDRIVE_FAULTS="{count}""#);
             assert!(line.contains(&faults) && line.contains(r#"REDRIVE_SEED="3""#), "{line}");
@@ -71,6 +76,6 @@ mod tests {
     #[test]
     fn a_wrong_name_lists_the_known_ones() {
         let error = line("bookings", None).unwrap_err().to_string();
-        assert_eq!(error, "there is no campaign `bookings`; known: booking, nodes");
+        assert_eq!(error, "there is no campaign `bookings`; known: booking, nodes, postgres");
     }
 }

@@ -37,6 +37,7 @@ const NEEDS: &[Need] = &[
     Need { program: "strace", packages: &["strace"], why: "tests of a disk that fails" },
     // Its other programs are not on the path; the tests find them.
     Need { program: "pg_ctlcluster", packages: &["postgresql"], why: "tests of the store in PostgreSQL" },
+    Need { program: "pgbouncer", packages: &["pgbouncer"], why: "tests of that store behind a pooler" },
 ];
 
 /// What to do about a program that is not there.
@@ -119,7 +120,8 @@ fn is_root() -> anyhow::Result<bool> {
 /// Whether a program of that name can be run.
 pub(crate) fn on_path(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
-    find(env::split_paths(&path), program)
+    // Administrators' programs, which not everybody has on the path.
+    find(env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]), program)
 }
 
 fn find(folders: impl IntoIterator<Item = PathBuf>, program: &str) -> bool {
@@ -151,7 +153,7 @@ mod tests {
     #[test]
     fn advice_names_programs_and_packages() {
         let advice = advice(&missing(NEEDS, |program| program == "c++"));
-        let expected = "install `cc` (Debian package gcc, libc6-dev), `make` (Debian package make), `python3` (Debian package python3, python3-venv), `curl` (Debian package curl), `busybox` (Debian package busybox), `strace` (Debian package strace), `pg_ctlcluster` (Debian package postgresql)";
+        let expected = "install `cc` (Debian package gcc, libc6-dev), `make` (Debian package make), `python3` (Debian package python3, python3-venv), `curl` (Debian package curl), `busybox` (Debian package busybox), `strace` (Debian package strace), `pg_ctlcluster` (Debian package postgresql), `pgbouncer` (Debian package pgbouncer)";
         assert_eq!(advice, expected);
     }
 

@@ -91,14 +91,15 @@ enum Task {
         seed: u64,
     },
 
-    /// Kill, freeze and cut off several programs, and compare what all of them did
+    /// Kill, freeze and cut off what programs rest on, and compare what all of them did
     ///
     /// Prints the seed, how far it is, and a table of the faults by kind. Exits 1 if anything happened twice, not at
     /// all, or was answered in two ways.
     Faults {
-        /// Which campaign: booking, an API in two processes; or nodes, three processes on one PostgreSQL
+        /// Which campaign: booking, an API in two processes; nodes, three processes on one PostgreSQL; or
+        /// postgres, a server that is stopped as if it had crashed
         name: String,
-        /// How many faults at least; 10,000 where nothing is said, of nodes 200
+        /// How many faults at least; 10,000 where nothing is said, of nodes 200, of postgres 100
         #[arg(long, value_name = "N")]
         faults: Option<u64>,
         /// What the faults are chosen by

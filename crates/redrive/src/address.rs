@@ -44,7 +44,10 @@ impl Address {
             ("postgres" | "postgresql", _) => {
                 Err(open("the database", "this program was built without the feature `postgres` of redrive"))
             }
-            _ => Err(cannot("there is no such store; use `sqlite:FILE`, `postgres://…` or `memory:`")),
+            _ => Err(open(
+                &shown(address),
+                "there is no such store; use `sqlite:FILE`, `postgres://…` or `memory:`",
+            )),
         }
     }
 }
@@ -61,9 +64,13 @@ pub(crate) fn no_window() -> StoreError {
 /// rest of its URL, which may have passwords in many places, is left out.
 #[must_use]
 pub fn shown(address: &str) -> String {
-    let Some((scheme @ ("postgres" | "postgresql"), rest)) = address.split_once(':') else {
+    let Some((scheme, rest)) = address.split_once(':') else { return address.to_owned() };
+    let is_database = matches!(scheme, "postgres" | "postgresql");
+    // What is meant to be one, and is written otherwise, has its password at the same place.
+    if matches!(scheme, "sqlite" | "memory") || !(is_database || rest.starts_with("//") || rest.contains('@'))
+    {
         return address.to_owned();
-    };
+    }
     let place = rest.strip_prefix("//").and_then(place_in);
     place.map_or_else(|| format!("{scheme}://…"), |place| format!("{scheme}://{place}"))
 }
@@ -111,6 +118,9 @@ mod tests {
             ("postgres://ann:sec@ret@db/shop", "postgres://…"),
             ("postgres://ann:secret", "postgres://…"),
             ("postgres:ann:secret@db", "postgres://…"),
+            ("postgress://ann:secret@db/shop", "postgress://ann@db/shop"),
+            ("pg:ann:secret@db/shop", "pg://…"),
+            ("orders.db", "orders.db"),
         ] {
             assert_eq!(shown(address), expected);
         }

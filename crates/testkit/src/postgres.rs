@@ -19,8 +19,11 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex};
 
+mod pooler;
+
 mod proxy;
 
+pub use pooler::Pooler;
 pub use proxy::{Cut, Proxy, Weather};
 
 /// Where Debian and Red Hat have the programs that are not on the path.
@@ -200,6 +203,30 @@ impl Server {
         if told.success() { Ok(()) } else { Err(std::io::Error::other(format!("pg_ctl stop: {told}"))) }
     }
 
+    /// Writes a file that the server may read and nobody else, into its folder: where it is.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn give(&self, name: &str, text: &str) -> Result<PathBuf> {
+        let path = self.folder.join(name);
+        std::fs::write(&path, text)?;
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+        if let Some(user) = &self.user {
+            chown(&path, Some(user.uid), Some(user.gid))?;
+        }
+        Ok(path)
+    }
+
+    /// Stops it, and starts it with more settings.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn restart_with(&mut self, settings: &[&str]) -> Result<()> {
+        self.settings.extend(settings.iter().map(|setting| (*setting).to_owned()));
+        self.stop(Stop::Fast)?;
+        self.start_again()
+    }
+
     fn data(&self) -> PathBuf {
         self.folder.join("data")
     }
@@ -235,6 +262,14 @@ impl Drop for Server {
         }
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// A port that nobody listens on just now.
+///
+/// # Errors
+/// Where there is none.
+pub fn a_port() -> Result<u16> {
+    Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 
 /// A name that no other test of this process has, for a schema or a database.

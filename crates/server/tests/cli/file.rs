@@ -162,3 +162,34 @@ async fn a_token_comes_from_the_environment_or_a_file() {
     let lines = run(&["audit", "ls", "--token-file", "token", "--json"], "eve").await.fine().json();
     assert_eq!(lines["lines"][0]["who"], "ada");
 }
+
+/// Wherever the address of a database comes from and whatever is wrong with it, its password is said nowhere.
+#[tokio::test]
+async fn the_password_of_a_database_is_said_nowhere() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for address in [
+        "postgres://ann:hush@127.0.0.1:1/shop",
+        "postgres://ann@127.0.0.1:1/shop?password=hush",
+        "postgres://ann:hush@127.0.0.1:1/shop?sslpassword=hush",
+        "postgres://ann:hush@127.0.0.1:port/shop",
+        "postgress://ann:hush@127.0.0.1:1/shop",
+        "postgres:ann:hush@127.0.0.1:1/shop",
+    ] {
+        let settings = format!("[store]\naddress = \"{address}\"\n");
+        std::fs::write(folder.path().join("said.toml"), settings).expect("settings");
+        let trace = [("REDRIVE_LOG", "trace")];
+        let store = [("REDRIVE_LOG", "trace"), ("REDRIVE_STORE", address)];
+        let listen = ["serve", "--listen", "127.0.0.1:0"];
+        for (args, variables) in [
+            (vec!["dead", "ls", "--store", address], &trace[..]),
+            (vec!["dead", "ls"], &store),
+            (vec!["dead", "ls", "--config", "said.toml"], &trace),
+            ([&listen[..], &["--store", address]].concat(), &trace),
+            ([&listen[..], &["--config", "said.toml"]].concat(), &trace),
+        ] {
+            let said = run(folder.path(), &args, variables, "").await;
+            assert_ne!(said.code, Some(0), "{args:?}: {said:?}");
+            assert!(!format!("{}{}", said.out, said.err).contains("hush"), "{args:?}: {said:?}");
+        }
+    }
+}

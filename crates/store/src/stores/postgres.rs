@@ -43,6 +43,8 @@ use crate::transaction::{Job, Transacted};
 
 mod settings;
 
+mod url;
+
 mod open;
 
 mod schema;
@@ -332,6 +334,16 @@ impl Store for Postgres {
     fn oldest_due(&self, now: Moment) -> Answer<Vec<(String, Moment)>> {
         self.office.seen.see(now);
         self.look(|desk| Box::pin(desk.oldest_due()))
+    }
+
+    /// A database is copied by its own tools.
+    fn backup(&self, _: std::path::PathBuf) -> Answer<()> {
+        let what = format!(
+            "a database is copied with its own tools: `pg_dump --schema={schema}`, or a backup of the whole server. After a \
+             restore, and before anything starts, say `SELECT {schema}.begin_new_life()` in it",
+            schema = self.office.schema.name()
+        );
+        Box::pin(std::future::ready(Err(StoreError::Broken { what, source: None })))
     }
 
     fn forget(&self, now: Moment) -> Answer<usize> {

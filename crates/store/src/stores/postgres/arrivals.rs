@@ -71,7 +71,8 @@ pub(super) async fn send_hints(office: Arc<Office>) {
             return;
         }
         let notify = sqlx::query("SELECT pg_notify($1, $2)");
-        let sent = notify.bind(channel(&office)).bind(office.node.to_string()).execute(&office.side).await;
+        let notify = notify.bind(channel(&office)).bind(office.node.to_string());
+        let sent = office.alone(&office.side, notify).await;
         // A hint that is lost is a look later.
         drop(sent);
         tokio::time::sleep(HINT_EVERY).await;
@@ -79,6 +80,10 @@ pub(super) async fn send_hints(office: Arc<Office>) {
 }
 
 async fn listen(office: &Office) -> Option<PgListener> {
+    // Behind a pooler, whoever has the session next would hear it.
+    if office.pooled {
+        return None;
+    }
     let mut listener = PgListener::connect_with(&office.side).await.ok()?;
     listener.listen(&channel(office)).await.ok()?;
     Some(listener)

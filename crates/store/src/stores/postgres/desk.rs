@@ -42,7 +42,7 @@ const SPECS_MAX: usize = 10_000;
 /// All rows of a statement.
 macro_rules! rows {
     ($desk:expr, $sql:expr $(, $bind:expr)* $(,)?) => {
-        ::sqlx::query($desk.sql($sql))$(.bind($bind))*.fetch_all(&mut *$desk.conn).await
+        ::sqlx::query($desk.sql($sql)).persistent($desk.keeps())$(.bind($bind))*.fetch_all(&mut *$desk.conn).await
     };
 }
 pub(super) use rows;
@@ -50,7 +50,7 @@ pub(super) use rows;
 /// The first row of a statement, if there is one.
 macro_rules! maybe {
     ($desk:expr, $sql:expr $(, $bind:expr)* $(,)?) => {
-        ::sqlx::query($desk.sql($sql))$(.bind($bind))*.fetch_optional(&mut *$desk.conn).await
+        ::sqlx::query($desk.sql($sql)).persistent($desk.keeps())$(.bind($bind))*.fetch_optional(&mut *$desk.conn).await
     };
 }
 pub(super) use maybe;
@@ -58,7 +58,7 @@ pub(super) use maybe;
 /// The first column of the one row of a statement.
 macro_rules! one {
     ($desk:expr, $sql:expr $(, $bind:expr)* $(,)?) => {
-        ::sqlx::query_scalar($desk.sql($sql))$(.bind($bind))*.fetch_one(&mut *$desk.conn).await
+        ::sqlx::query_scalar($desk.sql($sql)).persistent($desk.keeps())$(.bind($bind))*.fetch_one(&mut *$desk.conn).await
     };
 }
 pub(super) use one;
@@ -66,7 +66,7 @@ pub(super) use one;
 /// How many rows a statement changed.
 macro_rules! run {
     ($desk:expr, $sql:expr $(, $bind:expr)* $(,)?) => {
-        ::sqlx::query($desk.sql($sql))$(.bind($bind))*
+        ::sqlx::query($desk.sql($sql)).persistent($desk.keeps())$(.bind($bind))*
             .execute(&mut *$desk.conn)
             .await
             .map(|done| done.rows_affected())
@@ -206,6 +206,11 @@ impl<'c> DeskAt<'c> {
         self.office.schema.sql(written)
     }
 
+    /// Whether a statement is prepared for later: behind a pooler the next one has another session.
+    pub(super) fn keeps(&self) -> bool {
+        !self.office.pooled
+    }
+
     /// Commits. Where this fails, [`super::faults::kind`] tells whether it may have happened.
     pub(super) async fn commit(&mut self) -> sqlx::Result<()> {
         let committed = self.say("COMMIT").await;
@@ -215,7 +220,13 @@ impl<'c> DeskAt<'c> {
 
     /// Rolls back. A connection that cannot even do that is thrown away.
     pub(super) async fn roll_back(&mut self) {
+        let _ = self.try_to_roll_back().await;
+    }
+
+    /// The same; whether the connection is still there.
+    pub(super) async fn try_to_roll_back(&mut self) -> bool {
         self.is_open = self.say("ROLLBACK").await.is_err();
+        !self.is_open
     }
 
     /// Makes sure that every shard in which something was changed has still the same owner, and keeps it so until the

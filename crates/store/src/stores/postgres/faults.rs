@@ -4,7 +4,10 @@
 //! |---|---|---|
 //! | `40001`, `40P01`: serialisation, deadlock | done again at once | done again |
 //! | `55P03`, `57014`: a lock or a statement took too long | passing | passing |
+//! | `28xxx`, `3D000`, `42501`, TLS: whoever was let in before is not any more | passing | |
 //! | `53xxx`, `57P03`: too many connections, no room, starting up | done again in a while | done again in a while |
+//! | `25006`: a standby answers where the primary did | done again in a while | |
+//! | `26000`, `42P05`: somebody in between changes sessions | broken, with what to do | |
 //! | no connection was to be had for a while | passing | |
 //! | `08xxx`, `57P01`, `57P02`, a cut connection | done again, with another connection | nobody knows |
 //! | any other | broken | broken: it is rolled back |
@@ -61,7 +64,7 @@ pub(super) enum Kind {
 pub(super) fn kind(error: &sqlx::Error) -> Kind {
     match error {
         sqlx::Error::Database(said) => said.code().map_or(Kind::Other, |code| kind_of(&code)),
-        sqlx::Error::PoolTimedOut => Kind::Passing,
+        sqlx::Error::PoolTimedOut | sqlx::Error::Tls(_) => Kind::Passing,
         sqlx::Error::Io(_)
         | sqlx::Error::Protocol(_)
         | sqlx::Error::PoolClosed
@@ -73,10 +76,10 @@ pub(super) fn kind(error: &sqlx::Error) -> Kind {
 fn kind_of(code: &str) -> Kind {
     match (code, code.get(..2)) {
         ("40001" | "40P01", _) => Kind::Again,
-        ("57P03", _) | (_, Some("53")) => Kind::Busy,
-        ("55P03" | "57014", _) => Kind::Passing,
+        ("57P03" | "25006", _) | (_, Some("53")) => Kind::Busy,
+        ("55P03" | "57014" | "3D000" | "42501" | "58030", _) | (_, Some("28")) => Kind::Passing,
         // 25P03: the session was ended because it did nothing for too long, in the middle of a transaction.
-        ("57P01" | "57P02" | "57P05" | "25P03", _) | (_, Some("08")) => Kind::Cut,
+        ("57P01" | "57P02" | "57P04" | "57P05" | "25P03", _) | (_, Some("08")) => Kind::Cut,
         _ => Kind::Other,
     }
 }
@@ -111,8 +114,17 @@ pub(super) fn undecided(fault: Fault) -> StoreError {
 pub(super) fn said(error: &sqlx::Error) -> String {
     match error {
         sqlx::Error::Database(said) => {
-            let code = said.code().map(|code| format!(" ({code})")).unwrap_or_default();
-            format!("{}{code}", said.message())
+            let code = said.code().unwrap_or_default();
+            let advice = match &*code {
+                "26000" | "42P05" => {
+                    "; a pooler seems to be in between that gives every transaction another session: write \
+                     `statement-cache-capacity=0` into the URL"
+                }
+                "25006" => "; a standby answers: name the primary, or wait until it is one",
+                "53100" => "; the database has no room left on its disk",
+                _ => "",
+            };
+            format!("{} ({code}){advice}", said.message())
         }
         sqlx::Error::PoolTimedOut => {
             "no connection to the database was free, or let in, for some seconds".to_owned()
@@ -161,7 +173,16 @@ mod tests {
             ("57P01", Kind::Cut),
             ("57P02", Kind::Cut),
             ("25P03", Kind::Cut),
+            ("57P04", Kind::Cut),
             ("08006", Kind::Cut),
+            ("53100", Kind::Busy),
+            ("25006", Kind::Busy),
+            ("28P01", Kind::Passing),
+            ("28000", Kind::Passing),
+            ("3D000", Kind::Passing),
+            ("42501", Kind::Passing),
+            ("26000", Kind::Other),
+            ("42P05", Kind::Other),
             ("23505", Kind::Other),
             ("42P01", Kind::Other),
             ("XX000", Kind::Other),

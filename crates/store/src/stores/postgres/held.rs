@@ -77,6 +77,7 @@ impl DeskAt<'_> {
              $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38)"
         ));
         let query = sqlx::query(insert)
+            .persistent(self.keeps())
             .bind(column(seq.0))
             .bind(&event.id)
             .bind(key)
@@ -106,7 +107,7 @@ impl DeskAt<'_> {
              out_of_order = $19, cause = $20, death = $21, redrive = $22, redriven = $23, lease_attempt = $24, \
              lease_token = $25, lease_until = $26, lease_from = $27, progress_crc = $28 WHERE seq = $1",
         );
-        let query = sqlx::query(update).bind(column(seq.0)).bind(self.is_owner());
+        let query = sqlx::query(update).persistent(self.keeps()).bind(column(seq.0)).bind(self.is_owner());
         bind_changes!(query, columns, seq).execute(&mut *self.conn).await.map(drop)
     }
 

@@ -11,10 +11,11 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, Row as _};
 use tokio::runtime::{Builder, Runtime};
 
 use super::faults::{broken, rolled_back};
-use super::open::{explain, parse, place};
+use super::open::explain;
 use super::rows::Stream;
 use super::schema::Schema;
 use super::settings::Settings;
+use super::url::{self, Place};
 use crate::error::StoreError;
 use crate::moving::MoveError;
 use crate::sql::Value;
@@ -38,9 +39,9 @@ pub(in crate::stores) struct Database {
 }
 
 impl Database {
-    pub(in crate::stores) fn open(url: &str, settings: &Settings, _: Role) -> Result<Self, MoveError> {
-        let options = parse(url)?;
-        let place = place(&options, settings);
+    pub(in crate::stores) fn open(address: &str, settings: &Settings, _: Role) -> Result<Self, MoveError> {
+        let Place { options, shown, .. } = url::read(address)?;
+        let place = format!("{shown}, schema {}", settings.schema);
         settings.check().map_err(|why| StoreError::Open { path: place.clone().into(), why, source: None })?;
         let runtime = Builder::new_current_thread()
             .enable_all()

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redrive_core::entry::StreamId;
 use sqlx::postgres::PgRow;
-use sqlx::{PgPool, Row};
+use sqlx::{Connection, PgPool, Row};
 
 use super::desk::{DeskAt, maybe, rows};
 use super::faults::{Kind, kind};
@@ -80,13 +80,23 @@ impl Office {
         let select = "SELECT id, queue, tenant FROM redrive.stream WHERE queue = $1 AND tenant = $2";
         // One connection for all three: with few of them, the next one may be long in coming.
         let mut conn = pool.acquire().await?;
-        let found = sqlx::query(self.schema.sql(select)).bind(queue).bind(tenant);
-        if let Some(row) = found.fetch_optional(&mut *conn).await? {
-            return self.names.read(&row);
+        let mut tx = conn.begin().await?;
+        let query = |sql| {
+            sqlx::query(self.schema.sql(sql))
+                .persistent(!self.pooled)
+                .bind(queue.to_owned())
+                .bind(tenant.to_owned())
+        };
+        let found = query(select).fetch_optional(&mut *tx).await?;
+        if found.is_none() {
+            query(insert).execute(&mut *tx).await?;
         }
-        sqlx::query(self.schema.sql(insert)).bind(queue).bind(tenant).execute(&mut *conn).await?;
-        let found = sqlx::query(self.schema.sql(select)).bind(queue).bind(tenant);
-        self.names.read(&found.fetch_one(&mut *conn).await?)
+        let row = match found {
+            Some(row) => row,
+            None => query(select).fetch_one(&mut *tx).await?,
+        };
+        tx.commit().await?;
+        self.names.read(&row)
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use redrive_core::entry::Grant;
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{ConnectOptions, PgConnection, PgExecutor, Row as _};
+use sqlx::{ConnectOptions, Connection, PgConnection, PgPool, Row as _};
 
 use super::arrivals::channel;
 use super::desk::{Desk, run};
@@ -49,7 +49,10 @@ pub(super) async fn enrol(
     );
     let asked = Asked::now();
     let query = sqlx::query(schema.sql(enrol)).bind(&settings.name).bind(settings.lease.as_secs_f64());
-    let row = query.fetch_one(conn).await?;
+    // In a transaction, so that a pooler may be in between.
+    let mut tx = conn.begin().await?;
+    let row = query.persistent(false).fetch_one(&mut *tx).await?;
+    tx.commit().await?;
     let (id, at) = (NodeId(bits(row.try_get(0)?)), to_moment(row.try_get(1)?));
     Ok(Tenure::new(id, settings.name.clone(), settings.lease, asked, at))
 }
@@ -81,7 +84,7 @@ async fn beat_once(office: &Office, options: &PgConnectOptions, line: &mut Optio
             None => match options.connect().await {
                 Ok(conn) => office.renew(line.insert(conn)).await,
                 // All connections that there may be are at desks: one of those will do.
-                Err(error) if kind(&error) == Kind::Busy => office.renew(&office.pool).await,
+                Err(error) if kind(&error) == Kind::Busy => office.renew_by(&office.pool).await,
                 Err(error) => Err(error),
             },
         };
@@ -95,7 +98,7 @@ async fn beat_once(office: &Office, options: &PgConnectOptions, line: &mut Optio
 
 impl Office {
     /// Says that this process lives; anew, where it was not heard of for so long that it was forgotten.
-    async fn renew(&self, executor: impl PgExecutor<'_>) -> sqlx::Result<()> {
+    async fn renew(&self, conn: &mut PgConnection) -> sqlx::Result<()> {
         let beat = concat!(
             "INSERT INTO redrive.node (id, name, runs, until) OVERRIDING SYSTEM VALUE \
              VALUES ($1, $2, $3, clock_timestamp() + make_interval(secs => $4)) \
@@ -105,15 +108,22 @@ impl Office {
         let asked = Asked::now();
         let query = sqlx::query(self.schema.sql(beat)).bind(self.node).bind(self.tenure.name());
         let query = query.bind(self.tenure.runs()).bind(self.lease.as_secs_f64());
-        let row = query.fetch_one(executor).await?;
+        let rows = self.alone_on(conn, query).await?;
+        let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
         self.tenure.renewed(asked, to_moment(row.try_get(0)?));
         Ok(())
+    }
+
+    /// The same over a connection of a pool.
+    async fn renew_by(&self, pool: &PgPool) -> sqlx::Result<()> {
+        let mut conn = pool.acquire().await?;
+        self.renew(&mut conn).await
     }
 
     /// Says whether this process runs handlers.
     pub(super) async fn enlist(&self, runs: bool) -> Result<(), StoreError> {
         self.tenure.set_runs(runs);
-        self.renew(&self.side).await.map_err(aside)?;
+        self.renew_by(&self.side).await.map_err(aside)?;
         self.stir_others().await;
         Ok(())
     }
@@ -128,7 +138,8 @@ impl Office {
             clock!(),
             ", 0 ORDER BY kind, id"
         );
-        let found = sqlx::query(self.schema.sql(look)).fetch_all(&self.side).await.map_err(aside)?;
+        let look = sqlx::query(self.schema.sql(look));
+        let found = self.alone(&self.side, look).await.map_err(aside)?;
         let (mut list, mut shards, mut at) = (Vec::new(), Vec::new(), self.tenure.time());
         for row in found {
             let number = |column| row.try_get::<i64, _>(column).map_err(aside);
@@ -153,7 +164,7 @@ impl Office {
     pub(super) async fn forget_nodes(&self) -> Result<(), StoreError> {
         let forget = "DELETE FROM redrive.node WHERE until < clock_timestamp() - interval '1 h' \
                       AND NOT EXISTS (SELECT 1 FROM redrive.shard WHERE owner = node.id)";
-        sqlx::query(self.schema.sql(forget)).execute(&self.side).await.map(drop).map_err(aside)
+        self.alone(&self.side, sqlx::query(self.schema.sql(forget))).await.map(drop).map_err(aside)
     }
 
     /// Says that this process is about to end: whoever wants its shards need not wait.
@@ -162,7 +173,7 @@ impl Office {
                      gone AS (DELETE FROM redrive.node USING owned WHERE id = $1 AND NOT has) \
                      UPDATE redrive.node SET until = clock_timestamp() FROM owned WHERE id = $1 AND has";
         let query = sqlx::query(self.schema.sql(leave)).bind(self.node);
-        query.execute(&self.side).await.map_err(aside)?;
+        self.alone(&self.side, query).await.map_err(aside)?;
         self.stir_others().await;
         Ok(())
     }
@@ -180,7 +191,7 @@ impl Office {
     /// Tells the others that somebody may own other shards than before. A hint that is lost is a look later.
     pub(super) async fn stir_others(&self) {
         let notify = sqlx::query("SELECT pg_notify($1, $2)").bind(channel(self)).bind(NODES);
-        drop(notify.execute(&self.side).await);
+        drop(self.alone(&self.side, notify).await);
     }
 }
 

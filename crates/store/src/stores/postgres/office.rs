@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use redrive_core::Event;
 use redrive_core::entry::{Entry, StreamId};
-use sqlx::PgPool;
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
+use sqlx::{Connection, PgConnection, PgPool};
 use tokio::sync::{Notify, RwLock};
 
 use super::desk::{Desk, For};
@@ -49,6 +51,8 @@ pub(super) struct Office {
     pub(super) place: String,
     /// Which database it is, and which life of it.
     pub(super) home: Home,
+    /// Whether every transaction has a session of its own: nothing may be left in one for the next.
+    pub(super) pooled: bool,
     /// How a transaction that writes begins.
     pub(super) begin: String,
     /// How long this process owns its shards after it was heard of last.
@@ -323,6 +327,32 @@ impl Office {
         if let Some(watcher) = watcher {
             open.tell(arrivals, &watcher);
         }
+    }
+
+    /// The rows of a statement that is a transaction by itself. Behind a pooler it is prepared and run in one, so that
+    /// both meet the same session.
+    pub(super) async fn alone_on(
+        &self,
+        conn: &mut PgConnection,
+        query: Query<'_, sqlx::Postgres, PgArguments>,
+    ) -> sqlx::Result<Vec<PgRow>> {
+        if !self.pooled {
+            return query.fetch_all(conn).await;
+        }
+        let mut tx = conn.begin().await?;
+        let rows = query.persistent(false).fetch_all(&mut *tx).await?;
+        tx.commit().await?;
+        Ok(rows)
+    }
+
+    /// The same on a connection of a pool.
+    pub(super) async fn alone(
+        &self,
+        pool: &PgPool,
+        query: Query<'_, sqlx::Postgres, PgArguments>,
+    ) -> sqlx::Result<Vec<PgRow>> {
+        let mut conn = pool.acquire().await?;
+        self.alone_on(&mut conn, query).await
     }
 
     /// Nothing, while it is open.

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{ConnectOptions, Connection};
+use sqlx::{ConnectOptions, Connection, PgConnection};
 use tokio::sync::{Notify, RwLock};
 
-use super::faults::said;
+use super::faults::{Kind, kind, said};
 use super::forget::Cursor;
 use super::lent::Home;
 use super::moving;
@@ -20,6 +20,7 @@ use super::once::Numbers;
 use super::schema::Schema;
 use super::settings::Settings;
 use super::telling::{Own, Tellings};
+use super::url::{self, Place};
 use crate::error::StoreError;
 use crate::stores::shared::numbers::signed;
 use crate::stores::shared::rules::Seen;
@@ -28,20 +29,28 @@ use crate::stores::shared::rules::Seen;
 const SIDE: u32 = 3;
 /// How long one is waited for that is aside: then one of the desks' will do.
 const ASIDE: Duration = Duration::from_secs(1);
-/// How many prepared statements a connection keeps: all of ours.
-const STATEMENTS_KEPT: usize = 256;
+/// How long to wait before a server is asked again that could not be reached.
+const CONNECT_AGAIN: Duration = Duration::from_millis(200);
 
 /// Opens a database, and brings its tables up to date.
-pub(super) async fn open(url: &str, settings: &Settings) -> Result<(Office, PgConnectOptions), StoreError> {
-    let options = parse(url)?;
-    let place = place(&options, settings);
+pub(super) async fn open(
+    address: &str,
+    settings: &Settings,
+) -> Result<(Office, PgConnectOptions), StoreError> {
+    let Place { options, pooled, shown } = url::read(address)?;
+    let pooled = pooled || settings.pooled;
+    let options = if pooled { options.statement_cache_capacity(0) } else { options };
+    let place = format!("{shown}, schema {}", settings.schema);
     let failed = |error| explain(&place, error);
     settings.check().map_err(|why| StoreError::Open { path: place.clone().into(), why, source: None })?;
     let schema = Schema::new(&settings.schema);
-    let mut conn = options.connect().await.map_err(failed)?;
+    let mut conn = connect(&options, settings.patience).await.map_err(failed)?;
     let shards = schema.migrate(&mut conn, settings).await.map_err(failed)?.shards(&place)?;
     let tenure = nodes::enrol(&mut conn, &schema, settings).await.map_err(failed)?;
-    let home = Home::of(&mut conn, &schema).await.map_err(failed)?;
+    // In a transaction, so that a pooler may be in between.
+    let mut tx = conn.begin().await.map_err(failed)?;
+    let home = Home::of(&mut tx, &schema).await.map_err(failed)?;
+    tx.commit().await.map_err(failed)?;
     conn.close().await.map_err(failed)?;
 
     // A connection that broke while nobody used it is found out by its BEGIN, and replaced: no look before each use.
@@ -62,6 +71,7 @@ pub(super) async fn open(url: &str, settings: &Settings) -> Result<(Office, PgCo
         schema,
         place,
         home,
+        pooled,
         begin,
         lease: settings.lease,
         patience: settings.patience,
@@ -86,38 +96,60 @@ pub(super) async fn open(url: &str, settings: &Settings) -> Result<(Office, PgCo
     Ok((office, options))
 }
 
-/// Reads the URL. What it does not say is from the `PG…` variables.
-pub(super) fn parse(url: &str) -> Result<PgConnectOptions, StoreError> {
-    let options: PgConnectOptions = url.parse().map_err(|error: sqlx::Error| {
-        // The URL may have a password in it, so it is not repeated.
-        let why = format!("its URL is not one of a PostgreSQL database: {error}");
-        StoreError::Open { path: "the database".into(), why, source: None }
-    })?;
-    Ok(options
-        .application_name("redrive")
-        .statement_cache_capacity(STATEMENTS_KEPT)
-        .disable_statement_logging())
+/// Connects, in time. A server that is about to start is waited for.
+async fn connect(options: &PgConnectOptions, patience: Duration) -> sqlx::Result<PgConnection> {
+    let until = tokio::time::Instant::now() + patience;
+    let mut last = None;
+    loop {
+        match tokio::time::timeout_at(until, options.connect()).await {
+            Ok(Ok(conn)) => return Ok(conn),
+            Ok(Err(error)) if kind(&error) == Kind::Busy => last = Some(error),
+            Ok(Err(error)) => return Err(error),
+            Err(_) => return Err(last.unwrap_or(sqlx::Error::PoolTimedOut)),
+        }
+        tokio::time::sleep(CONNECT_AGAIN).await;
+    }
 }
 
-/// Where the database is, without what is secret.
-pub(super) fn place(options: &PgConnectOptions, settings: &Settings) -> String {
-    let database = options.get_database().unwrap_or(options.get_username());
-    format!("{}:{}/{database}, schema {}", options.get_host(), options.get_port(), settings.schema)
+fn untrusted(cause: &dyn std::fmt::Display) -> String {
+    format!(
+        "no TLS that is to be trusted: {cause}; sslrootcert names the file of the authority that signed the server's \
+         certificate, which is for one host"
+    )
 }
 
+/// What is wrong, and what to do about it.
 pub(super) fn explain(place: &str, error: sqlx::Error) -> StoreError {
-    let why = match &error {
-        sqlx::Error::Database(database) => match database.code().as_deref() {
-            Some("28P01" | "28000") => "the user or the password is wrong".to_owned(),
-            Some("3D000") => "there is no such database; create it first".to_owned(),
-            Some("42501") => {
-                format!("{}; let this user create a schema in it, or create it first", said(&error))
-            }
-            Some(moving::CODE) => database.message().to_owned(),
-            _ => said(&error),
-        },
-        sqlx::Error::Io(cause) => format!("it cannot be reached: {cause}"),
-        error => error.to_string(),
+    let code = error.as_database_error().and_then(|said| said.code()).map(std::borrow::Cow::into_owned);
+    let why = match (&error, code.as_deref()) {
+        (_, Some("28P01")) => {
+            "the user or the password is wrong; it is in the URL, in PGPASSWORD or in the file that \
+                               PGPASSFILE names"
+                .to_owned()
+        }
+        (_, Some("28000")) => format!(
+            "{}; pg_hba.conf does not let this user in from here, or not without TLS (sslmode=require)",
+            said(&error)
+        ),
+        (_, Some("3D000")) => "there is no such database; create it first, with `createdb`".to_owned(),
+        (_, Some("42501")) => {
+            format!("{}; let this user create a schema in it, or create it first", said(&error))
+        }
+        (_, Some("53300")) => format!(
+            "{}; raise max_connections, give each process fewer connections, or put PgBouncer in between",
+            said(&error)
+        ),
+        (_, Some(moving::CODE)) => {
+            error.as_database_error().map(|said| said.message().to_owned()).unwrap_or_default()
+        }
+        (_, Some("57P03")) => format!("{}; try again when it has started", said(&error)),
+        (_, Some("25006")) => format!("{}; it is a standby: name the primary", said(&error)),
+        (_, Some("26000" | "42P05")) => said(&error),
+        (sqlx::Error::Io(cause), _) if cause.kind() == std::io::ErrorKind::InvalidData => untrusted(cause),
+        (sqlx::Error::Tls(cause), _) => untrusted(cause),
+        (sqlx::Error::Io(cause), _) => format!("it cannot be reached: {cause}"),
+        (sqlx::Error::PoolTimedOut, _) => "it does not answer".to_owned(),
+        _ => said(&error),
     };
     StoreError::Open { path: place.into(), why, source: Some(Arc::new(error)) }
 }

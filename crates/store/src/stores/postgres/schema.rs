@@ -4,6 +4,8 @@
 //! each other, and a step that was interrupted did not happen. A database with a number that this program does not
 //! know is left alone.
 //!
+//! Statements here are prepared for nobody, so that a pooler may be in between.
+//!
 //! The SQL of this store names the schema `redrive` everywhere. Where it is called otherwise, [`Schema::sql`] puts the
 //! name in its place, once for each statement.
 
@@ -67,6 +69,7 @@ impl Schema {
     pub(super) async fn migrate(&self, conn: &mut PgConnection, settings: &Settings) -> sqlx::Result<Found> {
         let mut tx = conn.begin().await?;
         sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1, 8462017))")
+            .persistent(false)
             .bind(format!("redrive {}", self.name))
             .execute(&mut *tx)
             .await?;
@@ -86,9 +89,10 @@ impl Schema {
             }
             found += 1;
             let raise = self.sql("UPDATE redrive.meta SET schema = $1");
-            sqlx::query(raise).bind(found).execute(&mut *tx).await?;
+            sqlx::query(raise).persistent(false).bind(found).execute(&mut *tx).await?;
         }
-        let shards = sqlx::query(self.sql("SELECT shards FROM redrive.meta")).fetch_one(&mut *tx).await?;
+        let shards = sqlx::query(self.sql("SELECT shards FROM redrive.meta")).persistent(false);
+        let shards = shards.fetch_one(&mut *tx).await?;
         let shards = u32::try_from(shards.try_get::<i64, _>(0)?).unwrap_or(1);
         tx.commit().await?;
         Ok(Found::Current { shards })
@@ -98,25 +102,26 @@ impl Schema {
     async fn begin(&self, conn: &mut PgConnection, settings: &Settings) -> sqlx::Result<()> {
         let meta = "INSERT INTO redrive.meta (one, schema, shards, orders) VALUES (1, 0, $1, 0)";
         let shards = i64::from(settings.shards);
-        sqlx::query(self.sql(meta)).bind(shards).execute(&mut *conn).await?;
+        sqlx::query(self.sql(meta)).persistent(false).bind(shards).execute(&mut *conn).await?;
         let begin = "WITH life AS MATERIALIZED (SELECT \
                      ('x' || left(replace(gen_random_uuid()::text, '-', ''), 16))::bit(64)::bigint AS incarnation) \
                      INSERT INTO redrive.shard (id, incarnation, epoch) \
                      SELECT n, incarnation, 0 FROM life, generate_series(0, $1 - 1) n";
-        sqlx::query(self.sql(begin)).bind(shards).execute(&mut *conn).await?;
+        sqlx::query(self.sql(begin)).persistent(false).bind(shards).execute(&mut *conn).await?;
         Ok(())
     }
 
     async fn number(&self, conn: &mut PgConnection) -> sqlx::Result<i64> {
         let there = sqlx::query("SELECT to_regclass($1) IS NOT NULL")
+            .persistent(false)
             .bind(format!("{}.meta", self.name))
             .fetch_one(&mut *conn)
             .await?;
         if !there.try_get::<bool, _>(0)? {
             return Ok(0);
         }
-        let number = sqlx::query(self.sql("SELECT schema FROM redrive.meta")).fetch_one(conn).await?;
-        number.try_get(0)
+        let number = sqlx::query(self.sql("SELECT schema FROM redrive.meta")).persistent(false);
+        number.fetch_one(conn).await?.try_get(0)
     }
 }
 

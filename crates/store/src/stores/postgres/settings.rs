@@ -18,6 +18,10 @@ pub struct Settings {
     pub lock_wait: Duration,
     /// How long a call goes on trying where the database cannot be reached, or did not answer. Default: 5 seconds.
     pub patience: Duration,
+    /// Whether somebody is in between who gives every transaction another session, as PgBouncer does in its
+    /// transaction mode: no statement is prepared for later, and nobody listens for hints. Default: no; and yes with
+    /// `statement-cache-capacity=0` in the URL.
+    pub pooled: bool,
     /// What this process is called among those that share the database. Default: its number.
     pub name: String,
 }
@@ -31,6 +35,7 @@ impl Default for Settings {
             lease: Duration::from_secs(15),
             lock_wait: Duration::from_secs(5),
             patience: Duration::from_secs(5),
+            pooled: false,
             name: format!("process {}", std::process::id()),
         }
     }
@@ -52,6 +57,9 @@ impl Settings {
         }
         if self.connections < 4 {
             return Err(format!("{} connections are too few; give it 4 at least", self.connections));
+        }
+        if self.patience.is_zero() {
+            return Err("without patience nothing is ever reached; give it some seconds".to_owned());
         }
         if self.lease < Duration::from_secs(1) {
             return Err(format!("a lease of {:?} is too short; give it a second at least", self.lease));

@@ -4,6 +4,9 @@
 //! locked first: of two that claim it one waits, and then finds it gone. Last of all comes the fence, as for every
 //! settle.
 //!
+//! Work that fails because of somebody else, by a deadlock or because the connection was cut, runs again: no attempt is
+//! charged for it. That is seen in the statements of [`Tx`]; of those that were made by [`with`], only a cut is seen.
+//!
 //! Work that ends the transaction by itself would have its effect without the settle, or the other way round. That is
 //! seen by the transaction's number, which is another one then, and nothing of what follows is committed.
 
@@ -35,6 +38,9 @@ use crate::transaction::{Claim, CompleteError, Job, Transacted, Tx};
 /// A statement gets this much at least, however little time is left: 0 would be no limit.
 const STATEMENT_LEAST: Duration = Duration::from_millis(1);
 
+/// How long to wait before work is run again.
+const AGAIN: Duration = Duration::from_millis(20);
+
 /// Does something with the connection, if this is a transaction of a PostgreSQL store. Whatever is written with it
 /// commits with everything else that the work does, or not at all.
 ///
@@ -57,18 +63,38 @@ pub fn with<T>(tx: &mut dyn Tx, work: impl AsyncFnOnce(&mut PgConnection) -> T) 
 struct Bench {
     desk: Desk,
     handle: Handle,
+    /// Whether a statement failed because of somebody else, or because the connection is gone: then whatever the work
+    /// says, it is not its own word, and it runs again.
+    shaken: bool,
+}
+
+impl Bench {
+    fn refused(&mut self, error: sqlx::Error) -> SqlError {
+        self.shaken |= is_passing(kind(&error));
+        values::refused(error)
+    }
+
+    fn not_done(&mut self, fault: Fault) -> StoreError {
+        self.shaken |= matches!(&fault, Fault::Sql(error) if is_passing(kind(error)));
+        not_done(fault)
+    }
+}
+
+/// Whether the same may work at once, or in a while.
+const fn is_passing(kind: Kind) -> bool {
+    matches!(kind, Kind::Again | Kind::Cut | Kind::Busy)
 }
 
 impl Tx for Bench {
     fn mark(&mut self, handler: &str, id: &str, until: Moment) -> Result<bool, PublishError> {
         let marked = self.handle.clone().block_on(self.desk.mark(handler, id, until));
-        marked.map_err(|fault| PublishError::Store(not_done(fault)))
+        marked.map_err(|fault| PublishError::Store(self.not_done(fault)))
     }
 
     fn publish(&mut self, new: New) -> Result<Published, PublishError> {
         let mut given = Given::new();
         let published = self.handle.clone().block_on(self.desk.publish_all(&[&new], &mut given));
-        let mut answers = published.map_err(|fault| PublishError::Store(not_done(fault)))?;
+        let mut answers = published.map_err(|fault| PublishError::Store(self.not_done(fault)))?;
         answers.pop().unwrap_or_else(|| Err(broken("an event was not answered").into()))
     }
 
@@ -82,7 +108,7 @@ impl Tx for Bench {
     ) -> Result<(), CompleteError> {
         let end = End::Completed { reply, resource };
         let ended = self.handle.clone().block_on(self.desk.end_request(scope, epoch, end, at));
-        ended.map_err(not_done)?.map_err(CompleteError::Fenced)
+        ended.map_err(|fault| self.not_done(fault))?.map_err(CompleteError::Fenced)
     }
 
     fn keep(&mut self, name: &str, bytes: Option<&[u8]>) -> Result<(), StoreError> {
@@ -94,15 +120,15 @@ impl Tx for Bench {
     }
 
     fn execute(&mut self, statement: &str, values: &[Value]) -> Result<u64, SqlError> {
-        let query = values::query(statement, values);
+        let query = values::query(statement, values).persistent(self.desk.keeps());
         let done = self.handle.clone().block_on(query.execute(&mut *self.desk.conn));
-        done.map(|done| done.rows_affected()).map_err(values::refused)
+        done.map(|done| done.rows_affected()).map_err(|error| self.refused(error))
     }
 
     fn query(&mut self, statement: &str, values: &[Value]) -> Result<Vec<sql::Row>, SqlError> {
-        let query = values::query(statement, values);
+        let query = values::query(statement, values).persistent(self.desk.keeps());
         let found = self.handle.clone().block_on(query.fetch_all(&mut *self.desk.conn));
-        found.map_err(values::refused)?.iter().map(values::row).collect()
+        found.map_err(|error| self.refused(error))?.iter().map(values::row).collect()
     }
 
     fn as_any(&mut self) -> &mut dyn Any {
@@ -128,7 +154,11 @@ impl Office {
             let (back, done) = self.transact_once(job, &mut earlier).await;
             job = back;
             let fault = match done {
-                Ok(done) => return Ok(done),
+                Ok((Transacted::Aborted(_), true)) if began.elapsed() <= job.time => {
+                    tokio::time::sleep(AGAIN).await;
+                    continue;
+                }
+                Ok((done, _)) => return Ok(done),
                 Err(Trouble::No(fault)) => fault,
                 Err(Trouble::Unknown(error)) => Fault::Sql(error),
             };
@@ -136,13 +166,12 @@ impl Office {
                 Fault::Sql(error) => {
                     let kind = kind(error);
                     let is_asked = !earlier.is_empty() && kind == Kind::Passing;
-                    let may = matches!(kind, Kind::Again | Kind::Cut | Kind::Busy) || is_asked;
-                    may && began.elapsed() <= job.time
+                    (is_passing(kind) || is_asked) && began.elapsed() <= job.time
                 }
                 Fault::Lost | Fault::Refused(_) => false,
             };
             if goes_on {
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                tokio::time::sleep(AGAIN).await;
                 continue;
             }
             // What was said just now counts only where none of the tries before can happen any more.
@@ -155,11 +184,12 @@ impl Office {
         }
     }
 
+    /// A try: what became of it, and whether the work was shaken by somebody else.
     async fn transact_once(
         self: &Arc<Self>,
         job: Job,
         earlier: &mut Vec<Earlier<Next>>,
-    ) -> (Job, Result<Transacted, Trouble>) {
+    ) -> (Job, Result<(Transacted, bool), Trouble>) {
         let mut desk = match Desk::begin(self, For::Writing).await {
             Ok(desk) => desk,
             Err(fault) => return (job, Err(fault.into())),
@@ -169,7 +199,7 @@ impl Office {
             Ok(Some(at)) => {
                 desk.roll_back().await;
                 self.tellings.settled(job.claim.iter().map(|claim| claim.seq));
-                return (job, Ok(committed(earlier.swap_remove(at))));
+                return (job, Ok((committed(earlier.swap_remove(at)), false)));
             }
             Err(fault) => {
                 desk.roll_back().await;
@@ -180,16 +210,16 @@ impl Office {
             Ok(Ok(number)) => number,
             Ok(Err(refused)) => {
                 desk.roll_back().await;
-                return (job, Ok(refused));
+                return (job, Ok((refused, false)));
             }
             Err(fault) => {
                 desk.roll_back().await;
                 return (job, Err(fault.into()));
             }
         };
-        let bench = Bench { desk, handle: Handle::current() };
+        let bench = Bench { desk, handle: Handle::current(), shaken: false };
         let worked = tokio::task::spawn_blocking(move || work(bench, job)).await;
-        let Ok((mut desk, job, worked)) = worked else {
+        let Ok((mut desk, job, worked, shaken)) = worked else {
             // The runtime is shutting down: the connection is gone with the desk, and rolled back.
             let job = Job { work: Box::new(|_| Ok(None)), claim: None, time: Duration::ZERO, alone: false };
             return (job, Err(Fault::Refused(StoreError::Closed).into()));
@@ -197,8 +227,8 @@ impl Office {
         let settled = match worked {
             Worked::Ok(result) => desk.settle_work(job.claim.clone(), number, result).await,
             Worked::No(outcome) => {
-                desk.roll_back().await;
-                return (job, Ok(outcome));
+                let is_there = desk.try_to_roll_back().await;
+                return (job, Ok((outcome, shaken || !is_there)));
             }
         };
         let settled = match settled {
@@ -221,15 +251,15 @@ impl Office {
                 let committed = match committed {
                     // A rule of the user's own tables that is checked at the end forbade it.
                     Err(Trouble::No(Fault::Sql(error))) if kind(&error) == Kind::Other => {
-                        Ok(Transacted::Aborted(Box::new(error)))
+                        Ok((Transacted::Aborted(Box::new(error)), false))
                     }
-                    committed => committed.map(|()| Transacted::Committed { next }),
+                    committed => committed.map(|()| (Transacted::Committed { next }, false)),
                 };
                 (job, committed)
             }
             Ok(outcome) => {
                 desk.roll_back().await;
-                (job, Ok(outcome))
+                (job, Ok((outcome, shaken)))
             }
             Err(fault) => {
                 desk.roll_back().await;
@@ -245,7 +275,7 @@ fn committed(earlier: Earlier<Next>) -> Transacted {
 }
 
 /// Runs the work, on a thread that may wait.
-fn work(mut bench: Bench, mut job: Job) -> (Desk, Job, Worked) {
+fn work(mut bench: Bench, mut job: Job) -> (Desk, Job, Worked, bool) {
     let began = Instant::now();
     let worked = catch_unwind(AssertUnwindSafe(|| (job.work)(&mut bench)));
     let is_over = began.elapsed() > job.time;
@@ -255,7 +285,7 @@ fn work(mut bench: Bench, mut job: Job) -> (Desk, Job, Worked) {
         Ok(Err(error)) => Worked::No(Transacted::Aborted(error)),
         Ok(Ok(result)) => Worked::Ok(result),
     };
-    (bench.desk, job, worked)
+    (bench.desk, job, worked, bench.shaken)
 }
 
 impl Desk {

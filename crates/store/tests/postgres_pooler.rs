@@ -1,0 +1,72 @@
+//! Behind PgBouncer in transaction mode: every transaction has another session, and nothing may be left in one.
+#![cfg(all(feature = "postgres", unix))]
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use redrive_core::entry::{Change, Settled};
+use redrive_store::postgres::Settings;
+use redrive_store::{Postgres, Published, Store, StoreError};
+use redrive_testkit::postgres::{Disk, Pooler, Server};
+
+mod postgres_common;
+
+use postgres_common::{Node, Place, at};
+
+/// All that a process does, again and again, while another one takes its sessions away.
+async fn work(one: &mut Node, other: &Node) {
+    one.take().await;
+    for round in 0..20 {
+        let id = round.to_string();
+        let (here, there) = tokio::join!(one.publish(&id, None), other.publish(&id, None));
+        let both = [here.unwrap(), there.unwrap()];
+        let accepted = both.iter().filter(|published| matches!(published, Published::Accepted(_))).count();
+        assert_eq!(accepted, 1, "{both:?}");
+        let entry = one.one(&id).await;
+        let (settled, counted) = tokio::join!(one.settle(&entry, Change::Done), other.store.count(at(1)));
+        assert!(matches!(settled, Settled::Applied { .. }), "{settled:?}");
+        counted.unwrap();
+    }
+    one.store.forget(at(9)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_store_works_behind_a_pooler() {
+    let server = Server::start(Disk::Fast).unwrap();
+    let pooler = Pooler::start(&server, 3).unwrap();
+    let place = Place::at(&server.url());
+    let url = format!("{}&statement-cache-capacity=0", pooler.url());
+    let (mut one, other) = (place.node_at(&url).await, place.node_at(&url).await);
+    work(&mut one, &other).await;
+    let mut raw = place.raw().await;
+    let prepared = raw.number("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'").await;
+    assert_eq!(prepared, 0, "somebody listens in a session that is not its own");
+    // The heartbeat goes the same way.
+    let alive = "SELECT count(*) FROM redrive.node WHERE until > clock_timestamp()";
+    assert_eq!(raw.number(alive).await, 2);
+    one.store.close().await.unwrap();
+    other.store.close().await.unwrap();
+}
+
+/// Who forgets to say so is told what to write.
+#[tokio::test]
+async fn who_does_not_know_of_the_pooler_is_told() {
+    let server = Server::start(Disk::Fast).unwrap();
+    let pooler = Pooler::start(&server, 1).unwrap();
+    let place = Place::at(&server.url());
+    let mut said = None;
+    for _ in 0..20 {
+        let settings: Settings = place.settings();
+        match Postgres::open(&pooler.url(), settings).await {
+            Ok(store) => {
+                if let Err(error) = store.count(at(0)).await {
+                    said = Some(error);
+                }
+            }
+            Err(error) => said = Some(error),
+        }
+        if said.is_some() {
+            break;
+        }
+    }
+    let said: StoreError = said.expect("two clients in one session prepare the same name");
+    assert!(said.to_string().contains("statement-cache-capacity=0"), "{said}");
+}
