@@ -37,6 +37,7 @@ mod pace;
 mod place;
 mod probe;
 pub mod problem;
+mod remembered;
 mod render;
 mod run;
 mod serve;
@@ -61,6 +62,7 @@ pub use redrive_core::ledger::{
     Answer, Ask, Claim, Effects, End, Fenced, OnUnknown, Phase, Record, Renewed, Reply, Resolution,
     Retention, Scope,
 };
+pub use remembered::Remembered;
 pub use render::Pointer;
 
 pub use crate::fingerprint::Parts;

@@ -14,6 +14,7 @@ use super::layer::Shared;
 use super::observe::Became;
 use super::outcome::respond_with;
 use super::problem::Problem;
+use super::remembered::Ready;
 use crate::json::Json;
 
 pub(super) const KEY: HeaderName = HeaderName::from_static(header::IDEMPOTENCY_KEY);
@@ -131,13 +132,24 @@ pub(super) fn rendered(
     response
 }
 
-fn replayed(headers: &mut HeaderMap, first: Moment, expires: Moment, waited: bool) {
+/// What a replay says of itself.
+pub(super) fn replayed(headers: &mut HeaderMap, first: Moment, expires: Moment, waited: bool) {
     headers.insert(REPLAYED, HeaderValue::from_static("true"));
     headers.insert(FIRST, date(first));
     headers.insert(EXPIRES, date(expires));
     if waited {
         headers.append(APPLIED, HeaderValue::from_static("wait"));
     }
+}
+
+/// An answer that was ready.
+pub(super) fn ready(shared: &Shared, known: &Known, ready: &Ready) -> Response<Body> {
+    shared.became(Became::Replayed);
+    let mut response = Response::new(Body::from(ready.body.clone()));
+    *response.status_mut() = ready.status;
+    *response.headers_mut() = ready.headers.clone();
+    response.headers_mut().insert(KEY, known.echo.clone());
+    response
 }
 
 /// A record that ended.

@@ -1,5 +1,6 @@
 //! Which request it is, and what it asks.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -8,13 +9,14 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body::Body as HttpBody;
 use redrive_core::Moment;
-use redrive_core::ledger::{Ask, Scope};
+use redrive_core::ledger::{Ask, Record, Scope};
 use redrive_core::names::header;
 
 use super::body::{Body, BoxError, Read, read};
 use super::endpoint::Whose;
 use super::layer::Shared;
 use super::problem::Problem;
+use super::remembered::{Remembered, Spelling};
 use crate::fingerprint::{self, fingerprint};
 use crate::json::{Json, JsonError, Numbers};
 use crate::key;
@@ -34,6 +36,10 @@ pub(super) struct Known {
     pub(super) echo: HeaderValue,
     /// How long its client waits for one that runs.
     pub(super) wait: Option<Duration>,
+    /// Who asks, as it is in the fingerprint.
+    pub(super) principal: String,
+    /// What is remembered of it, if it is over.
+    pub(super) ended: Option<Arc<Remembered>>,
 }
 
 /// What came.
@@ -81,10 +87,14 @@ where
         },
     };
     let first_sent = first_sent(shared, &parts.headers, &key)?;
-    let ask = ask(shared, parts, &tenant, &bytes, first_sent)?;
     let scope = Scope { tenant, operation: named(shared, &parts.method), key };
+    let principal = settings.principal.as_ref().and_then(|read| read(parts)).unwrap_or_default();
+    let ended = shared.ledger.recall(&scope);
+    let headers = headers(shared, parts);
+    let asked = asked(parts, &scope.tenant, &principal, &headers, &bytes);
+    let ask = ask(shared, &asked, ended.as_deref(), first_sent)?;
     let echo = echo.unwrap_or_else(|| HeaderValue::from_static(""));
-    let known = Known { scope, ask, echo, wait: wait(&parts.headers) };
+    let known = Known { scope, ask, echo, wait: wait(&parts.headers), principal, ended };
     Ok(Identified::Known(Box::new(known), bytes))
 }
 
@@ -111,34 +121,51 @@ pub(super) fn named(shared: &Shared, method: &Method) -> String {
     if shared.settings.method.is_some() { name.clone() } else { format!("{method} {name}") }
 }
 
-fn ask(
-    shared: &Shared,
-    parts: &Parts,
-    tenant: &str,
-    body: &[u8],
-    first_sent: Option<Moment>,
-) -> Result<Ask, Problem> {
-    let settings = &shared.settings;
-    let principal = settings.principal.as_ref().and_then(|read| read(parts)).unwrap_or_default();
+/// The headers that count.
+fn headers<'a>(shared: &'a Shared, parts: &'a Parts) -> Vec<(&'a str, &'a [u8])> {
     let mut headers: Vec<(&str, &[u8])> = Vec::new();
-    for name in &settings.headers {
+    for name in &shared.settings.headers {
         let values = parts.headers.get_all(name).iter();
         headers.extend(values.map(|value| (name.as_str(), value.as_bytes())));
     }
+    headers
+}
+
+fn asked<'a>(
+    parts: &'a Parts,
+    tenant: &'a str,
+    principal: &'a str,
+    headers: &'a [(&'a str, &'a [u8])],
+    body: &'a [u8],
+) -> fingerprint::Asked<'a> {
     let media_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let asked = fingerprint::Asked {
+    fingerprint::Asked {
         tenant,
-        principal: &principal,
+        principal,
         path: parts.uri.path(),
         query: parts.uri.query().unwrap_or_default(),
-        headers: &headers,
+        headers,
         media_type: media_type.unwrap_or_default(),
         body,
-    };
+    }
+}
+
+fn ask(
+    shared: &Shared,
+    asked: &fingerprint::Asked<'_>,
+    ended: Option<&Remembered>,
+    first_sent: Option<Moment>,
+) -> Result<Ask, Problem> {
+    let settings = &shared.settings;
     let ambiguous =
         |error: JsonError| Problem::new(StatusCode::BAD_REQUEST, "body-ambiguous", error.to_string());
-    let print = fingerprint(&asked, &settings.parts).map_err(ambiguous)?;
-    let older = fingerprint::older(&asked, &settings.parts).map_err(ambiguous)?;
+    let (print, older) = match ended.and_then(|ended| ended.prints(asked, &settings.parts)) {
+        Some(prints) => prints,
+        None => {
+            let print = fingerprint(asked, &settings.parts).map_err(ambiguous)?;
+            (print, fingerprint::older(asked, &settings.parts).map_err(ambiguous)?)
+        }
+    };
     Ok(Ask {
         print,
         older,
@@ -148,6 +175,19 @@ fn ask(
         first_sent,
         skew: settings.skew,
     })
+}
+
+/// Has a ledger remember a request that is over, in its memory.
+pub(super) fn remember(shared: &Shared, known: &Known, parts: &Parts, body: &[u8], record: &Record) {
+    let spelling = || {
+        let headers = headers(shared, parts);
+        let asked = asked(parts, &known.scope.tenant, &known.principal, &headers, body);
+        Spelling::of(&asked, &shared.settings.parts, &known.ask)
+    };
+    let spelling = shared.settings.keep.keeps_all().then(spelling).flatten();
+    if let Some(ended) = Remembered::new(record) {
+        shared.ledger.remember(&known.scope, ended.asked(spelling));
+    }
 }
 
 /// When the client first sent it, as its header or its key says.

@@ -136,6 +136,11 @@ impl Keep {
         self
     }
 
+    /// Whether nothing is left out, and nothing sealed.
+    pub(super) const fn keeps_all(&self) -> bool {
+        !self.seals() && self.headers.is_empty() && self.pointers.is_empty()
+    }
+
     /// Whether answers are sealed.
     #[must_use]
     pub const fn seals(&self) -> bool {

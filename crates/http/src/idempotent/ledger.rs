@@ -14,6 +14,7 @@ use redrive_core::Moment;
 use redrive_core::ledger::{Ask, Claim, End, Fenced, Record, Renewed, Scope};
 
 use super::observe::Observer;
+use super::remembered::Remembered;
 
 /// The answer to come.
 pub type Asked<T> = Pin<Box<dyn Future<Output = Result<T, LedgerError>> + Send>>;
@@ -40,6 +41,19 @@ pub trait Ledger: Any + Send + Sync + Debug {
 
     /// What is remembered of a request.
     fn record(&self, scope: Scope) -> Asked<Option<Record>>;
+
+    /// What this process remembers of a request that ended. Asked before each claim, so it must be quick, and must not
+    /// wait for the ledger.
+    fn recall(&self, scope: &Scope) -> Option<Arc<Remembered>> {
+        let _ = scope;
+        None
+    }
+
+    /// A request ended, and its answer was just asked for again: to be remembered for as long as there is room. What is
+    /// over never changes, so nothing has to be taken back.
+    fn remember(&self, scope: &Scope, ended: Remembered) {
+        let _ = (scope, ended);
+    }
 
     /// Who is told what becomes of requests, where an endpoint names nobody.
     fn observer(&self) -> Option<Arc<dyn Observer>> {

@@ -230,15 +230,22 @@ pub(super) fn respond_with(reply: Reply) -> Response<Body> {
 fn dressed(status: u16, headers: &[(String, Vec<u8>)], body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    for (name, value) in headers {
+    *response.headers_mut() = headers_of(headers);
+    response
+}
+
+/// Kept headers as they are sent.
+pub(super) fn headers_of(kept: &[(String, Vec<u8>)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in kept {
         // What was a header once is one again; what a person resolved by hand may not be.
         if let (Ok(name), Ok(value)) =
             (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(value))
         {
-            response.headers_mut().append(name, value);
+            headers.append(name, value);
         }
     }
-    response
+    headers
 }
 
 /// Whether an answer goes on and on.

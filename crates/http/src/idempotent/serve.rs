@@ -15,7 +15,7 @@ use super::answer::{self, SOON, STATUS};
 use super::body::{Body, BoxError};
 use super::caught::Caught;
 use super::drain::Running;
-use super::identify::{Identified, Known, identify};
+use super::identify::{Identified, Known, identify, remember};
 use super::layer::{Entered, Shared};
 use super::lease::{Held, Lease};
 use super::observe::Became;
@@ -24,6 +24,7 @@ use super::outcome::{in_doubt, is_uncommitted, kept, not_committed, respond};
 use super::place::{Turned, place};
 use super::probe::Probed;
 use super::problem::Problem;
+use super::remembered::Recalled;
 use super::render::Pointer;
 use super::run::{Ran, run};
 use super::wait;
@@ -47,10 +48,33 @@ where
         Ok(Identified::Known(known, body)) => (known, body),
         Ok(Identified::Unkeyed(scope, body)) => {
             let operation = Operation::free(&shared, scope, Mode::Unkeyed);
-            return unrecorded(&shared, inner, (parts, body), operation, "none").await;
+            return Box::pin(unrecorded(&shared, inner, (parts, body), operation, "none")).await;
         }
         Err(problem) => return Ok(shared.refused(problem)),
     };
+    // What is over needs no room, and the ledger would say the same.
+    let recalled = known.ended.as_ref().and_then(|ended| ended.answer(&known.ask, shared.ledger.now()));
+    match recalled {
+        Some(Recalled::Ready(ready)) => Ok(answer::ready(&shared, &known, ready)),
+        Some(Recalled::Said(answer)) => Ok(Box::pin(said(&shared, &known, answer, false)).await),
+        // Boxed, so that a replay does not carry about what a run needs: an allocator is quick with small pieces alone.
+        None => Box::pin(looked_up(shared, inner, (parts, body), *known, entered)).await,
+    }
+}
+
+/// Asks the ledger what becomes of a request, and has it run where it is to.
+async fn looked_up<S, R>(
+    shared: Arc<Shared>,
+    inner: S,
+    (parts, body): (Parts, Bytes),
+    known: Known,
+    entered: Entered,
+) -> Result<Response<Body>, S::Error>
+where
+    S: Service<Request<Body>, Response = Response<R>>,
+    R: HttpBody<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
     let patient = known.wait.map(|wait| Instant::now() + wait.min(shared.settings.wait_max));
     let mut waited = false;
     let (held, place) = loop {
@@ -85,6 +109,9 @@ where
                 // Whoever waits takes nobody's room; and nobody waits for a client that is gone.
                 drop(place);
                 let patient = patient.filter(|_| !entered.is_detached());
+                if let Answer::Replay(record) = &answer {
+                    remember(&shared, &known, &parts, &body, record);
+                }
                 match again(&shared, &known, answer, patient, waited).await {
                     Some(answer) => return Ok(said(&shared, &known, answer, waited).await),
                     None => waited = true,
@@ -103,7 +130,6 @@ where
         }
     };
     shared.begins(&known, held.record.attempt);
-    // Boxed, so that a replay does not carry about what a run needs.
     match Box::pin(run(&shared, inner, (parts, body), &known, &held, place)).await {
         Ran::Sent(sent) => sent,
         Ran::Lost(fenced) => {

@@ -29,6 +29,7 @@ impl<'a> Reader<'a> {
         Self { text, at: 0, depth: 0 }
     }
 
+    #[cfg(feature = "server")]
     pub(super) const fn at(&self) -> usize {
         self.at
     }
@@ -80,6 +81,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Goes past a value.
+    #[cfg(feature = "server")]
     pub(super) fn skip(&mut self) -> Result<(), JsonError> {
         self.value().map(drop)
     }

@@ -2,22 +2,19 @@
 //!
 //! A retry storm asks for the same few answers again and again, and each time the store's writer would have to be asked,
 //! which others wait for. A request that is completed never changes any more: whatever process did it, time alone makes
-//! something else of its record, and that is worked out here as the store does it. So what is found here needs nobody
-//! else, and what is not is asked of the store. It is kept as the store has it, sealed if it is sealed there.
+//! something else of its record, and that is worked out by the layer as the store does it. So what is found here needs
+//! nobody else, and what is not is asked of the store. What is sealed in the store is sealed here.
 //!
 //! Bounded in bytes, in two halves: what is not asked for while one half fills up is forgotten with the other.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use redrive_core::Moment;
-use redrive_core::ledger::{self, Answer, Ask, Claim, Phase, Record, Scope};
+use redrive_core::ledger::Scope;
+use redrive_http::idempotent::Remembered;
 
 /// How much is kept: some thousand answers of an API that speaks JSON.
 const BYTES_MAX: usize = 8 << 20;
-
-/// What an answer takes beside its own bytes, roughly.
-const OVERHEAD: usize = 256;
 
 /// An answer that takes more than this part of the memory is not kept: it would put out too many others.
 const PART: usize = 8;
@@ -27,41 +24,31 @@ pub(super) struct Answers(Arc<Mutex<Halves>>);
 
 #[derive(Debug, Default)]
 struct Halves {
-    young: HashMap<Scope, Arc<Record>>,
-    old: HashMap<Scope, Arc<Record>>,
+    young: HashMap<Scope, Arc<Remembered>>,
+    old: HashMap<Scope, Arc<Remembered>>,
     /// What the young ones take.
     bytes: usize,
 }
 
 impl Answers {
-    /// What a request is answered, if it is known here to be over.
-    pub(super) fn answer(&self, scope: &Scope, ask: &Ask, now: Moment) -> Option<Answer> {
-        let record = self.find(scope)?;
-        match ledger::claim(Some(&record), ask, now) {
-            Claim::Say(answer) => Some(answer),
-            // Its time is over: the store has the last word on what begins anew.
-            Claim::Run(_) | Claim::Probe(_) | Claim::Hold(_) => None,
-        }
-    }
-
     /// Remembers an answer that the store gave.
-    pub(super) fn remember(&self, scope: Scope, record: &Record) {
-        let size = size(&scope, record);
-        if !matches!(record.phase, Phase::Completed { .. }) || size > BYTES_MAX / PART {
+    pub(super) fn remember(&self, scope: &Scope, ended: Remembered) {
+        let size = size(scope, &ended);
+        if size > BYTES_MAX / PART {
             return;
         }
-        self.halves(|halves| halves.put(scope, Arc::new(record.clone()), size));
+        self.halves(|halves| halves.put(scope.clone(), Arc::new(ended), size));
     }
 
-    fn find(&self, scope: &Scope) -> Option<Arc<Record>> {
+    pub(super) fn find(&self, scope: &Scope) -> Option<Arc<Remembered>> {
         self.halves(|halves| {
-            if let Some(record) = halves.young.get(scope) {
-                return Some(Arc::clone(record));
+            if let Some(ended) = halves.young.get(scope) {
+                return Some(Arc::clone(ended));
             }
-            let (scope, record) = halves.old.remove_entry(scope)?;
-            let size = size(&scope, &record);
-            halves.put(scope, Arc::clone(&record), size);
-            Some(record)
+            let (scope, ended) = halves.old.remove_entry(scope)?;
+            let size = size(&scope, &ended);
+            halves.put(scope, Arc::clone(&ended), size);
+            Some(ended)
         })
     }
 
@@ -71,29 +58,27 @@ impl Answers {
 }
 
 impl Halves {
-    fn put(&mut self, scope: Scope, record: Arc<Record>, size: usize) {
+    fn put(&mut self, scope: Scope, ended: Arc<Remembered>, size: usize) {
         if self.bytes + size > BYTES_MAX / 2 {
             self.old = std::mem::take(&mut self.young);
             self.bytes = 0;
         }
-        if self.young.insert(scope, record).is_none() {
+        if self.young.insert(scope, ended).is_none() {
             self.bytes += size;
         }
     }
 }
 
-fn size(scope: &Scope, record: &Record) -> usize {
-    let Phase::Completed { reply, .. } = &record.phase else { return OVERHEAD };
-    let headers: usize = reply.headers.iter().map(|(name, value)| name.len() + value.len() + 48).sum();
-    let body = reply.body.as_ref().map_or(0, Vec::len);
-    OVERHEAD + scope.tenant.len() + scope.operation.len() + scope.key.len() + headers + body
+fn size(scope: &Scope, ended: &Remembered) -> usize {
+    scope.tenant.len() + scope.operation.len() + scope.key.len() + ended.size()
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use redrive_core::ledger::{Print, Reply, Retention};
+    use redrive_core::Moment;
+    use redrive_core::ledger::{Phase, Print, Record, Reply, Retention};
 
     use super::*;
 
@@ -101,10 +86,10 @@ mod tests {
         Scope { tenant: "acme".into(), operation: "POST /bookings".into(), key: key.to_string() }
     }
 
-    fn completed(body: usize) -> Record {
+    fn completed(body: usize) -> Remembered {
         let reply = Reply { status: 201, headers: vec![], body: Some(vec![7; body]) };
         let at = Moment::from_nanos(1_000_000_000);
-        Record {
+        let record = Record {
             print: Print { version: 1, hash: [1; 32] },
             first: at,
             epoch: 1,
@@ -112,31 +97,22 @@ mod tests {
             phase: Phase::Completed { reply, at },
             retention: Retention { answer: Duration::from_secs(60) },
             resource: None,
-        }
+        };
+        Remembered::new(&record).expect("it is over")
     }
 
     #[test]
     fn it_is_bounded_in_bytes_and_keeps_what_is_asked_for() {
         let answers = Answers::default();
         for key in 0..2000 {
-            answers.remember(scope(key), &completed(10_000));
+            answers.remember(&scope(key), completed(10_000));
             assert!(answers.find(&scope(0)).is_some(), "asked for all the time, and forgotten at {key}");
         }
         let (kept, bytes) = answers.halves(|halves| (halves.young.len() + halves.old.len(), halves.bytes));
         assert!(kept * 10_000 <= BYTES_MAX, "{kept} are kept");
         assert!(kept > 400 && bytes <= BYTES_MAX / 2, "{kept} are kept, {bytes} bytes");
         assert!(answers.find(&scope(1)).is_none(), "the oldest are forgotten");
-        answers.remember(scope(1), &completed(BYTES_MAX / 4));
+        answers.remember(&scope(1), completed(BYTES_MAX / 4));
         assert!(answers.find(&scope(1)).is_none(), "one answer does not put out all others");
-    }
-
-    #[test]
-    fn only_what_is_completed_is_kept() {
-        let answers = Answers::default();
-        let at = Moment::from_nanos(1);
-        for phase in [Phase::Unknown { since: at }, Phase::InFlight { began: at, until: at }] {
-            answers.remember(scope(1), &Record { phase, ..completed(1) });
-        }
-        assert!(answers.find(&scope(1)).is_none());
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_core::Moment;
-use redrive_core::ledger::{self, Ask, Claim, End, Fenced, Record, Renewed, Scope};
-use redrive_http::idempotent::{Asked, Ledger, LedgerError, Observer};
+use redrive_core::ledger::{Ask, Claim, End, Fenced, Record, Renewed, Scope};
+use redrive_http::idempotent::{Asked, Ledger, LedgerError, Observer, Remembered};
 use redrive_store::{Answer, StoreError};
 
 use super::memory::Answers;
@@ -47,19 +47,7 @@ impl Ledger for Requests {
     }
 
     fn claim(&self, scope: Scope, ask: Ask) -> Asked<Claim> {
-        let now = self.now();
-        if let Some(answer) = self.answers.answer(&scope, &ask, now) {
-            return Box::pin(std::future::ready(Ok(Claim::Say(answer))));
-        }
-        let claiming = self.redrive.store().claim(scope.clone(), ask, now);
-        let answers = self.answers.clone();
-        Box::pin(async move {
-            let claim = claiming.await.map_err(told)?;
-            if let Claim::Say(ledger::Answer::Replay(record)) = &claim {
-                answers.remember(scope, record);
-            }
-            Ok(claim)
-        })
+        asked(self.redrive.store().claim(scope, ask, self.now()))
     }
 
     fn renew(
@@ -78,6 +66,14 @@ impl Ledger for Requests {
 
     fn record(&self, scope: Scope) -> Asked<Option<Record>> {
         asked(self.redrive.store().record(scope, self.now()))
+    }
+
+    fn recall(&self, scope: &Scope) -> Option<Arc<Remembered>> {
+        self.answers.find(scope)
+    }
+
+    fn remember(&self, scope: &Scope, ended: Remembered) {
+        self.answers.remember(scope, ended);
     }
 
     fn observer(&self) -> Option<Arc<dyn Observer>> {
