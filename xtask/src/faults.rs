@@ -16,8 +16,9 @@ struct Campaign {
 }
 
 /// Those there are. By their tests: the build of one has the store's own crash points, that of another starts a server.
-const KNOWN: [Campaign; 3] = [
-    Campaign { name: "booking", test: "-p example-booking --test faults", faults: 10_000 },
+const KNOWN: [Campaign; 4] = [
+    Campaign { name: "booking", test: "-p example-booking --test faults one_booking", faults: 10_000 },
+    Campaign { name: "booking-postgres", test: "-p example-booking --test faults the_same", faults: 1_000 },
     Campaign { name: "nodes", test: "-p redrive --features postgres --test fleet", faults: 200 },
     Campaign { name: "postgres", test: "-p redrive --features postgres --test restarts", faults: 100 },
 ];
@@ -76,6 +77,9 @@ mod tests {
     #[test]
     fn a_wrong_name_lists_the_known_ones() {
         let error = line("bookings", None).unwrap_err().to_string();
-        assert_eq!(error, "there is no campaign `bookings`; known: booking, nodes, postgres");
+        assert_eq!(
+            error,
+            "there is no campaign `bookings`; known: booking, booking-postgres, nodes, postgres"
+        );
     }
 }

@@ -96,10 +96,10 @@ enum Task {
     /// Prints the seed, how far it is, and a table of the faults by kind. Exits 1 if anything happened twice, not at
     /// all, or was answered in two ways.
     Faults {
-        /// Which campaign: booking, an API in two processes; nodes, three processes on one PostgreSQL; or
-        /// postgres, a server that is stopped as if it had crashed
+        /// Which campaign: booking, an API in two processes on one file; booking-postgres, the same on a database;
+        /// nodes, three processes on one database; or postgres, a server that is stopped as if it had crashed
         name: String,
-        /// How many faults at least; 10,000 where nothing is said, of nodes 200, of postgres 100
+        /// How many faults at least; 10,000 where nothing is said, on a database 1,000, of nodes 200, of postgres 100
         #[arg(long, value_name = "N")]
         faults: Option<u64>,
         /// What the faults are chosen by

@@ -158,6 +158,11 @@ pub struct IdempotencyGuide;
 #[doc = include_str!("../../../docs/answers.md")]
 pub struct AnswersGuide;
 
+/// The examples of the page on the user's own transaction, compiled.
+#[cfg(all(doctest, feature = "api", feature = "postgres"))]
+#[doc = include_str!("../../../docs/outbox.md")]
+pub struct OutboxGuide;
+
 /// The window guide's examples, run.
 #[cfg(all(doctest, feature = "sqlite"))]
 #[doc = include_str!("../../../docs/window.md")]

@@ -60,6 +60,11 @@ impl Books {
                 }
             }
         }
+        let mut guests: BTreeMap<&str, &str> = BTreeMap::new();
+        for Wish { guest, cabin } in self.stored.bookings.keys() {
+            let other = guests.insert(cabin, guest);
+            found.extend(other.map(|other| format!("{cabin} is {guest}'s and {other}'s")));
+        }
         let completed = self.stored.keys.get("completed").copied().unwrap_or_default();
         if completed != keys || self.stored.keys.len() > 1 {
             found.push(format!("{keys} keys were used, and the ledger has {:?}", self.stored.keys));
@@ -94,6 +99,13 @@ mod tests {
         assert_eq!(found(stored(Stored { bookings: per(&[("Ada", 3)]), ..right().stored })), 1);
         assert_eq!(found(Books { authorisations: per(&[("Ada", 2), ("Ben", 1)]), ..right() }), 1);
         assert_eq!(found(Books { emails: per(&[]), ..right() }), 1);
+        let two = per(&[("Ada", 1), ("Ben", 1)]);
+        let shared = Books {
+            stored: Stored { bookings: two.clone(), ..right().stored },
+            authorisations: two.clone(),
+            emails: two.clone(),
+        };
+        assert_eq!(shared.violations(&two, 3), ["17 is Ben's and Ada's"]);
         let some = [("completed".into(), 2), ("in_flight".into(), 1)].into();
         assert_eq!(found(stored(Stored { keys: some, ..right().stored })), 1);
         let few = [("completed".into(), 2)].into();
