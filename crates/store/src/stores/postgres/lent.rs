@@ -50,9 +50,9 @@ const HOME: &str = "SELECT database.oid::bigint, shard.incarnation FROM pg_catal
                     redrive.shard WHERE database.datname = current_database() AND shard.id = 0";
 
 impl Home {
-    /// Where this connection is.
-    pub(super) async fn of(conn: &mut PgConnection, schema: &Schema) -> sqlx::Result<Self> {
-        let row = sqlx::query(schema.sql(HOME)).fetch_one(conn).await?;
+    /// Where this connection is. `keeps`: whether the statement is prepared for later.
+    pub(super) async fn of(conn: &mut PgConnection, schema: &Schema, keeps: bool) -> sqlx::Result<Self> {
+        let row = sqlx::query(schema.sql(HOME)).persistent(keeps).fetch_one(conn).await?;
         Ok(Self { database: row.try_get(0)?, incarnation: row.try_get(1)? })
     }
 }
@@ -197,7 +197,8 @@ impl DeskAt<'_> {
     /// Refuses a connection to another database.
     async fn check_home(&mut self) -> Step<()> {
         let elsewhere = |why: String| Fault::Refused(StoreError::Elsewhere { why });
-        let home = match Home::of(&mut self.conn, &self.office.schema).await {
+        let keeps = self.keeps();
+        let home = match Home::of(&mut self.conn, &self.office.schema, keeps).await {
             Ok(home) => home,
             Err(sqlx::Error::RowNotFound) => {
                 return Err(elsewhere("its tables are there, and empty".to_owned()));

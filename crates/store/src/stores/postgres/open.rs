@@ -49,7 +49,7 @@ pub(super) async fn open(
     let tenure = nodes::enrol(&mut conn, &schema, settings).await.map_err(failed)?;
     // In a transaction, so that a pooler may be in between.
     let mut tx = conn.begin().await.map_err(failed)?;
-    let home = Home::of(&mut tx, &schema).await.map_err(failed)?;
+    let home = Home::of(&mut tx, &schema, false).await.map_err(failed)?;
     tx.commit().await.map_err(failed)?;
     conn.close().await.map_err(failed)?;
 
