@@ -133,10 +133,10 @@ async fn nothing_acknowledged_is_lost_when_the_server_crashes() {
             published.push(publisher.await.unwrap());
         }
         testing::drain(&redrive).await;
-        published
+        (published, server)
     };
-    let published = tokio::select! {
-        published = all => published,
+    let (published, _server) = tokio::select! {
+        all = all => all,
         error = redrive.failed() => panic!("the engine ended: {error}"),
     };
 

@@ -58,9 +58,9 @@ impl Source {
         for layer in &self.layers {
             layer.lay_over(&mut table)?;
         }
-        let config: Config = toml::Value::Table(table)
-            .try_into()
-            .map_err(|error: toml::de::Error| ConfigError::Value { what: error.message().to_owned() })?;
+        let config: Config = toml::Value::Table(table).try_into().map_err(|error: toml::de::Error| {
+            ConfigError::Value { what: error::without_address(error.message()) }
+        })?;
         config.check()?;
         Ok(config)
     }

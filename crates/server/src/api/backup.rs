@@ -55,10 +55,10 @@ async fn backup(Seat { app, caller, desk }: Seat) -> Result<Response, Problem> {
 fn file_of(app: &App) -> Result<PathBuf, Problem> {
     let live = app.live();
     let address = live.config.store.address.as_str();
-    address.strip_prefix("sqlite:").map(PathBuf::from).ok_or_else(|| {
-        let place = live.config.store.place();
-        Problem::new(StatusCode::CONFLICT, "no-file", format!("the store {place} has no file to copy"))
-    })
+    address
+        .strip_prefix("sqlite:")
+        .map(PathBuf::from)
+        .ok_or_else(|| Problem::new(StatusCode::CONFLICT, "no-file", live.config.store.no_file()))
 }
 
 /// Refuses where the copy would take the room that the store needs.

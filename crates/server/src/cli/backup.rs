@@ -21,7 +21,7 @@ pub(super) struct Args {
     #[command(flatten)]
     config: Configured,
     /// The store to copy, instead of the configuration's: sqlite:FILE. A server may run on it.
-    #[arg(long, env = "REDRIVE_STORE", value_name = "ADDRESS")]
+    #[arg(long, env = "REDRIVE_STORE", hide_env_values = true, value_name = "ADDRESS")]
     store: Option<String>,
     /// Have a server send it, instead of copying the file.
     #[arg(long, env = "REDRIVE_URL", value_name = "URL", conflicts_with = "store")]
@@ -51,10 +51,8 @@ pub(super) async fn run(args: Args) -> Result<ExitCode> {
         Some(url) => fetch(url, reach::token(args.token_file.as_deref())?, &args.to).await?,
         None => {
             let store = args.store.map(|value| Layer::flag("--store", ["store", "address"], value));
-            let address = args.config.source(store).load()?.store.address;
-            let Some(from) = address.strip_prefix("sqlite:") else {
-                bail!("the store {} has no file to copy", redrive::engine::shown(&address));
-            };
+            let store = args.config.source(store).load()?.store;
+            let Some(from) = store.address.strip_prefix("sqlite:") else { bail!(store.no_file()) };
             let (from, to) = (PathBuf::from(from), args.to.clone());
             tokio::task::spawn_blocking(move || sqlite::copy(&from, &to)).await??;
         }

@@ -39,7 +39,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<String>,
     /// Where requests are remembered, instead of what the configuration says: sqlite:FILE or postgres://…
-    #[arg(long, env = "REDRIVE_STORE", value_name = "ADDRESS")]
+    #[arg(long, env = "REDRIVE_STORE", hide_env_values = true, value_name = "ADDRESS")]
     store: Option<String>,
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
     /// Where events are kept, instead of what the configuration says: sqlite:FILE or postgres://…
-    #[arg(long, env = "REDRIVE_STORE", value_name = "ADDRESS")]
+    #[arg(long, env = "REDRIVE_STORE", hide_env_values = true, value_name = "ADDRESS")]
     store: Option<String>,
 }
 

@@ -56,9 +56,20 @@ impl ConfigError {
     }
 }
 
+/// What serde says of a value, without the value where it is an address: a password may be in it.
+pub(super) fn without_address(message: &str) -> String {
+    match message.split_once("string \"") {
+        Some((before, rest)) if rest.contains(':') => {
+            let after = rest.rsplit_once('"').map_or("", |(_, after)| after);
+            format!("{before}a string{after}")
+        }
+        _ => message.to_owned(),
+    }
+}
+
 /// What serde says of a name that does not exist, cut down to the nearest ones.
 pub(super) fn with_hint(message: &str) -> String {
-    let message = message.trim_end();
+    let message = &without_address(message.trim_end());
     let Some((unknown, expected)) = message.split_once(", expected ") else { return message.to_owned() };
     let mut quoted = unknown.split('`');
     let (Some(what), Some(name)) = (quoted.next(), quoted.next()) else { return message.to_owned() };

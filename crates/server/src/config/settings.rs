@@ -42,7 +42,7 @@ pub struct Config {
 }
 
 /// Where events are kept.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StoreSettings {
     /// `sqlite:FILE`, `postgres://…` or `memory:`.
@@ -56,6 +56,26 @@ impl StoreSettings {
     #[must_use]
     pub fn place(&self) -> String {
         redrive::engine::shown(&self.address)
+    }
+
+    /// That there is no file to copy, and what to do instead.
+    pub(crate) fn no_file(&self) -> String {
+        format!(
+            "the store {} has no file to copy; a database is copied with its own tools, such as pg_dump: after a \
+             restore, and before anything starts, say `SELECT redrive.begin_new_life()` in it",
+            self.place()
+        )
+    }
+}
+
+/// The address may have a password in it.
+impl std::fmt::Debug for StoreSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { address: _, disk_least } = self;
+        f.debug_struct("StoreSettings")
+            .field("address", &self.place())
+            .field("disk_least", disk_least)
+            .finish()
     }
 }
 

@@ -177,6 +177,9 @@ async fn the_password_of_a_database_is_said_nowhere() {
     ] {
         let settings = format!("[store]\naddress = \"{address}\"\n");
         std::fs::write(folder.path().join("said.toml"), settings).expect("settings");
+        // As many would write it at first.
+        std::fs::write(folder.path().join("short.toml"), format!("store = \"{address}\"\n"))
+            .expect("settings");
         let trace = [("REDRIVE_LOG", "trace")];
         let store = [("REDRIVE_LOG", "trace"), ("REDRIVE_STORE", address)];
         let listen = ["serve", "--listen", "127.0.0.1:0"];
@@ -186,10 +189,16 @@ async fn the_password_of_a_database_is_said_nowhere() {
             (vec!["dead", "ls", "--config", "said.toml"], &trace),
             ([&listen[..], &["--store", address]].concat(), &trace),
             ([&listen[..], &["--config", "said.toml"]].concat(), &trace),
+            ([&listen[..], &["--config", "short.toml"]].concat(), &trace),
+            (vec!["backup", "copy", "--store", address], &trace),
         ] {
             let said = run(folder.path(), &args, variables, "").await;
             assert_ne!(said.code, Some(0), "{args:?}: {said:?}");
             assert!(!format!("{}{}", said.out, said.err).contains("hush"), "{args:?}: {said:?}");
+        }
+        for help in [&["backup", "--help"][..], &["dead", "ls", "--help"], &["serve", "--help"]] {
+            let said = run(folder.path(), help, &store, "").await.fine();
+            assert!(!said.out.contains("hush"), "{help:?}: {said:?}");
         }
     }
 }
