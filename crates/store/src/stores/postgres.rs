@@ -59,6 +59,8 @@ mod writer;
 
 mod at_once;
 
+mod heads;
+
 mod publish;
 
 mod keys;
@@ -69,11 +71,15 @@ mod nodes;
 
 mod load;
 
+mod load_plainly;
+
 mod arrivals;
 
 mod telling;
 
 mod settle;
+
+mod settle_at_once;
 
 mod transact;
 

@@ -5,24 +5,31 @@
 //! was open, where a cursor over seqs would have passed it by. What this process wrote itself was told when it was
 //! committed.
 //!
+//! Who is alone sends no hints, and its own it does not hear.
+//!
 //! A notice of the database (`NOTIFY`) is a hint that something may be there, sent after the commit and not in it, at
 //! most once in [`HINT_EVERY`] a process; what matters is the look, and it is made every [`LOOK_EVERY`] anyhow.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use redrive_core::entry::StreamId;
 use sqlx::Row;
 use sqlx::postgres::PgListener;
+use tokio::time::Instant;
 
-use super::desk::{Desk, one, rows};
-use super::faults::Step;
+use super::desk::{Desk, one};
+use super::faults::{Fault, Step, not_done};
 use super::nodes::NODES;
 use super::office::{Doing, Office};
+use crate::error::StoreError;
 use crate::store::Arrivals;
 
 /// How often somebody looks, whatever was noticed.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How long to wait at least between two looks.
+const LOOK_LEAST: Duration = Duration::from_millis(5);
 /// How often others are told that there may be something.
 const HINT_EVERY: Duration = Duration::from_millis(5);
 /// How long to wait before a listener is connected again.
@@ -32,22 +39,29 @@ const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 pub(super) async fn look_around(office: Arc<Office>) {
     let mut since: Option<Since> = None;
     let mut listener = None;
-    let mut listen_after = tokio::time::Instant::now();
+    let mut listen_after = Instant::now();
+    let own = office.node.to_string();
+    let (mut looked_at, mut look_at) = (Instant::now(), Instant::now() + LOOK_EVERY);
     loop {
-        if listener.is_none() && tokio::time::Instant::now() >= listen_after {
+        if listener.is_none() && Instant::now() >= listen_after {
             listener = listen(&office).await;
             // What was said meanwhile is not known.
             office.tenure.stir();
-            listen_after = tokio::time::Instant::now() + LISTEN_AGAIN;
+            listen_after = Instant::now() + LISTEN_AGAIN;
         }
         match &mut listener {
-            Some(listening) => match tokio::time::timeout(LOOK_EVERY, listening.try_recv()).await {
+            Some(listening) => match tokio::time::timeout_at(look_at, listening.try_recv()).await {
                 Ok(Ok(Some(notice))) if notice.payload() == NODES => office.tenure.stir(),
+                // What this process wrote itself was told.
+                Ok(Ok(Some(notice))) if notice.payload() == own => continue,
                 Ok(Err(_)) => listener = None,
                 _ => {}
             },
-            None => tokio::time::sleep(LOOK_EVERY).await,
+            None => tokio::time::sleep_until(look_at).await,
         }
+        // Many notices at once are one look.
+        tokio::time::sleep_until(looked_at + LOOK_LEAST).await;
+        (looked_at, look_at) = (Instant::now(), Instant::now() + LOOK_EVERY);
         if office.check().is_err() {
             return;
         }
@@ -70,7 +84,11 @@ pub(super) async fn send_hints(office: Arc<Office>) {
         if office.check().is_err() {
             return;
         }
-        let notify = sqlx::query("SELECT pg_notify($1, $2)");
+        if !office.has_company.load(Relaxed) {
+            continue;
+        }
+        // Nobody waits until it is on the disk.
+        let notify = sqlx::query("SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)");
         let notify = notify.bind(channel(&office)).bind(office.node.to_string());
         let sent = office.alone(&office.side, notify).await;
         // A hint that is lost is a look later.
@@ -101,16 +119,12 @@ pub(super) struct Since {
 }
 
 /// What others wrote since, told to whoever watches.
-async fn look(office: &Arc<Office>, since: Option<Since>) -> Result<Since, crate::error::StoreError> {
+async fn look(office: &Arc<Office>, since: Option<Since>) -> Result<Since, StoreError> {
     let open = office.tellings.begin();
-    let before = Arc::new(since);
-    let looked = office
-        .look(|desk| -> Doing<'_, (Since, Arrivals)> {
-            let before = Arc::clone(&before);
-            Box::pin(async move { desk.arrivals(before.as_ref().as_ref()).await })
-        })
-        .await;
-    let (now, arrivals) = looked?;
+    let (now, arrivals) = match since {
+        Some(since) => office.arrivals(&since).await.map_err(not_done)?,
+        None => office.look(|desk| -> Doing<'_, (Since, Arrivals)> { Box::pin(desk.all_streams()) }).await?,
+    };
     if arrivals.missed || arrivals.recall {
         let watcher = office.watcher.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
         if let Some(watcher) = watcher {
@@ -120,36 +134,45 @@ async fn look(office: &Arc<Office>, since: Option<Since>) -> Result<Since, crate
     Ok(now)
 }
 
-impl Desk {
+impl Office {
     /// The streams in which others wrote something since, and whether somebody gave orders.
-    pub(super) async fn arrivals(&mut self, since: Option<&Since>) -> Step<(Since, Arrivals)> {
-        let snapshot: String = one!(self, "SELECT pg_current_snapshot()::text")?;
-        let orders: i64 = one!(self, "SELECT orders FROM redrive.meta")?;
-        let now = Since { snapshot, orders };
-        let mut arrivals = Arrivals::default();
-        let Some(since) = since else {
-            // Who begins to watch has not heard of anything.
-            let all = self.streams(None, None).await?;
-            arrivals.streams = all.iter().map(|stream| stream.named()).collect();
-            arrivals.missed = true;
-            return Ok((now, arrivals));
-        };
-        let own = self.office.own.since(&now.snapshot);
-        let found = rows!(
-            self,
-            "SELECT DISTINCT stream FROM (SELECT stream, stamp FROM redrive.live \
-             WHERE stamp >= pg_snapshot_xmin($1::pg_snapshot) UNION ALL SELECT stream, stamp FROM redrive.held \
-             WHERE stamp >= pg_snapshot_xmin($1::pg_snapshot)) event \
-             WHERE NOT pg_visible_in_snapshot(stamp, $1::pg_snapshot) AND stamp::text <> ALL($2)",
-            &since.snapshot,
-            own
-        )?;
-        for row in found {
-            let id = StreamId(u32::try_from(row.try_get::<i64, _>(0)?).unwrap_or_default());
-            arrivals.streams.extend(self.stream(id).await?.map(|stream| stream.named()));
+    ///
+    /// One statement, so that all of it is seen as of one commit. What has a stamp that was in progress is asked for by
+    /// those stamps, and not by the smallest of them: a transaction that is left open for hours would have every look
+    /// go through all that was written since it began.
+    async fn arrivals(&self, since: &Since) -> Result<(Since, Arrivals), Fault> {
+        let own = self.own.since(&since.snapshot);
+        let look = "SELECT pg_current_snapshot()::text, orders, EXISTS (SELECT 1 FROM redrive.node WHERE id <> $3 \
+                    AND until > clock_timestamp()), ARRAY(SELECT DISTINCT stream FROM (\
+                    SELECT stream, stamp FROM redrive.live WHERE stamp >= pg_snapshot_xmax($1::pg_snapshot) \
+                    UNION ALL SELECT stream, stamp FROM redrive.live \
+                    WHERE stamp = ANY(ARRAY(SELECT pg_snapshot_xip($1::pg_snapshot))) \
+                    UNION ALL SELECT stream, stamp FROM redrive.held WHERE stamp >= pg_snapshot_xmax($1::pg_snapshot) \
+                    UNION ALL SELECT stream, stamp FROM redrive.held \
+                    WHERE stamp = ANY(ARRAY(SELECT pg_snapshot_xip($1::pg_snapshot)))) event \
+                    WHERE stamp <> ALL($2::text[]::xid8[])) FROM redrive.meta";
+        let look = sqlx::query(self.schema.sql(look)).bind(since.snapshot.clone()).bind(own).bind(self.node);
+        let found = self.alone(&self.pool, look).await?;
+        let row = found.first().ok_or(sqlx::Error::RowNotFound)?;
+        let now = Since { snapshot: row.try_get(0)?, orders: row.try_get(1)? };
+        self.has_company.store(row.try_get(2)?, Relaxed);
+        let mut arrivals = Arrivals { recall: since.orders != now.orders, ..Arrivals::default() };
+        for id in row.try_get::<Vec<i64>, _>(3)? {
+            let id = StreamId(u32::try_from(id).unwrap_or_default());
+            arrivals.streams.extend(self.stream_of(id).await?.map(|stream| stream.named()));
         }
         arrivals.missed = !arrivals.streams.is_empty();
-        arrivals.recall = since.orders != now.orders;
         Ok((now, arrivals))
+    }
+}
+
+impl Desk {
+    /// Who begins to watch has not heard of anything.
+    async fn all_streams(&mut self) -> Step<(Since, Arrivals)> {
+        let snapshot: String = one!(self, "SELECT pg_current_snapshot()::text")?;
+        let orders: i64 = one!(self, "SELECT orders FROM redrive.meta")?;
+        let all = self.streams(None, None).await?;
+        let streams = all.iter().map(|stream| stream.named()).collect();
+        Ok((Since { snapshot, orders }, Arrivals { streams, missed: true, ..Arrivals::default() }))
     }
 }

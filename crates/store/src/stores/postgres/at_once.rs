@@ -1,8 +1,8 @@
-//! A publish or a settle as one statement, which is its own transaction.
+//! A publish as one statement, which is its own transaction; settles are in `settle_at_once.rs`.
 //!
-//! Most events are simply new, and most settles are of events that ran once, with success and without a key. Those need
-//! nobody to look at anything, so a function in the database does all of it (`schema/1-at-once.sql`): one round trip, and
-//! a process that stands still cannot leave it open. What is not so simple is handed back, for a desk.
+//! Most events are simply new. Those need nobody to look at anything, so a function in the database does all of it
+//! (`schema/1-at-once.sql`): one round trip, and a process that stands still cannot leave it open. What is not so simple
+//! is handed back, for a desk.
 //!
 //! A publish is two round trips: places are drawn first, because a row's checksum has its place in it.
 //!
@@ -11,41 +11,46 @@
 //! Whoever is not answered does not know whether it happened, also where the connection was broken before: nothing was
 //! said on it that would have told. It is repeated like any other commit of unknown fate.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use redrive_core::entry::{Change, Grant, Seq, Settle, Settled};
+use redrive_core::entry::Seq;
 use redrive_core::event::identity;
 use sqlx::pool::PoolConnection;
 use sqlx::{PgConnection, Postgres, Row};
 
+use super::desk::{READ_SPECS, spec_of};
 use super::faults::{Fault, Kind, kind};
+use super::heads::Keys;
 use super::office::{News, Office, Tries, Trouble};
 use super::publish::{Answer, Given, Item, Lives, Receipts};
 use crate::store::{New, Published, QueueSpec};
-use crate::stores::shared::numbers::{bits, column, from_moment, seq, signed};
+use crate::stores::shared::numbers::{bits, column, nanos, seq};
 
 /// How long a group waits for somebody else's lock before it is split.
 pub(super) const SHORTLY: Duration = Duration::from_millis(100);
 
+/// How many queues are remembered as they were read last.
+const SPECS_MAX: usize = 10_000;
+
 /// What the functions say where a grant is not current, and where a queue was declared anew.
-const LOST: &str = "RD001";
+pub(super) const LOST: &str = "RD001";
 const ANEW: &str = "RD002";
 
 /// A connection on which a statement is its own transaction.
-struct Aside {
-    conn: PoolConnection<Postgres>,
+pub(super) struct Aside {
+    pub(super) conn: PoolConnection<Postgres>,
     is_busy: bool,
 }
 
 impl Aside {
-    async fn take(office: &Office) -> sqlx::Result<Self> {
+    pub(super) async fn take(office: &Office) -> sqlx::Result<Self> {
         Ok(Self { conn: office.pool.acquire().await?, is_busy: false })
     }
 
     /// Says something, and hears the answer. Who goes away in between leaves the connection to nobody.
-    async fn say<T>(
+    pub(super) async fn say<T>(
         &mut self,
         what: impl AsyncFnOnce(&mut PgConnection) -> sqlx::Result<T>,
     ) -> sqlx::Result<T> {
@@ -66,7 +71,7 @@ impl Drop for Aside {
 
 impl Office {
     /// How long a statement waits for locks.
-    fn lock_wait(&self, is_shared: bool) -> i64 {
+    pub(super) fn lock_wait(&self, is_shared: bool) -> i64 {
         let wait = if is_shared { SHORTLY.min(self.lock_wait) } else { self.lock_wait };
         i64::try_from(wait.as_millis()).unwrap_or(i64::MAX)
     }
@@ -118,11 +123,16 @@ impl Office {
         match aside.say(async |conn| self.keep(conn, &items, wait).await).await {
             Ok((fresh, number)) => {
                 let mut news = News { number, ..News::default() };
+                let mut keys = Keys::new();
                 items.sort_by_key(|item| item.at);
                 for item in items.iter().filter(|item| fresh.contains(&item.seq)) {
-                    item.tell(&mut news);
+                    match item.key().filter(|_| !item.spec.pull) {
+                        Some(key) => drop(keys.insert((item.stream.id, key.to_owned()), item.stream.clone())),
+                        None => item.tell(&mut news),
+                    }
                     answers[item.at] = Some(Ok(Published::Accepted(item.seq)));
                 }
+                self.tell_heads(&mut aside.conn, keys, &mut news, |seq| fresh.contains(&seq)).await;
                 self.tell_of(open, news);
                 Ok(answers)
             }
@@ -140,10 +150,30 @@ impl Office {
         }
     }
 
+    /// Remembers a queue as it was read.
+    pub(super) fn remember(&self, spec: &Arc<QueueSpec>) {
+        let mut known = self.specs.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= SPECS_MAX {
+            known.clear();
+        }
+        known.insert(spec.name.clone(), Arc::clone(spec));
+    }
+
     /// Those that can be kept, and need not wait for their time, in queues that are known here.
     async fn simple<'a>(&self, events: &'a [New]) -> Result<Vec<Item<'a>>, Fault> {
         let mut items = Vec::with_capacity(events.len());
-        let specs = self.specs.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut specs = self.specs.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let names = events.iter().map(|new| new.event.queue.as_str());
+        let new: BTreeSet<&str> = names.filter(|name| !specs.contains_key(*name)).collect();
+        if !new.is_empty() {
+            let new: Vec<&str> = new.into_iter().collect();
+            let found = sqlx::query(self.schema.sql(READ_SPECS)).bind(new).fetch_all(&self.pool).await?;
+            for row in found {
+                let spec = Arc::new(spec_of(&row)?);
+                self.remember(&spec);
+                specs.insert(spec.name.clone(), spec);
+            }
+        }
         for (at, new) in events.iter().enumerate() {
             let event = &new.event;
             let Some(spec) = specs.get(&event.queue) else { continue };
@@ -205,89 +235,6 @@ impl Office {
         let number = row.try_get::<String, _>(1)?.parse().ok();
         Ok((fresh.into_iter().flatten().map(|seq| Seq(bits(seq))).collect(), number))
     }
-
-    /// Settles what ran once, with success and without a key, in one commit. Nothing is said of the others.
-    pub(super) async fn settle_at_once(
-        self: &Arc<Self>,
-        settles: &[Settle],
-        is_shared: bool,
-    ) -> Result<Vec<Option<Settled>>, Trouble> {
-        let mut answers: Vec<Option<Settled>> = settles.iter().map(|_| None).collect();
-        if self.pooled {
-            return Ok(answers);
-        }
-        let grants: HashMap<u32, Grant> =
-            settles.iter().map(|settle| (settle.grant.shard, settle.grant)).collect();
-        let mut met = HashSet::new();
-        // Of several settles of one event the first comes first, whatever it is.
-        let mut plain: Vec<(usize, &Settle)> = settles
-            .iter()
-            .enumerate()
-            .filter(|(_, settle)| met.insert(settle.seq))
-            .filter(|(_, settle)| settle.change == Change::Done && settle.rev == 0)
-            .collect();
-        let is_one_right = settles.iter().all(|settle| grants[&settle.grant.shard] == settle.grant);
-        if plain.is_empty() || !is_one_right {
-            return Ok(answers);
-        }
-        if let Some(at) = plain.iter().map(|(_, settle)| settle.at).max() {
-            self.seen.see(at);
-        }
-        plain.sort_by_key(|(_, settle)| settle.seq);
-        let mut tries = Tries::new(self.patience);
-        let gone = loop {
-            let mut aside = match Aside::take(self).await {
-                Ok(aside) => aside,
-                Err(error) if tries.may_go_on(&error) => {
-                    tries.wait().await;
-                    continue;
-                }
-                Err(error) => return Err(Fault::Sql(error).into()),
-            };
-            match aside.say(async |conn| self.finish(conn, &plain, self.lock_wait(is_shared)).await).await {
-                Ok(gone) => break gone,
-                // Somebody else owns a shard by now: which is found out at a desk.
-                Err(error) if says(&error, LOST) => return Ok(answers),
-                Err(error) if kind(&error) == Kind::Cut => return Err(Trouble::Unknown(error)),
-                Err(error) if tries.may_go_on(&error) => tries.wait().await,
-                Err(error) => return Err(Fault::Sql(error).into()),
-            }
-        };
-        self.tellings.settled(gone.iter().copied());
-        for (at, _) in plain.iter().filter(|(_, settle)| gone.contains(&settle.seq)) {
-            answers[*at] = Some(Settled::Applied { rev: 1, next: None });
-        }
-        Ok(answers)
-    }
-
-    /// Which of them are gone.
-    async fn finish(
-        &self,
-        conn: &mut PgConnection,
-        plain: &[(usize, &Settle)],
-        wait: i64,
-    ) -> sqlx::Result<HashSet<Seq>> {
-        let seqs: Vec<i64> = plain.iter().map(|(_, settle)| column(settle.seq.0)).collect();
-        let ats: Vec<i64> = plain.iter().map(|(_, settle)| from_moment(settle.at)).collect();
-        let places: Vec<i64> = plain.iter().map(|(_, settle)| i64::from(settle.grant.shard)).collect();
-        let grants: BTreeMap<u32, Grant> =
-            plain.iter().map(|(_, settle)| (settle.grant.shard, settle.grant)).collect();
-        let shards: Vec<i64> = grants.keys().map(|shard| i64::from(*shard)).collect();
-        let epochs: Vec<i64> = grants.values().map(|grant| signed(grant.epoch)).collect();
-        let incarnations: Vec<i64> = grants.values().map(|grant| signed(grant.incarnation)).collect();
-        let done = "SELECT gone FROM redrive.done_at_once($1, $2, $3, $4, $5, $6, $7)";
-        let gone: Option<Vec<i64>> = sqlx::query_scalar(self.schema.sql(done))
-            .bind(wait)
-            .bind(seqs)
-            .bind(ats)
-            .bind(places)
-            .bind(shards)
-            .bind(epochs)
-            .bind(incarnations)
-            .fetch_one(conn)
-            .await?;
-        Ok(gone.into_iter().flatten().map(|seq| Seq(bits(seq))).collect())
-    }
 }
 
 /// Queues as arrays: as they are thought to be.
@@ -302,7 +249,6 @@ struct Specs {
 
 impl Specs {
     fn of<'a>(specs: impl Iterator<Item = &'a QueueSpec>) -> Self {
-        use crate::stores::shared::numbers::nanos;
         let mut all = Self::default();
         for spec in specs {
             all.names.push(spec.name.clone());
@@ -316,6 +262,6 @@ impl Specs {
 }
 
 /// Whether the database said this.
-fn says(error: &sqlx::Error, code: &str) -> bool {
+pub(super) fn says(error: &sqlx::Error, code: &str) -> bool {
     error.as_database_error().is_some_and(|said| said.code().as_deref() == Some(code))
 }

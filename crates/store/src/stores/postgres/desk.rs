@@ -17,16 +17,18 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_core::entry::{Entry, Grant, StreamId};
 use redrive_core::event::identity;
 use redrive_core::{Event, Moment};
 use sqlx::pool::PoolConnection;
+use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row, SqlStr};
 
 use super::faults::{Fault, Step};
+use super::heads::Keys;
 use super::ledger::Ledger;
 use super::office::Office;
 use super::receipt::Receipt;
@@ -36,8 +38,9 @@ use crate::store::{Keep, QueueSpec};
 use crate::stores::shared::cells::Cells;
 use crate::stores::shared::numbers::{bits, signed, to_duration};
 
-/// How many queues are remembered as they were read last.
-const SPECS_MAX: usize = 10_000;
+/// Queues with these names.
+pub(super) const READ_SPECS: &str = "SELECT name, ordered, remembered, horizon, pull, keep_time, keep_count \
+                                     FROM redrive.queue WHERE name = ANY($1)";
 
 /// All rows of a statement.
 macro_rules! rows {
@@ -124,6 +127,8 @@ pub(super) struct DeskAt<'c> {
     pub(super) arrived: Vec<Entry>,
     /// Streams in which something became runnable that is not in `arrived`.
     pub(super) missed: BTreeMap<StreamId, Arc<Stream>>,
+    /// Keys that nobody seemed to follow in when they were freed: looked at again after the commit.
+    pub(super) freed: Keys,
     /// Whether an order took something out of an owner's hands.
     pub(super) recall: bool,
     /// What is counted in this transaction.
@@ -176,6 +181,7 @@ impl<'c> DeskAt<'c> {
             writes: what == For::Writing,
             arrived: Vec::new(),
             missed: BTreeMap::new(),
+            freed: Keys::new(),
             recall: false,
             ledger: Ledger::default(),
             rules: None,
@@ -294,37 +300,15 @@ impl<'c> DeskAt<'c> {
 
     /// Reads queues, as they are declared now.
     pub(super) async fn read_specs(&mut self, queues: &[String]) -> sqlx::Result<()> {
-        let found = rows!(
-            self,
-            "SELECT name, ordered, remembered, horizon, pull, keep_time, keep_count FROM redrive.queue \
-             WHERE name = ANY($1)",
-            queues
-        )?;
+        let found = rows!(self, READ_SPECS, queues)?;
         for queue in queues {
             self.specs.insert(queue.clone(), None);
         }
         for row in found {
-            let number = |at| row.try_get::<i64, _>(at);
-            let name: String = row.try_get(0)?;
-            let keep = Keep {
-                time: row.maybe_number(5).ok().flatten().map(to_duration),
-                count: row.maybe_number(6).ok().flatten().map(bits),
-            };
-            let spec = QueueSpec {
-                name: name.clone(),
-                ordered: number(1)? != 0,
-                window: to_duration(number(2)?),
-                horizon: to_duration(number(3)?),
-                pull: number(4)? != 0,
-                keep,
-            };
+            let spec = spec_of(&row)?;
+            let name = spec.name.clone();
             let spec = Arc::new(spec);
-            let mut known = self.office.specs.lock().unwrap_or_else(PoisonError::into_inner);
-            if known.len() >= SPECS_MAX {
-                known.clear();
-            }
-            known.insert(name.clone(), Arc::clone(&spec));
-            drop(known);
+            self.office.remember(&spec);
             self.specs.insert(name, Some(spec));
         }
         Ok(())
@@ -350,4 +334,20 @@ impl Drop for DeskAt<'_> {
             conn.close_on_drop();
         }
     }
+}
+
+/// A queue in a row of [`READ_SPECS`].
+pub(super) fn spec_of(row: &PgRow) -> sqlx::Result<QueueSpec> {
+    let number = |at| row.try_get::<i64, _>(at);
+    Ok(QueueSpec {
+        name: row.try_get(0)?,
+        ordered: number(1)? != 0,
+        window: to_duration(number(2)?),
+        horizon: to_duration(number(3)?),
+        pull: number(4)? != 0,
+        keep: Keep {
+            time: row.maybe_number(5).ok().flatten().map(to_duration),
+            count: row.maybe_number(6).ok().flatten().map(bits),
+        },
+    })
 }

@@ -7,7 +7,7 @@ use super::desk::{DeskAt, maybe, run};
 use super::rows::{Damage, EVENT_COLUMNS, Parts, Stream, event_columns, shard_at};
 use crate::stores::shared::cells::Cells;
 use crate::stores::shared::columns::{Columns, change_columns};
-pub(super) use crate::stores::shared::held::{Held, Mark, PutBack, Stand};
+pub(super) use crate::stores::shared::held::{Held, Mark, PutBack, Stand, plain_columns};
 use crate::stores::shared::numbers::{column, stream_of};
 
 /// All columns of the table that are read.

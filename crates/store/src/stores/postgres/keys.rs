@@ -9,7 +9,7 @@ use std::sync::Arc;
 use redrive_core::entry::{Entry, Seq};
 use sqlx::Row;
 
-use super::desk::{DeskAt, maybe, one};
+use super::desk::{DeskAt, maybe, one, run};
 use super::faults::Step;
 use super::held::{Held, Stand, held_columns, read_held};
 use super::rows::{EventRow, Stream, live_columns, read_live};
@@ -79,14 +79,18 @@ impl DeskAt<'_> {
     async fn head(&mut self, stream: &Stream, key: &str) -> Step<Option<Head>> {
         let first = maybe!(
             self,
-            "SELECT seq, true AS live FROM redrive.live WHERE stream = $1 AND key = $2 \
-             UNION ALL SELECT seq, false FROM redrive.held WHERE stream = $1 AND key = $2 AND state IN (0, 2, 6) \
+            "SELECT seq, true AS live, blocked FROM redrive.live WHERE stream = $1 AND key = $2 \
+             UNION ALL SELECT seq, false, false FROM redrive.held WHERE stream = $1 AND key = $2 AND state IN (0, 2, 6) \
              ORDER BY seq LIMIT 1",
             i64::from(stream.id.0),
             key
         )?;
         let Some(row) = first else { return Ok(None) };
         let seq = column(bits(row.try_get(0)?));
+        if self.writes && row.try_get::<bool, _>(2)? {
+            // Who is at the head is not to be passed by.
+            run!(self, "UPDATE redrive.live SET blocked = false WHERE seq = $1", seq)?;
+        }
         // Read without a lock: it is handed out or let go, and both are conditional on its rev.
         let found = if row.try_get::<bool, _>(1)? {
             let select = concat!("SELECT ", live_columns!(), " FROM redrive.live WHERE seq = $1");
@@ -103,7 +107,10 @@ impl DeskAt<'_> {
     pub(super) async fn go_on(&mut self, stream: &Arc<Stream>, key: &str, after: Seq) -> Step<Option<Entry>> {
         loop {
             let entry = match self.head(stream, key).await? {
-                None => return Ok(None),
+                None => {
+                    self.freed.insert((stream.id, key.to_owned()), Arc::clone(stream));
+                    return Ok(None);
+                }
                 Some(Head::Damaged) => {
                     self.miss(stream);
                     return Ok(None);

@@ -12,10 +12,10 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::desk::{Desk, maybe, one, rows};
-use super::faults::{Step, damaged_row};
+use super::faults::{Fault, Step, damaged_row, not_done};
 use super::held::{Held, held_columns, read_held};
 use super::keys::{is_head, seq_at};
-use super::office::Office;
+use super::office::{Office, Tries};
 use super::rows::{Damage, Stream, live_columns, read_live};
 use crate::error::StoreError;
 use crate::store::{Load, Loaded, Overdue};
@@ -26,19 +26,31 @@ use crate::stores::shared::numbers::{column, from_moment, stream_of, to_moment};
 const OVERDUE_MAX: i64 = 1000;
 
 /// What is looked for, as the statements want it.
-struct Wanted {
-    stream: Arc<Stream>,
-    shard: i64,
-    until: i64,
-    except: Vec<i64>,
+pub(super) struct Wanted {
+    pub(super) stream: Arc<Stream>,
+    pub(super) shard: i64,
+    pub(super) until: i64,
+    pub(super) except: Vec<i64>,
     /// Keys that rules withhold.
-    withheld: Vec<String>,
-    bytes: i64,
+    pub(super) withheld: Vec<String>,
+    pub(super) bytes: i64,
 }
 
 impl Office {
     /// Loads. Where dead letters hold up more than they may, their keys go on first: publishers do not look.
     pub(super) async fn load(self: &Arc<Self>, load: Load) -> Result<Loaded, StoreError> {
+        let mut tries = Tries::new(self.patience);
+        loop {
+            match self.load_plainly(&load).await {
+                Ok(Some(loaded)) => return Ok(loaded),
+                Ok(None) => return self.load_with_care(load).await,
+                Err(Fault::Sql(error)) if tries.may_go_on(&error) => tries.wait().await,
+                Err(fault) => return Err(not_done(fault)),
+            }
+        }
+    }
+
+    async fn load_with_care(self: &Arc<Self>, load: Load) -> Result<Loaded, StoreError> {
         let (grant, load) = (load.grant, Arc::new(load));
         let mut freed = false;
         loop {
@@ -132,7 +144,8 @@ impl Desk {
                 live_columns!(),
                 ", found FROM (SELECT *, count(*) OVER () AS found, \
                  (sum(octet_length(payload)) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) - octet_length(payload))::bigint \
-                 AS before FROM (SELECT * FROM redrive.live event WHERE stream = $1 AND shard = $2 AND seq <> ALL($3) \
+                 AS before FROM (SELECT * FROM redrive.live event WHERE stream = $1 AND shard = $2 AND NOT blocked \
+                 AND seq <> ALL($3) \
                  AND (key IS NULL OR key <> ALL($4)) AND ",
                 is_head!("event"),
                 " ORDER BY seq LIMIT $5) few) sums WHERE before <= $6 ORDER BY seq"
@@ -145,7 +158,7 @@ impl Desk {
             wanted.bytes
         )?;
         let stream = Arc::clone(&wanted.stream);
-        self.chosen(&found, 10, max, ("live", damage), |row| {
+        chosen(&found, 10, max, ("live", damage), |row| {
             read_live(row, &stream).map(|row| row.entry(stream.id))
         })
     }
@@ -181,30 +194,7 @@ impl Desk {
             wanted.until
         )?;
         let stream = Arc::clone(&wanted.stream);
-        self.chosen(&found, 35, max, ("held", damage), |row| read_held(row, &stream).map(Held::entry))
-    }
-
-    /// The first `max` of what was found, and whether there are more. How many there were at all is the column `of`.
-    fn chosen(
-        &self,
-        found: &[PgRow],
-        of: usize,
-        max: usize,
-        (table, damage): (&str, &mut Vec<String>),
-        read: impl Fn(&PgRow) -> Result<Entry, Damage>,
-    ) -> Step<(Vec<Entry>, bool)> {
-        let all = match found.first() {
-            Some(row) => usize::try_from(row.try_get::<i64, _>(of)?).unwrap_or_default(),
-            None => 0,
-        };
-        let mut entries = Vec::with_capacity(found.len().min(max));
-        for row in found.iter().take(max) {
-            match read(row) {
-                Ok(entry) => entries.push(entry),
-                Err(Damage) => damage.push(damaged_row(table, seq_at(row, 0).0)),
-            }
-        }
-        Ok((entries, all > found.len().min(max)))
+        chosen(&found, 35, max, ("held", damage), |row| read_held(row, &stream).map(Held::entry))
     }
 
     /// When something happens next: an event is due, or a dead letter has held up others for long enough.
@@ -276,4 +266,26 @@ impl Desk {
         )?;
         Ok(found.iter().map(|row| seq_at(row, 0)).collect())
     }
+}
+
+/// The first `max` of what was found, and whether there are more. How many there were at all is the column `of`.
+pub(super) fn chosen(
+    found: &[PgRow],
+    of: usize,
+    max: usize,
+    (table, damage): (&str, &mut Vec<String>),
+    read: impl Fn(&PgRow) -> Result<Entry, Damage>,
+) -> Step<(Vec<Entry>, bool)> {
+    let all = match found.first() {
+        Some(row) => usize::try_from(row.try_get::<i64, _>(of)?).unwrap_or_default(),
+        None => 0,
+    };
+    let mut entries = Vec::with_capacity(found.len().min(max));
+    for row in found.iter().take(max) {
+        match read(row) {
+            Ok(entry) => entries.push(entry),
+            Err(Damage) => damage.push(damaged_row(table, seq_at(row, 0).0)),
+        }
+    }
+    Ok((entries, all > found.len().min(max)))
 }

@@ -33,7 +33,7 @@ impl Names {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn of(&self, id: StreamId) -> Option<Arc<Stream>> {
+    pub(super) fn of(&self, id: StreamId) -> Option<Arc<Stream>> {
         self.known().by_id.get(&id).cloned()
     }
 
@@ -73,6 +73,16 @@ impl Office {
             }
             made => made,
         }
+    }
+
+    /// The stream with this number.
+    pub(super) async fn stream_of(&self, id: StreamId) -> sqlx::Result<Option<Arc<Stream>>> {
+        if let Some(known) = self.names.of(id) {
+            return Ok(Some(known));
+        }
+        let select = "SELECT id, queue, tenant FROM redrive.stream WHERE id = $1";
+        let found = sqlx::query(self.schema.sql(select)).bind(i64::from(id.0));
+        self.alone(&self.pool, found).await?.first().map(|row| self.names.read(row)).transpose()
     }
 
     async fn make_stream(&self, pool: &PgPool, queue: &str, tenant: &str) -> sqlx::Result<Arc<Stream>> {

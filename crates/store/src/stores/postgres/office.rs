@@ -79,6 +79,8 @@ pub(super) struct Office {
     pub(super) specs: Mutex<HashMap<String, Arc<QueueSpec>>>,
     /// How many causes streams have, as far as this process knows.
     pub(super) causes: Mutex<HashMap<StreamId, u32>>,
+    /// Whether there are others who may want to know of something.
+    pub(super) has_company: AtomicBool,
     /// Something was committed that others may want to know of.
     pub(super) hint: Notify,
     pub(super) is_closed: AtomicBool,
@@ -296,13 +298,20 @@ impl Office {
             Err(error) if kind(error) == Kind::Cut => true,
             Err(_) => return committed.map_err(|error| Fault::Sql(error).into()),
         };
-        let news = News {
+        let mut news = News {
             arrived: std::mem::take(&mut desk.arrived),
             missed: std::mem::take(&mut desk.missed),
             recall: desk.recall,
             number: desk.number,
         };
-        self.tell_of(open, if is_unknown { news.in_doubt() } else { news });
+        let freed = std::mem::take(&mut desk.freed);
+        if is_unknown {
+            news.missed.extend(freed.into_iter().map(|((id, _), stream)| (id, stream)));
+            news = news.in_doubt();
+        } else {
+            self.tell_heads(&mut desk.conn, freed, &mut news, |_| true).await;
+        }
+        self.tell_of(open, news);
         committed.map_err(Trouble::Unknown)
     }
 

@@ -89,6 +89,7 @@ pub(super) async fn open(
         served: Mutex::new(HashMap::new()),
         specs: Mutex::default(),
         causes: Mutex::new(HashMap::new()),
+        has_company: AtomicBool::new(true),
         hint: Notify::new(),
         is_closed: AtomicBool::new(false),
         gate: Arc::new(RwLock::new(())),

@@ -62,6 +62,11 @@ impl Item<'_> {
         }
     }
 
+    /// The key within which order is kept.
+    pub(super) fn key(&self) -> Option<&str> {
+        self.new.event.key.as_deref().filter(|_| self.spec.ordered)
+    }
+
     /// Whether it has to wait for its time.
     pub(super) fn is_delayed(&self) -> bool {
         self.new.event.when.moment(self.new.at) > self.new.at

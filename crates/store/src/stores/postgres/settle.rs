@@ -8,7 +8,7 @@
 //! A COMMIT that was not answered may have happened. The same settles are then written again: their locks wait for the
 //! fate of the first. What is not there any more, though the shard is still ours, was settled by it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -21,7 +21,7 @@ use super::desk::{Desk, rows};
 use super::faults::{Step, unknown};
 use super::held::{Held, Stand};
 use super::ledger::Outcome;
-use super::office::{Office, Trouble};
+use super::office::{News, Office, Trouble};
 use super::receipt::{End, ending_of};
 use super::rows::{Damage, Stream};
 use crate::error::StoreError;
@@ -40,29 +40,38 @@ impl Office {
         settles: Vec<Settle>,
         is_shared: bool,
     ) -> Result<Vec<Settled>, StoreError> {
-        let mut before = None;
-        let mut answers = match self.settle_at_once(&settles, is_shared).await {
-            Ok(answers) => answers,
-            Err(Trouble::No(fault)) => return Err(super::faults::not_done(fault)),
-            Err(Trouble::Unknown(_)) => {
-                // What it meant to do, if it happened.
-                let mut met = HashSet::new();
-                let meant = |settle: &Settle| match (&settle.change, settle.rev, met.insert(settle.seq)) {
-                    (Change::Done, 0, true) => Settled::Applied { rev: 1, next: None },
-                    _ => Settled::Stale,
-                };
-                before = Some(settles.iter().map(meant).collect());
-                settles.iter().map(|_| None).collect()
-            }
-        };
+        let mut in_doubt = HashMap::new();
+        let at_once = self.settle_at_once(&settles, is_shared, &mut in_doubt).await;
+        let mut answers = at_once.map_err(super::faults::not_done)?;
         let left: Vec<usize> = (0..settles.len()).filter(|at| answers[*at].is_none()).collect();
-        if !left.is_empty() {
-            let settles = left.iter().map(|at| settles[*at].clone()).collect();
-            for (at, answer) in left.iter().zip(self.settle_with_care(settles, is_shared, before).await?) {
-                answers[*at] = Some(answer);
+        if left.is_empty() {
+            return Ok(answers.into_iter().flatten().collect());
+        }
+        // Where some are settled, the rest does not go back to the line: whoever is settled is not to be asked again.
+        let is_shared = is_shared && left.len() == settles.len() && in_doubt.is_empty();
+        let said = |at: &usize| in_doubt.get(at).cloned().unwrap_or(Settled::Stale);
+        let before = if in_doubt.is_empty() { None } else { Some(left.iter().map(said).collect()) };
+        let rest: Vec<Settle> = left.iter().map(|at| settles[*at].clone()).collect();
+        match self.settle_with_care(rest, is_shared, before).await {
+            Ok(settled) => {
+                for (at, answer) in left.iter().zip(settled) {
+                    answers[*at] = Some(answer);
+                }
+                Ok(answers.into_iter().flatten().collect())
+            }
+            Err(error) => {
+                if left.len() < settles.len() {
+                    // Nobody hears who follows those that are settled: a load will tell.
+                    let entries = answers.into_iter().flatten().filter_map(|settled| match settled {
+                        Settled::Applied { next, .. } => next,
+                        _ => None,
+                    });
+                    let news = News { arrived: entries.collect(), ..News::default() };
+                    self.tell_of(self.tellings.begin(), news.in_doubt());
+                }
+                Err(error)
             }
         }
-        Ok(answers.into_iter().flatten().collect())
     }
 
     /// `before` is what a try said that may have been committed.

@@ -174,7 +174,7 @@ impl Desk {
         let used = rows!(
             self,
             "SELECT id FROM redrive.stream WHERE EXISTS (SELECT 1 FROM redrive.live WHERE stream = stream.id \
-             AND shard = $1) OR EXISTS (SELECT 1 FROM redrive.held WHERE held.stream = stream.id AND held.shard = $1) \
+             AND shard = $1 AND NOT blocked) OR EXISTS (SELECT 1 FROM redrive.held WHERE held.stream = stream.id AND held.shard = $1) \
              ORDER BY id",
             i64::from(shard)
         )?;

@@ -87,13 +87,20 @@ impl Own {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(number);
     }
 
-    /// Those that were told, as numbers in text. Of what the snapshot saw nobody asks again.
+    /// Those that a look since this snapshot would find, as numbers in text. Of what the snapshot saw nobody asks again,
+    /// however long a transaction is left open.
     pub(super) fn since(&self, snapshot: &str) -> Vec<String> {
+        let mut parts = snapshot.split(':').skip(1);
+        let next = parts.next().and_then(|number| number.parse().ok()).unwrap_or(0);
+        let open: BTreeSet<u64> = parts
+            .next()
+            .into_iter()
+            .flat_map(|open| open.split(','))
+            .filter_map(|it| it.parse().ok())
+            .collect();
         let mut own = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = own.iter().map(u64::to_string).collect();
-        let seen = snapshot.split(':').next().and_then(|number| number.parse().ok()).unwrap_or(0);
-        *own = own.split_off(&seen);
-        all
+        own.retain(|number| *number >= next || open.contains(number));
+        own.iter().map(u64::to_string).collect()
     }
 }
 
@@ -138,5 +145,14 @@ mod tests {
         tell(first, &[1, 3]);
         assert_eq!(*told.lock().unwrap(), [2, 3]);
         assert!(tellings.state().settled.is_empty(), "nothing is remembered for nobody");
+    }
+
+    #[test]
+    fn what_a_snapshot_saw_is_not_asked_for_again() {
+        let own = Own::default();
+        [3, 5, 7, 9, 12].into_iter().for_each(|number| own.add(number));
+        // 3 was left open, 7 is one of ours that was about to commit.
+        assert_eq!(own.since("3:10:3,7"), ["3", "7", "12"]);
+        assert_eq!(own.since("3:13:"), Vec::<String>::new());
     }
 }

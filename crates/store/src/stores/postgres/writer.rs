@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use super::faults::not_done;
 use super::office::{Doing, Office, Trouble};
 use super::publish::{Answer, Given};
-use crate::error::StoreError;
+use crate::error::{PublishError, StoreError};
 use crate::store::New;
 
 /// How much may wait, in KiB: some seconds' worth of writing on a slow disk. Every call counts as one at least.
@@ -188,13 +188,20 @@ async fn publish(office: &Arc<Office>, events: Vec<New>, is_shared: bool) -> Res
         Err(Trouble::Unknown(_)) => events.iter().map(|_| None).collect(),
     };
     let left: Vec<usize> = (0..events.len()).filter(|at| answers[*at].is_none()).collect();
-    if !left.is_empty() {
-        let place = |at: usize| left.binary_search(&at).ok();
-        let given = given.into_iter().filter_map(|(seq, at)| Some((seq, place(at)?))).collect();
-        let events = left.iter().map(|at| events[*at].clone()).collect();
-        for (at, answer) in left.iter().zip(publish_with_care(office, events, is_shared, given).await?) {
-            answers[*at] = Some(answer);
+    if left.is_empty() {
+        return Ok(answers.into_iter().flatten().collect());
+    }
+    // Where some are kept, the rest does not go back to the line: they would be found to be there.
+    let is_alone = left.len() < events.len() || !given.is_empty();
+    let place = |at: usize| left.binary_search(&at).ok();
+    let given = given.into_iter().filter_map(|(seq, at)| Some((seq, place(at)?))).collect();
+    let rest = left.iter().map(|at| events[*at].clone()).collect();
+    match publish_with_care(office, rest, is_shared && !is_alone, given).await {
+        Ok(rest) => left.iter().zip(rest).for_each(|(at, answer)| answers[*at] = Some(answer)),
+        Err(error) if left.len() < events.len() => {
+            left.iter().for_each(|at| answers[*at] = Some(Err(PublishError::Store(error.clone()))));
         }
+        Err(error) => return Err(error),
     }
     Ok(answers.into_iter().flatten().collect())
 }

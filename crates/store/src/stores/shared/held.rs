@@ -153,24 +153,12 @@ impl Held {
 
     /// Its columns that change.
     pub(in crate::stores) fn columns(&self) -> Columns {
-        let progress = &self.progress;
         Columns {
-            rev: i64::from(self.rev),
             state: self.stand as i64,
-            due: from_moment(progress.due),
-            attempts: i64::from(progress.attempts),
-            mode: progress.mode,
-            started: progress.started.map(from_moment),
-            previous: column(nanos(progress.previous)),
-            strikes: i64::from(progress.strikes),
-            suspect: i64::from(progress.suspect),
-            story: write_story(progress.story.as_deref()),
             reason: self.reason,
             died: self.died.map(from_moment),
             park_until: self.park_until.map(from_moment),
             park_count: self.park_count.map(i64::from),
-            route: progress.route.as_deref().map(str::to_owned),
-            out_of_order: i64::from(progress.out_of_order),
             cause: self.cause.map(|CauseId(cause)| signed(cause)),
             death: self.death.map(column),
             redrive: self.put_back.map(PutBack::to_column),
@@ -179,6 +167,7 @@ impl Held {
             lease_token: self.lease.map(|lease| lease.token),
             lease_until: self.lease.map(|lease| from_moment(lease.until)),
             lease_from: self.lease.map(|lease| from_moment(lease.from)),
+            ..plain_columns(&self.progress, self.rev)
         }
     }
 
@@ -242,5 +231,35 @@ impl Held {
             _ => Park::GoOn,
         };
         Some(Lapsed { reason, park, passed: self.is_passed() })
+    }
+}
+
+/// The columns that change of an event that waits for its time, and was never dead or leased.
+pub(in crate::stores) fn plain_columns(progress: &Progress, rev: u32) -> Columns {
+    Columns {
+        rev: i64::from(rev),
+        state: Stand::Waits as i64,
+        due: from_moment(progress.due),
+        attempts: i64::from(progress.attempts),
+        mode: progress.mode,
+        started: progress.started.map(from_moment),
+        previous: column(nanos(progress.previous)),
+        strikes: i64::from(progress.strikes),
+        suspect: i64::from(progress.suspect),
+        story: write_story(progress.story.as_deref()),
+        reason: None,
+        died: None,
+        park_until: None,
+        park_count: None,
+        route: progress.route.as_deref().map(str::to_owned),
+        out_of_order: i64::from(progress.out_of_order),
+        cause: None,
+        death: None,
+        redrive: None,
+        redriven: 0,
+        lease_attempt: None,
+        lease_token: None,
+        lease_until: None,
+        lease_from: None,
     }
 }

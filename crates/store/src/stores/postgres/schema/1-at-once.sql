@@ -62,3 +62,169 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'RD001', MESSAGE = 'the shard has another owner';
     END IF;
 END $$;
+
+-- Who is at the head of each of these keys, in their order: an event that never ran, with its columns, or nobody. Is it
+-- not as simple as that (it waits for its time, is dead or leased, or a rule may withhold the key), then that is said.
+CREATE FUNCTION redrive.heads(streams BIGINT[], keys TEXT[])
+RETURNS TABLE (
+    seq BIGINT, id TEXT, key TEXT, tag TEXT, payload BYTEA, extra BYTEA, published BIGINT, calm BIGINT, crc BIGINT,
+    shard BIGINT, is_special BOOLEAN
+) LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE ruled BOOLEAN := EXISTS (SELECT 1 FROM redrive.rule);
+BEGIN
+    RETURN QUERY SELECT next.seq, next.id, next.key, next.tag, next.payload, next.extra, next.published, next.calm,
+        next.crc, next.shard, earlier.seq IS NOT NULL OR (ruled AND next.seq IS NOT NULL)
+        FROM unnest(streams, keys) WITH ORDINALITY AS wanted (stream, key, place)
+        LEFT JOIN LATERAL (
+            SELECT * FROM redrive.live WHERE live.stream = wanted.stream AND live.key = wanted.key
+            ORDER BY live.seq LIMIT 1
+        ) next ON true
+        LEFT JOIN LATERAL (
+            SELECT held.seq FROM redrive.held WHERE held.stream = wanted.stream AND held.key = wanted.key
+            AND held.state IN (0, 2, 6) ORDER BY held.seq LIMIT 1
+        ) earlier ON next.seq IS NULL OR earlier.seq < next.seq
+        ORDER BY wanted.place;
+END $$;
+
+-- Takes away events that ended otherwise, or with a key, and writes how (`states`, where absence does not say it all).
+-- With each comes who is at the head of its key now. Events that an operator put back, or that somebody outside has had,
+-- are left alone: there is more to write of them.
+CREATE FUNCTION redrive.ended_at_once(
+    wait BIGINT, seqs BIGINT[], revs BIGINT[], ats BIGINT[], places BIGINT[],
+    states TEXT[], attempts BIGINT[], stories TEXT[], results BYTEA[], sums BIGINT[],
+    shards BIGINT[], epochs BIGINT[], incarnations BIGINT[]
+) RETURNS TABLE (
+    seq BIGINT, id TEXT, key TEXT, tag TEXT, payload BYTEA, extra BYTEA, published BIGINT, calm BIGINT, crc BIGINT,
+    shard BIGINT, is_special BOOLEAN, gone BIGINT, freed TEXT
+) LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+    gones BIGINT[];
+    turns BIGINT[];
+    streams BIGINT[];
+    keys TEXT[];
+    held BIGINT;
+BEGIN
+    PERFORM set_config('lock_timeout', wait::text, true);
+    WITH fresh AS (
+        DELETE FROM redrive.live USING unnest(seqs, revs, ats, places) WITH ORDINALITY AS settle (seq, rev, at, place, turn)
+        WHERE live.seq = settle.seq AND settle.rev = 0 AND live.shard = settle.place AND live.calm >= settle.at
+        RETURNING live.seq, live.stream, live.key, settle.turn
+    ), late AS (
+        DELETE FROM redrive.held USING unnest(seqs, revs, ats, places) WITH ORDINALITY AS settle (seq, rev, at, place, turn)
+        WHERE held.seq = settle.seq AND held.rev = settle.rev AND held.shard = settle.place AND held.calm >= settle.at
+        AND held.state = 0 AND held.redrive IS NULL AND held.lease_attempt IS NULL
+        RETURNING held.seq, held.stream, held.key, settle.turn
+    ), done AS (SELECT * FROM fresh UNION ALL SELECT * FROM late)
+    SELECT array_agg(done.seq ORDER BY done.seq), array_agg(done.stream ORDER BY done.seq),
+        array_agg(done.key ORDER BY done.seq), array_agg(done.turn ORDER BY done.seq)
+        INTO gones, streams, keys, turns FROM done;
+    INSERT INTO redrive.ending (seq, state, ended, attempts, story, result, crc)
+        SELECT seqs[turn], states[turn], ats[turn], attempts[turn], stories[turn], results[turn], sums[turn]
+        FROM unnest(turns) AS done (turn) WHERE states[turn] IS NOT NULL
+        ON CONFLICT (seq) DO UPDATE SET state = EXCLUDED.state, ended = EXCLUDED.ended, attempts = EXCLUDED.attempts,
+        story = EXCLUDED.story, result = EXCLUDED.result, token = NULL, crc = EXCLUDED.crc;
+    -- Sees that they are gone: a statement of its own. Who is at the head now is not blocked.
+    UPDATE redrive.live SET blocked = false WHERE live.blocked AND live.seq = ANY(ARRAY(
+        SELECT (SELECT first.seq FROM redrive.live first WHERE first.stream = free.stream AND first.key = free.key
+        ORDER BY first.seq LIMIT 1) FROM unnest(streams, keys) AS free (stream, key) WHERE free.key IS NOT NULL));
+    RETURN QUERY SELECT z.seq, z.id, z.key, z.tag, z.payload, z.extra, z.published, z.calm, z.crc, z.shard, z.is_special,
+        z.gone, z.freed
+        FROM ROWS FROM (unnest(gones), unnest(keys), redrive.heads(streams, keys)) AS z (gone, freed, seq, id, key, tag,
+        payload, extra, published, calm, crc, shard, is_special);
+    -- The last lock, as above.
+    SELECT count(*) INTO held FROM (
+        SELECT 1 FROM redrive.shard JOIN unnest(shards, epochs, incarnations) AS own (id, epoch, incarnation)
+        ON shard.id = own.id AND shard.epoch = own.epoch AND shard.incarnation = own.incarnation
+        WHERE shard.owner IS NOT NULL ORDER BY shard.id FOR SHARE OF shard
+    ) own;
+    IF held < cardinality(shards) THEN
+        RAISE EXCEPTION USING ERRCODE = 'RD001', MESSAGE = 'the shard has another owner';
+    END IF;
+END $$;
+
+-- Has events run again later. `changed`: which; what an operator put back, or somebody outside has had, is left alone.
+CREATE FUNCTION redrive.again_at_once(
+    wait BIGINT, seqs BIGINT[], revs BIGINT[], places BIGINT[],
+    flows BIGINT[], dues BIGINT[], attempts BIGINT[], modes TEXT[], starteds BIGINT[], previouses BIGINT[],
+    strikes BIGINT[], suspects BIGINT[], stories TEXT[], routes TEXT[], disorders BIGINT[], sums BIGINT[],
+    shards BIGINT[], epochs BIGINT[], incarnations BIGINT[],
+    OUT changed BIGINT[]
+) LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE own BIGINT;
+BEGIN
+    PERFORM set_config('lock_timeout', wait::text, true);
+    WITH fresh AS (
+        DELETE FROM redrive.live USING unnest(seqs, revs, places) WITH ORDINALITY AS settle (seq, rev, place, turn)
+        WHERE live.seq = settle.seq AND settle.rev = 0 AND live.shard = settle.place
+        RETURNING live.*, settle.turn
+    ), moved AS (
+        INSERT INTO redrive.held (seq, id, key, tag, payload, extra, published, calm, crc, stream, shard, stamp, flow, rev,
+            state, due, attempts, mode, started, previous, strikes, suspect, story, route, out_of_order, redriven,
+            progress_crc)
+        SELECT seq, id, key, tag, payload, extra, published, calm, crc, stream, shard, '3'::xid8, flows[turn],
+            revs[turn] + 1, 0, dues[turn], attempts[turn], modes[turn], starteds[turn], previouses[turn], strikes[turn],
+            suspects[turn], stories[turn], routes[turn], disorders[turn], 0, sums[turn]
+        FROM fresh RETURNING seq
+    ), later AS (
+        UPDATE redrive.held SET flow = flows[turn], rev = revs[turn] + 1, due = dues[turn], attempts = again_at_once.attempts[turn],
+            mode = modes[turn], started = starteds[turn], previous = previouses[turn], strikes = again_at_once.strikes[turn],
+            suspect = suspects[turn], story = stories[turn], route = routes[turn], out_of_order = disorders[turn],
+            progress_crc = sums[turn]
+        FROM unnest(seqs, revs, places) WITH ORDINALITY AS settle (seq, rev, place, turn)
+        WHERE held.seq = settle.seq AND held.rev = settle.rev AND held.shard = settle.place AND held.state = 0
+        AND held.reason IS NULL AND held.died IS NULL AND held.park_until IS NULL AND held.park_count IS NULL
+        AND held.cause IS NULL AND held.death IS NULL AND held.redrive IS NULL AND held.redriven = 0
+        AND held.lease_attempt IS NULL AND held.lease_until IS NULL
+        RETURNING held.seq
+    ) SELECT array_agg(seq) INTO changed FROM (SELECT seq FROM moved UNION ALL SELECT seq FROM later) done;
+    -- The last lock, as above.
+    SELECT count(*) INTO own FROM (
+        SELECT 1 FROM redrive.shard JOIN unnest(shards, epochs, incarnations) AS own (id, epoch, incarnation)
+        ON shard.id = own.id AND shard.epoch = own.epoch AND shard.incarnation = own.incarnation
+        WHERE shard.owner IS NOT NULL ORDER BY shard.id FOR SHARE OF shard
+    ) own;
+    IF own < cardinality(shards) THEN
+        RAISE EXCEPTION USING ERRCODE = 'RD001', MESSAGE = 'the shard has another owner';
+    END IF;
+END $$;
+
+-- Marks events of a shard that wait for an earlier one of their key, among the first so many that are not marked: loads
+-- pass them by. The earlier one is locked, so whoever takes it away does so after this commit, sees the marks, and takes
+-- off that of whoever is next. One that is being taken away just now is passed over, and the next one of its key is held
+-- for the head: that one is never marked here.
+CREATE FUNCTION redrive.block_at_once(
+    wait BIGINT, of_stream BIGINT, of_shard BIGINT, of_epoch BIGINT, of_incarnation BIGINT, most BIGINT,
+    OUT marked BIGINT
+) LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+    seqs BIGINT[];
+    keys TEXT[];
+    heads BIGINT[];
+    names TEXT[];
+BEGIN
+    PERFORM set_config('lock_timeout', wait::text, true);
+    SELECT array_agg(seq), array_agg(key) INTO seqs, keys FROM (
+        SELECT seq, key FROM redrive.live WHERE stream = of_stream AND shard = of_shard AND NOT blocked
+        ORDER BY seq LIMIT most
+    ) few WHERE key IS NOT NULL;
+    WITH wanted AS MATERIALIZED (SELECT DISTINCT key FROM unnest(keys) AS name (key)), locked AS MATERIALIZED (
+        SELECT wanted.key, head.seq FROM wanted, LATERAL (
+            SELECT first.seq FROM redrive.live first WHERE first.stream = of_stream AND first.key = wanted.key
+            ORDER BY first.seq LIMIT 1 FOR SHARE SKIP LOCKED
+        ) head
+    ) SELECT array_agg(key), array_agg(seq) INTO names, heads FROM locked;
+    UPDATE redrive.live SET blocked = true FROM unnest(seqs, keys) AS few (seq, key)
+        WHERE live.seq = few.seq AND NOT live.blocked
+        AND EXISTS (SELECT 1 FROM unnest(names, heads) AS head (key, seq) WHERE head.key = few.key AND head.seq < few.seq);
+    GET DIAGNOSTICS marked = ROW_COUNT;
+    -- The last lock, as above.
+    PERFORM 1 FROM redrive.shard WHERE id = of_shard AND epoch = of_epoch AND incarnation = of_incarnation
+        AND owner IS NOT NULL FOR SHARE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'RD001', MESSAGE = 'the shard has another owner';
+    END IF;
+END $$;

@@ -67,7 +67,9 @@ CREATE TABLE redrive.stream (
     UNIQUE (queue, tenant)
 );
 
--- May run and never ran: nothing in it ever changes, and its rev is 0. Written by publishers, taken away by owners.
+-- May run and never ran: nothing in it ever changes but `blocked`, and its rev is 0. Written by publishers, taken away by
+-- owners. `blocked`: an earlier one of its key lives; set by owners where many wait for one, so that loads pass them by.
+-- The head of a key never has it.
 -- `key` is set where order is kept within it; a key that means nothing is in `tag`.
 -- `calm`: settled by then, the receipt lasts long enough as it is.
 -- `stamp`: the transaction that wrote it; arrivals are found by it.
@@ -83,9 +85,10 @@ CREATE TABLE redrive.live (
     crc BIGINT NOT NULL,
     stream BIGINT NOT NULL,
     shard BIGINT NOT NULL,
-    stamp xid8 NOT NULL DEFAULT pg_current_xact_id()
+    stamp xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    blocked BOOLEAN NOT NULL DEFAULT false
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
-CREATE INDEX live_load ON redrive.live (stream, shard, seq);
+CREATE INDEX live_load ON redrive.live (stream, shard, seq) WHERE NOT blocked;
 CREATE INDEX live_key ON redrive.live (stream, key, seq) WHERE key IS NOT NULL;
 CREATE INDEX live_stamp ON redrive.live (stamp);
 

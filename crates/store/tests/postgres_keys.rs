@@ -1,0 +1,140 @@
+//! Order within a key, where publishers and settles are under way at once.
+#![cfg(all(feature = "postgres", unix))]
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::sync::Arc;
+
+use redrive_core::entry::{Change, Park, Progress, Settled};
+use redrive_core::event::DeadReason;
+use redrive_store::{Arrivals, New, Store};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+mod postgres_common;
+
+use postgres_common::{Node, PATIENCE, Place, at, event};
+
+/// The ids of events that are told one by one.
+fn watch(node: &Node) -> UnboundedReceiver<String> {
+    let (tell, told) = unbounded_channel();
+    node.store.watch(Arc::new(move |arrivals: Arrivals| {
+        for entry in arrivals.entries {
+            let _ = tell.send(entry.event.id.clone());
+        }
+    }));
+    told
+}
+
+/// P1: a settle looks who follows, and finds nobody; then the next one is published, and finds the first still at the
+/// head; then the settle commits. The next one is told all the same.
+#[tokio::test]
+async fn what_is_published_while_its_key_is_being_freed_is_told() {
+    let at_a_desk = Change::DoneWith { result: Some(vec![7]), attempts: 1, story: None };
+    for change in [Change::Done, at_a_desk] {
+        let place = Place::new();
+        let mut owner = place.node().await;
+        owner.take().await;
+        let mut told = watch(&owner);
+        owner.publish("first", Some("k")).await.unwrap();
+        let first = owner.one("first").await;
+        let mut raw = place.raw().await;
+        // The fence comes last: whoever waits there has looked.
+        raw.say("BEGIN; SELECT id FROM redrive.shard FOR UPDATE").await.unwrap();
+        let settling = tokio::spawn(owner.store.settle(vec![owner.settling(&first, change.clone())]));
+        place.raw().await.until_somebody_waits().await;
+        owner.publish("second", Some("k")).await.unwrap();
+        assert!(!settling.is_finished());
+        while let Ok(id) = told.try_recv() {
+            assert_eq!(id, "first", "the first is still at the head");
+        }
+        raw.say("COMMIT").await.unwrap();
+        let settled = settling.await.unwrap().unwrap().remove(0);
+        let Settled::Applied { next: None, .. } = settled else { panic!("{settled:?}") };
+        let heard = tokio::time::timeout(PATIENCE, told.recv()).await.expect("nobody was told of it");
+        assert_eq!(heard.as_deref(), Some("second"), "{change:?}");
+    }
+}
+
+/// P1: of several that are published to a key at once the first is told, and each of the others when it is its turn.
+#[tokio::test]
+async fn of_a_key_each_is_told_when_it_is_its_turn() {
+    let place = Place::new();
+    let mut owner = place.node().await;
+    owner.take().await;
+    let mut told = watch(&owner);
+    for id in ["1", "2", "3"] {
+        owner.publish(id, Some("k")).await.unwrap();
+    }
+    for id in ["1", "2", "3"] {
+        assert_eq!(told.try_recv().as_deref(), Ok(id));
+        assert!(told.try_recv().is_err(), "it is not yet the turn of the next one");
+        let entry = owner.one(id).await;
+        let settled = owner.settle(&entry, Change::Done).await;
+        let Settled::Applied { next, .. } = settled else { panic!("{settled:?}") };
+        let follows = next.map(|next| next.event.id.clone());
+        assert_eq!(follows, ["2", "3"].into_iter().find(|next| *next > id).map(str::to_owned));
+    }
+}
+
+/// How many wait for one in the tests of hot keys: enough to be marked.
+const MANY: usize = 90;
+
+async fn many_of_one_key(owner: &Node) {
+    let events = (0..MANY).map(|number| New::at(event(&format!("{number:03}"), Some("hot")), at(0)));
+    let published = owner.store.publish(events.collect()).await.unwrap();
+    assert!(published.iter().all(Result::is_ok), "{published:?}");
+}
+
+/// P1: those that wait for one are out of the index that loads go by, and each is back when it is its turn: for whoever
+/// loads afresh, too.
+#[tokio::test]
+async fn a_hot_key_goes_on_one_by_one() {
+    let place = Place::new();
+    let mut owner = place.node().await;
+    owner.take().await;
+    many_of_one_key(&owner).await;
+    let mut raw = place.raw().await;
+    for number in 0..MANY {
+        let due = owner.due(at(9)).await;
+        let ids: Vec<&str> = due.iter().map(|entry| entry.event.id.as_str()).collect();
+        assert_eq!(ids, [format!("{number:03}")]);
+        if number == 0 {
+            let marked = raw.number("SELECT count(*) FROM redrive.live WHERE blocked").await;
+            assert_eq!(usize::try_from(marked).unwrap(), MANY - 1, "all but the head");
+        }
+        // Every third way in which a key is freed.
+        let change = match number % 3 {
+            0 => Change::Done,
+            1 => Change::DoneWith { result: Some(vec![7]), attempts: 1, story: None },
+            _ => dead(),
+        };
+        let settled = owner.settle(&due[0], change).await;
+        let Settled::Applied { next, .. } = settled else { panic!("{settled:?}") };
+        let follows = next.map(|next| next.event.id.clone());
+        assert_eq!(follows, (number + 1 < MANY).then(|| format!("{:03}", number + 1)));
+    }
+    assert!(owner.due(at(9)).await.is_empty());
+}
+
+/// P1: the head is being settled while those that wait for it are marked. The settle has looked who follows, and saw no
+/// mark; so whoever marks must not mark that one.
+#[tokio::test]
+async fn who_is_next_while_others_are_marked_is_not() {
+    let place = Place::new();
+    let mut owner = place.node().await;
+    owner.take().await;
+    many_of_one_key(&owner).await;
+    let mut raw = place.raw().await;
+    raw.say("BEGIN; DELETE FROM redrive.live WHERE id = '000'").await.unwrap();
+    let marked = "SELECT count(*) FROM redrive.live WHERE blocked";
+    assert_eq!(raw.number(marked).await, 0, "who follows is not marked");
+    assert_eq!(owner.due_ids(at(9)).await, ["000"], "the settle may still be rolled back");
+    assert!(place.raw().await.number(marked).await > 0);
+    raw.say("COMMIT").await.unwrap();
+    assert_eq!(owner.due_ids(at(9)).await, ["001"]);
+}
+
+/// Dead, and those that follow go on.
+fn dead() -> Change {
+    let progress = Progress { attempts: 1, ..Progress::fresh(at(0)) };
+    Change::Dead { reason: DeadReason::Permanent, progress, park: Park::GoOn }
+}
