@@ -22,6 +22,7 @@ mod help;
 mod job;
 mod ledger;
 mod line;
+mod moving;
 mod out;
 mod reach;
 mod secret;
@@ -48,6 +49,7 @@ enum Command {
     Backup(backup::Args),
     /// Make a store out of a copy.
     Restore(backup::RestoreArgs),
+    Move(moving::Args),
     /// Check the configuration without starting anything.
     Check(Configured),
     /// Secrets that sign events on their way to destinations.
@@ -114,6 +116,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Gateway(args) => runtime()?.block_on(gateway::run(args)),
         Command::Backup(args) => runtime()?.block_on(backup::run(args)),
         Command::Restore(args) => backup::restore(&args),
+        Command::Move(args) => runtime()?.block_on(moving::run(args)),
         Command::Check(configured) => runtime()?.block_on(check(configured)),
         Command::Secret(verb) => secret::run(verb),
         Command::Token(verb) => token::run(verb),

@@ -5,6 +5,7 @@
 //! are writing, and only then it is looked whether a server runs: none can come in between.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use redrive_core::entry::{Seq, StreamId};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, Row as _};
@@ -29,6 +30,9 @@ mod put;
 /// The code of the error that says that a store was moved.
 pub(super) const CODE: &str = "RDMOV";
 
+/// How long it may take until the database answers.
+const CONNECT: Duration = Duration::from_secs(10);
+
 /// A database, had by a move alone.
 pub(in crate::stores) struct Database {
     runtime: Runtime,
@@ -49,7 +53,17 @@ impl Database {
             .map_err(|error| broken(format!("no thread could be started: {error}")))?;
         let schema = Schema::new(&settings.schema);
         let failed = |error| explain(&place, error);
-        let mut conn = runtime.block_on(options.connect()).map_err(failed)?;
+        let connect = async { tokio::time::timeout(CONNECT, options.connect()).await };
+        let mut conn = match runtime.block_on(connect) {
+            Ok(conn) => conn.map_err(failed)?,
+            Err(_) => {
+                let why = format!(
+                    "nobody answered for {} s; see that it can be reached from here",
+                    CONNECT.as_secs()
+                );
+                return Err(StoreError::Open { path: place.into(), why, source: None }.into());
+            }
+        };
         let found = runtime.block_on(schema.migrate(&mut conn, settings)).map_err(failed)?;
         let shards = found.shards(&place)?;
         Ok(Self { runtime, conn, schema, place, shards })
@@ -302,14 +316,11 @@ impl Side for Database {
     }
 }
 
-/// What is left of an owner that died: its name on the shards, and what it had noted.
+/// What is left of an owner that died: that the next one is to be careful, and what was noted.
 fn died(noted: &[Seq], epoch: i64) -> String {
     let seqs: Vec<String> = noted.iter().map(|seq| column(seq.0).to_string()).collect();
     format!(
-        "ALTER TABLE redrive.node DISABLE TRIGGER moved;\n\
-         WITH dead AS (INSERT INTO redrive.node (name, until) VALUES ('before the move', clock_timestamp()) RETURNING id) \
-         UPDATE redrive.shard SET owner = dead.id FROM dead;\n\
-         ALTER TABLE redrive.node ENABLE TRIGGER moved;\n\
+        "UPDATE redrive.shard SET owner = 0;\n\
          INSERT INTO redrive.note (shard, epoch, seqs) SELECT shard, {epoch}, array_agg(seq) \
          FROM (SELECT shard, seq FROM redrive.live UNION ALL SELECT shard, seq FROM redrive.held) event \
          WHERE seq = ANY(ARRAY[{}]::bigint[]) GROUP BY shard",

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use redrive_core::entry::{Seq, StreamId};
 
 pub(in crate::stores) use drive::not_empty;
-pub(crate) use drive::{run, undo};
+pub(crate) use drive::{known, run, undo};
 use row::Row;
 use table::Table;
 

@@ -63,6 +63,12 @@ pub(crate) fn undo(from: &Place) -> Result<Option<String>, MoveError> {
     Ok(Some(mark.place))
 }
 
+/// What is moved.
+pub(crate) fn known() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
+    let names = |table: Table| table.columns.into_iter().map(|(name, _)| name).collect();
+    tables().into_iter().map(|table| (table.sqlite, table.postgres, names(table))).collect()
+}
+
 fn open(place: &Place, role: Role) -> Result<Box<dyn Side>, MoveError> {
     match place {
         #[cfg(feature = "sqlite")]
