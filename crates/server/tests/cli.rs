@@ -20,5 +20,7 @@ mod file;
 mod flow;
 #[path = "cli/ledger.rs"]
 mod ledger;
+#[path = "cli/moving.rs"]
+mod moving;
 #[path = "cli/words.rs"]
 mod words;

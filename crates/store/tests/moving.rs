@@ -12,7 +12,7 @@ use redrive_testkit::postgres::a_name;
 mod moving_common;
 
 use moving_common::{
-    ask, copy_files, database, full_file, open_database, open_file, run, run_all, run_while, why_closed,
+    ask, copy_files, database, full_file, open_database, open_file, run, run_all, run_while, say, why_closed,
 };
 
 fn names(path: &std::path::Path) -> Vec<String> {
@@ -89,4 +89,53 @@ async fn a_move_that_is_cut_off_after_any_batch_goes_on_and_ends_the_same() {
     assert!(copied > 30 && patience > 40 && moved.tables.len() == 12, "{copied}, {patience}: {moved:?}");
     let there = open_database(&schema).await;
     assert_same(&asked, &ask(&there, &names(&path)).await);
+}
+
+#[tokio::test]
+async fn rows_and_how_far_they_are_come_together_or_not_at_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    let (from, asked) = full_file(path.clone(), 1).await;
+    let (schema, file) = (a_name("moved"), folder.path().join("copy.db"));
+    let mut options = Options::default();
+    (options.keep_source, options.batch_rows) = (true, 20);
+    let begin = |progress: &Progress| if progress.table == "streams" { Go::Stop } else { Go::On };
+    // Each of the two is refused in its turn, in the middle of a table.
+    let later = "SELECT count(*) > 30 FROM";
+
+    run_while(&from, &database(&schema), options, begin).await.unwrap_err();
+    say(
+        &schema,
+        &format!(
+            "CREATE FUNCTION redrive.broken() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+             IF ({later} redrive.receipt) THEN RAISE EXCEPTION 'broken'; END IF; RETURN NEW; END $$"
+        ),
+    )
+    .await;
+    for table in ["moving_table", "receipt"] {
+        let broken = "CREATE TRIGGER broken BEFORE INSERT OR UPDATE ON redrive.";
+        say(&schema, &format!("{broken}{table} FOR EACH ROW EXECUTE FUNCTION redrive.broken()")).await;
+        let error = run(&from, &database(&schema), options).await.unwrap_err();
+        assert!(error.to_string().contains("broken"), "{error}");
+        say(&schema, &format!("DROP TRIGGER broken ON redrive.{table}")).await;
+    }
+    run(&from, &database(&schema), options).await.unwrap();
+    assert_same(&asked, &ask(&open_database(&schema).await, &names(&path)).await);
+
+    let to = Place::File(file.clone());
+    run_while(&from, &to, options, begin).await.unwrap_err();
+    for table in ["redrive_moving_table", "redrive_receipt"] {
+        let raw = rusqlite::Connection::open(&file).unwrap();
+        let broken = "BEGIN SELECT RAISE(ABORT, 'broken'); END";
+        raw.execute_batch(&format!(
+            "CREATE TRIGGER broken BEFORE INSERT ON {table} WHEN ({later} redrive_receipt) {broken}"
+        ))
+        .unwrap();
+        drop(raw);
+        let error = run(&from, &to, options).await.unwrap_err();
+        assert!(error.to_string().contains("broken"), "{error}");
+        rusqlite::Connection::open(&file).unwrap().execute_batch("DROP TRIGGER broken").unwrap();
+    }
+    run(&from, &to, options).await.unwrap();
+    assert_same(&asked, &ask(&open_file(&file), &names(&path)).await);
 }
