@@ -37,6 +37,8 @@ mod proxy;
 
 mod hops;
 
+mod trailers;
+
 mod forwarded;
 
 mod flow;

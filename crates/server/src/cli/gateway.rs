@@ -35,7 +35,7 @@ pub(super) struct Args {
     /// Where to listen [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Where to show health and metrics [default: nowhere]
+    /// Where to show /healthz, /readyz, /metrics and, at /keys, what is remembered under a key [default: nowhere]
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<String>,
     /// Where requests are remembered, instead of what the configuration says: sqlite:FILE or postgres://…
@@ -94,7 +94,7 @@ fn beginning(gateway: &Gateway, config: &Config) -> Vec<String> {
         "listening on http://{}, in front of {upstream}, requests remembered in {store}",
         gateway.address()
     )];
-    lines.extend(gateway.admin().map(|admin| format!("health and metrics on http://{admin}")));
+    lines.extend(gateway.admin().map(|admin| format!("health, metrics and keys on http://{admin}")));
     lines.extend(config.gateway.enrolled().iter().map(enrolled));
     lines.extend(callers(&config.gateway));
     lines.push("everything else passes through as it is".to_owned());

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use http::header::{FORWARDED, HOST, VIA};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::trailers;
 use crate::config::HostWord;
 use crate::push::address::Network;
 
@@ -59,6 +60,8 @@ impl Teller {
         if !self.trusts(peer) {
             self.forget(headers);
         }
+        // Nobody in front says it behind a body, trusted or not.
+        trailers::sift(headers, |name| self.is_claim(name));
         let host = headers.get(HOST).cloned();
         if let Some(peer) = peer {
             append(headers, FOR, &peer.to_string());
@@ -76,14 +79,17 @@ impl Teller {
 
     /// Takes away what nobody in front could have said.
     fn forget(&self, headers: &mut HeaderMap) {
-        let is_claim = |name: &&HeaderName| {
-            let name = dashed(name.as_str());
-            name.starts_with("x-forwarded-") || CLAIMS.contains(&name.as_str()) || self.names.contains(&name)
-        };
-        let claims: Vec<HeaderName> = headers.keys().filter(is_claim).cloned().collect();
+        let claims: Vec<HeaderName> =
+            headers.keys().filter(|name| self.is_claim(name.as_str())).cloned().collect();
         for name in claims {
             headers.remove(name);
         }
+    }
+
+    /// Whether only a proxy in front may say it.
+    fn is_claim(&self, name: &str) -> bool {
+        let name = dashed(name);
+        name.starts_with("x-forwarded-") || CLAIMS.contains(&name.as_str()) || self.names.contains(&name)
     }
 }
 

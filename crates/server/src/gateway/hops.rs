@@ -7,6 +7,8 @@
 use http::header::{CONNECTION, TE, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::trailers;
+
 /// The connection's by themselves.
 const OF_THE_CONNECTION: [HeaderName; 8] = [
     CONNECTION,
@@ -45,6 +47,7 @@ pub(super) fn strip(headers: &mut HeaderMap) -> Wishes {
     for name in OF_THE_CONNECTION {
         headers.remove(name);
     }
+    trailers::sift(headers, |name| named.iter().any(|other| other == name));
     wishes
 }
 
@@ -63,7 +66,7 @@ impl Wishes {
 }
 
 /// The words of a list header, in small letters and without their parameters.
-fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = String> + 'a {
+pub(super) fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = String> + 'a {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).filter_map(|word| {
         let word = word.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -98,7 +101,7 @@ mod tests {
             ("te", "gzip"),
             ("transfer-encoding", "chunked"),
             ("upgrade", "websocket"),
-            ("trailer", "x-sum"),
+            ("trailer", "x-mine, x-sum, te"),
             ("x-end", "3"),
         ]);
         // Nobody asked for the upgrade: `Connection` does not name it.

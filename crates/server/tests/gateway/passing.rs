@@ -87,6 +87,35 @@ async fn a_body_is_streamed_both_ways_piece_by_piece_with_its_trailers() {
 }
 
 #[tokio::test]
+async fn what_headers_decide_does_not_come_behind_a_body() {
+    let upstream = Upstream::open().await;
+    let gate = Gate::before(upstream.address(), "").await;
+    let mut client = gate.connect().await;
+    let trailers =
+        "Trailer: X-Sum, X-Real-Ip, Authorization, Idempotency-Key\nTrailer: X_Forwarded_For, X-Mine";
+    client
+        .say(&format!(
+            "PUT /a HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\nTE: trailers\nConnection: x-mine\n{trailers}\n\n0\n\
+             X-Real-Ip: 1.2.3.4\nAuthorization: Bearer abc\nIdempotency-Key: k\nX_Forwarded_For: 1.2.3.4\n\
+             X-Mine: 1\nX-Unannounced: 1\nX-Sum: 6\n\n"
+        ))
+        .await;
+    let mut served = upstream.accept().await;
+    assert_eq!(served.head().await.get("trailer"), Some("x-sum"));
+    assert_eq!(served.bytes(3).await, "0\r\n");
+    assert_eq!(served.bytes(12).await, "x-sum: 6\r\n\r\n");
+    served
+        .say(
+            "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\nTrailer: Set-Cookie, X-End, Content-Length\n\n0\n\
+             Set-Cookie: a=1\nContent-Length: 7\nX-End: yes\n\n",
+        )
+        .await;
+    assert_eq!(client.head().await.get("trailer"), Some("x-end"));
+    let rest = [client.line().await, client.line().await, client.line().await];
+    assert_eq!(rest, ["0", "x-end: yes", ""]);
+}
+
+#[tokio::test]
 async fn a_body_larger_than_any_cap_passes_where_nothing_is_enrolled() {
     const SIZE: usize = 24 << 20;
     let upstream = Upstream::open().await;
