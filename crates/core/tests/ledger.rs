@@ -226,6 +226,89 @@ fn nothing_happened_takes_away_only_what_never_ran_before() {
     assert!(matches!(released.phase, Phase::Retriable { .. }));
 }
 
+#[test]
+fn what_lapsed_is_unknown_since_then_and_not_since_somebody_looked() {
+    let effects = Effects::Opaque(OnUnknown::Hold);
+    let Claim::Hold(held) = claim(Some(&fresh(effects)), &ask(effects), at(25)) else { panic!() };
+    assert_eq!(held.phase, Phase::Unknown { since: at(10) });
+    // Its run is over for all that is known: it may still say how it ended, and has no lease to renew.
+    assert!(renew(held, epoch(1), LEASE, DAY, at(26)).is_err());
+}
+
+#[test]
+fn whoever_takes_over_has_a_run_of_its_own_length() {
+    let Claim::Run(second) = claim(Some(&fresh(Effects::Keyed)), &ask(Effects::Keyed), at(20)) else {
+        panic!()
+    };
+    assert_eq!(second.phase, Phase::InFlight { began: at(20), until: at(30) });
+    assert_eq!(second.first, at(0));
+}
+
+#[test]
+fn what_it_made_is_what_was_said_last() {
+    let named = |record: Record, resource: Option<&str>| {
+        let held = hold(record, epoch(1), at(1)).expect("its own");
+        complete(held, epoch(1), reply(), resource.map(str::to_owned), at(2)).expect("its own").resource
+    };
+    let before = || Record { resource: Some("7".to_owned()), ..fresh(Effects::Keyed) };
+    assert_eq!(named(fresh(Effects::Keyed), Some("8")).as_deref(), Some("8"));
+    assert_eq!(named(before(), None).as_deref(), Some("7"), "nobody says nothing of it");
+    assert_eq!(named(before(), Some("8")).as_deref(), Some("8"));
+}
+
+#[test]
+fn a_person_says_with_which_answer_it_ended() {
+    let unknown = hold(fresh(Effects::Keyed), epoch(1), at(1)).expect("its own");
+    let resolved = resolve(unknown, Resolution::Completed(reply()), at(5)).expect("it is unknown");
+    assert_eq!(resolved.phase, Phase::Completed { reply: reply(), at: at(5) });
+    assert!(resolve(resolved, Resolution::Retriable, at(6)).is_err(), "it is known now");
+}
+
+#[test]
+fn a_tombstone_ends_when_it_says() {
+    let done = complete(fresh(Effects::Keyed), epoch(1), reply(), None, at(0)).expect("its own");
+    let day = DAY.as_secs();
+    let stone = age(done, at(day)).expect("it is remembered for longer");
+    assert!(matches!(stone.phase, Phase::Tombstone { until, .. } if until == at(4 * day)));
+    assert_eq!(age(stone.clone(), at(4 * day - 1)).as_ref(), Some(&stone));
+    assert_eq!(age(stone, at(4 * day)), None);
+}
+
+#[test]
+fn every_phase_tells_when_it_ends() {
+    let running = fresh(Effects::Keyed);
+    let done = complete(running.clone(), epoch(1), reply(), None, at(5)).expect("its own");
+    let failed = fail(running.clone(), epoch(1), Some(at(9)), at(5)).expect("its own");
+    let unknown = hold(running.clone(), epoch(1), at(5)).expect("its own");
+    let day = DAY.as_secs();
+    let stone = age(done.clone(), at(day + 5)).expect("it is remembered for longer");
+    let ends = Some((at(day + 5), at(4 * day + 5)));
+    for (record, ends) in [(running, None), (unknown, None), (done, ends), (failed, ends), (stone, ends)] {
+        assert_eq!(record.ends(), ends, "{:?}", record.phase);
+    }
+}
+
+#[test]
+fn only_some_effects_may_happen_again() {
+    for (effects, may) in [
+        (Effects::Transactional, true),
+        (Effects::Keyed, true),
+        (Effects::Opaque(OnUnknown::Rerun), true),
+        (Effects::Opaque(OnUnknown::Hold), false),
+        (Effects::Opaque(OnUnknown::Probe { settling: SETTLING }), false),
+    ] {
+        assert_eq!(effects.may_rerun(), may, "{effects:?}");
+    }
+}
+
+#[test]
+fn where_what_was_made_is_stands_in_any_spelling_of_the_header() {
+    let located = |name: &str, value: &[u8]| Reply::new(201).header(name, value).location();
+    assert_eq!(located("Location", b"/a").as_deref(), Some("/a"));
+    assert_eq!(located("location", &[0xff]), None, "no text");
+    assert_eq!(located("content-location", b"/a"), None);
+}
+
 /// What may happen to a record.
 #[derive(Debug, Clone)]
 enum Turn {
