@@ -97,7 +97,11 @@ async fn a_shard_is_taken_once_and_given_back_once() {
         line.was_cut(round * 3);
         assert!(!taken.unclean, "{cut:?}: nobody had it");
         let epoch = line.raw.number("SELECT epoch FROM redrive.shard WHERE id = 0").await;
-        assert_eq!((taken.grant.epoch, epoch), (round as u64 + 1, round as i64 + 1), "{cut:?}");
+        assert_eq!(
+            (taken.grant.epoch, epoch),
+            (round as u64 + 1, i64::try_from(round).unwrap() + 1),
+            "{cut:?}"
+        );
 
         line.proxy.cut_next(cut);
         line.node.store.note(taken.grant, Vec::new()).await.unwrap();
@@ -143,7 +147,7 @@ async fn an_order_is_one_line_in_the_audit() {
             assert_eq!((done.changed, &done.refused[..]), (1, &[][..]), "{said}");
             assert_eq!(
                 line.raw.number("SELECT count(*) FROM redrive.audit").await,
-                number as i64 + 1,
+                i64::try_from(number).unwrap() + 1,
                 "{said}"
             );
         }
