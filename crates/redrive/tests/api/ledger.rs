@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use redrive::api::{Effects, Endpoint, EndpointError, Idempotent, OnUnknown, Tenant};
 use redrive::http::idempotent::{Mode, Operation, Probed};
+use redrive::store::memory::Fault;
 use redrive::store::sqlite::Sqlite;
 use redrive::testing;
 
@@ -207,6 +208,41 @@ async fn row_22_a_zombie_is_not_sent_what_a_stranger_was_answered() {
     gate.open.give();
     let zombie = zombie.await.unwrap();
     assert_eq!((zombie.status, zombie.code().as_str()), (422, "key-reused"));
+}
+
+/// Nothing ran under it, and nobody can say so to a store that has to be opened again: what landed waits for its lease.
+#[tokio::test]
+async fn row_20_a_claim_of_unknown_fate_runs_nothing_and_asking_again_finds_out() {
+    let hold = Effects::Opaque(OnUnknown::Hold);
+    for (effects, lands, then) in [
+        (Effects::Keyed, false, "call 1"),
+        (Effects::Keyed, true, "call 1"),
+        (hold, false, "call 1"),
+        (hold, true, "outcome-unknown"),
+    ] {
+        let (redrive, store) = memory();
+        let calls = Calls::default();
+        let counted = calls.clone();
+        let endpoint = Endpoint::new(BOOK).tenant(Tenant::fixed("acme")).effects(effects);
+        let handler = move || async move { format!("call {}", counted.add()) };
+        let server = serve(&redrive, endpoint, handler).await;
+        store.fail_next(Fault::FailedSync { lands });
+        for which in ["itself", "after it, until the store is opened again"] {
+            let answer = server.ask(&post("{}").key("k")).await;
+            assert_eq!((answer.status, answer.code().as_str()), (503, "ledger-down"), "{which}");
+            let again = (answer.header("retry-after"), answer.json()["retryable"].as_bool());
+            assert_eq!(again, (Some("1".to_owned()), Some(true)), "{which}");
+        }
+        assert_eq!(calls.count(), 0);
+        store.recover();
+        if lands {
+            assert_eq!(server.ask(&post("{}").key("k")).await.code(), "in-flight", "{effects:?}");
+            testing::pass(&redrive, Duration::from_secs(31));
+        }
+        let found = server.ask(&post("{}").key("k")).await;
+        let said = if found.status == 200 { found.text() } else { found.code() };
+        assert_eq!(said, then, "{effects:?}, landed: {lands}");
+    }
 }
 
 #[tokio::test]
