@@ -23,6 +23,7 @@ mod job;
 mod ledger;
 mod line;
 mod moving;
+mod nodes;
 mod out;
 mod reach;
 mod secret;
@@ -67,6 +68,7 @@ enum Command {
     Queue(flow::Args),
     Quarantine(flow::quarantine::Args),
     Ledger(ledger::Args),
+    Nodes(nodes::Args),
     Audit(audit::Args),
     /// Print completions for a shell.
     Completions(help::Completions),
@@ -131,6 +133,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Queue(args) => runtime()?.block_on(flow::run(args)),
         Command::Quarantine(args) => runtime()?.block_on(flow::quarantine::run(args)),
         Command::Ledger(args) => runtime()?.block_on(ledger::run(args)),
+        Command::Nodes(args) => runtime()?.block_on(nodes::run(args)),
         Command::Audit(args) => runtime()?.block_on(audit::run(args)),
         Command::Completions(args) => help::completions(&args),
         Command::Man(args) => help::man(&args),

@@ -134,6 +134,6 @@ fn chores(redrive: &Redrive, config: &Config) -> JoinSet<()> {
 /// With what is in the way.
 pub async fn open(config: &Config) -> Result<Redrive> {
     let address = &config.store.address;
-    let options = Options::new().disk_least(config.store.disk_least);
+    let options = Options::new().disk_least(config.store.disk_least).postgres(config.store.database());
     options.open(address).await.with_context(|| format!("cannot open {}", config.store.place()))
 }

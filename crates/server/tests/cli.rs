@@ -22,5 +22,7 @@ mod flow;
 mod ledger;
 #[path = "cli/moving.rs"]
 mod moving;
+#[path = "cli/nodes.rs"]
+mod nodes;
 #[path = "cli/words.rs"]
 mod words;

@@ -415,12 +415,7 @@ async fn attempt_in(context: &Context, queue: &Arc<Queue>, ticket: Ticket) -> En
     let took = began.elapsed();
     // What was rolled back did not happen, and that is certain.
     let executed = Some(Executed::No);
-    let ending = match transacted {
-        // It may have happened, and somebody else may own the shard: the database knows.
-        Err(StoreError::Unknown { .. }) if context.tenure.is_some() => Ending::new(Said::Stale),
-        transacted => transacted_ending(transacted),
-    };
-    (grant, seq, rev, Ending { took, executed, ..ending })
+    (grant, seq, rev, Ending { took, executed, ..transacted_ending(transacted) })
 }
 
 fn work_in(

@@ -97,7 +97,8 @@ async fn set_up(redrive: &Redrive, direct: &str, name: &str) {
     let pool = PgPool::connect_lazy(direct).unwrap();
     let node = name.to_owned();
     let call = move |call: Delivery| start_call(pool.clone(), node.clone(), call);
-    let calls = redrive.queue("calls").concurrency(8);
+    // One at a time, so that some wait in memory while another is under way.
+    let calls = redrive.queue("calls").concurrency(1);
     calls.policy(policy().attempt_time(CALL).build().unwrap()).handle(call).await.unwrap();
 }
 
@@ -123,5 +124,6 @@ async fn start_call(pool: PgPool, node: String, call: Delivery) -> Result<(), Fa
             .await
             .map_err(Failure::transient)?;
     }
+    tokio::time::sleep(CALL / 5).await;
     Ok(())
 }

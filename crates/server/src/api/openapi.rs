@@ -26,6 +26,7 @@ const PARTS: &[&str] = &[
     include_str!("openapi/operate/flow.json"),
     include_str!("openapi/operate/keys.json"),
     include_str!("openapi/operate/ledger.json"),
+    include_str!("openapi/operate/nodes.json"),
     include_str!("openapi/operate/exchange.json"),
     include_str!("openapi/house.json"),
     include_str!("openapi/secrets.json"),

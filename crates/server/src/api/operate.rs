@@ -18,6 +18,7 @@
 //! | `GET /v1/dead/export`, `POST /v1/dead/import` | dead letters as JSON lines |
 //! | `GET /v1/ledger`, `GET /v1/ledger/request` | requests under idempotency keys, and one of them |
 //! | `POST /v1/ledger/resolve` | how a request was whose outcome is unknown |
+//! | `GET /v1/nodes` | the processes that share the store |
 //! | `GET /v1/audit`, `GET /v1/audit/export` | who did what |
 //!
 //! Looking wants the right `read`, changing wants `operate`. The names of events are in the query or the body and not
@@ -44,6 +45,7 @@ mod jobs;
 mod keys;
 mod ledger;
 mod look;
+mod nodes;
 mod order;
 mod view;
 
@@ -56,6 +58,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .merge(keys::routes())
         .merge(ledger::routes())
         .merge(exchange::routes())
+        .merge(nodes::routes())
         .merge(audit::routes())
 }
 

@@ -138,7 +138,7 @@ pub(super) fn when(moment: &str) -> String {
 }
 
 /// A duration in its largest two units.
-fn roughly(time: Duration) -> String {
+pub(super) fn roughly(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
         0..60 => format!("{seconds}s"),

@@ -96,6 +96,7 @@ fn check_places(config: &Config) -> Result<(), ConfigError> {
             redrive::engine::shown(address)
         )));
     }
+    config.store.database().check().map_err(|why| ConfigError::value(format!("[store]: {why}")))?;
     let log = &config.observe.log;
     tracing_subscriber::EnvFilter::builder()
         .parse(log)
@@ -232,6 +233,11 @@ mod tests {
             ("server.batch_max = 0", "server.batch_max"),
             ("server.bodies_max = 8388607", "server.bodies_max"),
             ("store.address = \"postgres:db\"", "store.address"),
+            ("store.schema = \"No Name\"", "schema"),
+            ("store.shards = 0", "shards"),
+            ("store.connections = 1", "connections"),
+            ("store.lease = \"10ms\"", "lease"),
+            ("store.node = \"\"", "name"),
             ("store.address = \"redrive.db\"", "store.address"),
             ("store.address = \"sqlite:\"", "store.address"),
             ("observe.log = \"redrive=loud\"", "observe.log"),

@@ -49,9 +49,32 @@ pub struct StoreSettings {
     pub address: String,
     /// Below how many free bytes on the disk publishing is refused.
     pub disk_least: u64,
+    /// In a database: the schema that everything is in.
+    pub schema: String,
+    /// How many shards a new store in a database has.
+    pub shards: u32,
+    /// How many connections to a database there are at most.
+    pub connections: u32,
+    /// How long this server owns its shards after the database has heard of it last.
+    #[serde(with = "redrive::config::duration")]
+    pub lease: Duration,
+    /// What this server is called among those that share a database.
+    pub node: Option<String>,
 }
 
 impl StoreSettings {
+    /// How a database is opened.
+    #[must_use]
+    pub fn database(&self) -> redrive::store::postgres::Settings {
+        let mut settings = redrive::store::postgres::Settings::default();
+        settings.schema.clone_from(&self.schema);
+        (settings.shards, settings.connections, settings.lease) = (self.shards, self.connections, self.lease);
+        if let Some(name) = &self.node {
+            settings.name.clone_from(name);
+        }
+        settings
+    }
+
     /// Where events are kept, without what is secret in it.
     #[must_use]
     pub fn place(&self) -> String {
@@ -81,7 +104,16 @@ impl std::fmt::Debug for StoreSettings {
 
 impl Default for StoreSettings {
     fn default() -> Self {
-        Self { address: "sqlite:redrive.db".to_owned(), disk_least: 64 << 20 }
+        let database = redrive::store::postgres::Settings::default();
+        Self {
+            address: "sqlite:redrive.db".to_owned(),
+            disk_least: 64 << 20,
+            schema: database.schema,
+            shards: database.shards,
+            connections: database.connections,
+            lease: database.lease,
+            node: None,
+        }
     }
 }
 

@@ -52,6 +52,7 @@ async fn a_tenant_sees_its_own_alone() {
         "/v1/dead/export?tenant=",
         "/v1/queues",
         "/v1/queues/orders",
+        "/v1/nodes",
         "/v1/audit",
         "/v1/audit/export",
     ] {

@@ -323,13 +323,13 @@ impl Conducting {
         self.grants.iter().find(|grant| (grant.shard, grant.epoch) == (key.shard, key.epoch)).copied()
     }
 
-    /// What a failed answer means where others share the store: shards come and go, and so does the database. None where
-    /// it means that the store is not to be trusted any more.
+    /// What a failed answer means. Where others share the store, shards come and go.
+    ///
+    /// # Errors
+    /// Where the store is not to be trusted any more.
     pub(super) fn excuse(&mut self, answered: Answered) -> Result<Vec<Input>, StoreError> {
         let is_shared = self.sharing.is_some();
-        let passes = |error: &StoreError| {
-            error.is_transient() || is_shared && matches!(error, StoreError::Unknown { .. })
-        };
+        let passes = StoreError::is_transient;
         let is_lost = |error: &StoreError| is_shared && matches!(error, StoreError::NotOwner { .. });
         Ok(match answered {
             Answered::Loaded(key, Err(error)) if is_lost(&error) => {
@@ -348,9 +348,7 @@ impl Conducting {
             | Answered::Noted(_, Err(error))
             | Answered::Ruled(Err(error))
             | Answered::Settled(_, Err(error)) => return Err(error),
-            Answered::Kept(Err(error @ (StoreError::Unknown { .. } | StoreError::Poisoned { .. })))
-                if !passes(&error) =>
-            {
+            Answered::Kept(Err(error @ (StoreError::Unknown { .. } | StoreError::Poisoned { .. }))) => {
                 return Err(error);
             }
             // Whatever else it says, the next one will say it again.

@@ -2,6 +2,11 @@
 
 use std::time::Duration;
 
+/// How long the name of a process may be: enough for a host's.
+const NAME_MAX: usize = 255;
+/// How long a lease may be: longer than anybody would wait for a take-over.
+const LEASE_MAX: Duration = Duration::from_secs(86_400);
+
 /// How a database is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -42,8 +47,11 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What is wrong with them.
-    pub(super) fn check(&self) -> Result<(), String> {
+    /// Whether a database can be opened with them.
+    ///
+    /// # Errors
+    /// With what is wrong with them.
+    pub fn check(&self) -> Result<(), String> {
         let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
         let begins_well = self.schema.starts_with(|first: char| first.is_ascii_lowercase() || first == '_');
         if !begins_well || self.schema.len() > 48 || !self.schema.chars().all(plain) {
@@ -61,8 +69,13 @@ impl Settings {
         if self.patience.is_zero() {
             return Err("without patience nothing is ever reached; give it some seconds".to_owned());
         }
-        if self.lease < Duration::from_secs(1) {
-            return Err(format!("a lease of {:?} is too short; give it a second at least", self.lease));
+        if self.lease < Duration::from_secs(1) || self.lease > LEASE_MAX {
+            return Err(format!("a lease of {:?} is not between a second and a day", self.lease));
+        }
+        if self.name.is_empty() || self.name.len() > NAME_MAX || self.name.chars().any(char::is_control) {
+            return Err(format!(
+                "the name of a process has 1 to {NAME_MAX} bytes, and nothing that does not show"
+            ));
         }
         Ok(())
     }

@@ -300,9 +300,12 @@ impl Desk {
         {
             return Ok(Err(refused));
         }
-        let millis = time.max(STATEMENT_LEAST).as_millis().min(i32::MAX as u128);
+        let time = time.max(STATEMENT_LEAST);
+        // A process that stands still is not to keep a claimed event from whoever takes its shard over.
+        let idle = if claim.is_some() { time.min(self.office.lease / 3) } else { time };
+        let [millis, idle] = [time, idle].map(|time| time.as_millis().min(i32::MAX as u128));
         let bounds = format!(
-            "SET LOCAL statement_timeout = {millis}; SET LOCAL idle_in_transaction_session_timeout = {millis}"
+            "SET LOCAL statement_timeout = {millis}; SET LOCAL idle_in_transaction_session_timeout = {idle}"
         );
         sqlx::raw_sql(AssertSqlSafe(bounds)).execute(&mut *self.conn).await?;
         Ok(Ok(one!(self, "SELECT pg_current_xact_id()::text")?))
