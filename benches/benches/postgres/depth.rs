@@ -30,11 +30,10 @@ const FAR: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Fills.
 pub(crate) async fn fill(told: &Told) -> Fallible<Outcome> {
     let count = told.waiting.ok_or("how many are to wait")?;
-    let mut gauge = None;
     let store = Arc::new(Postgres::open(&told.url, Settings::default()).await?);
     Options::new().over(store.clone()).queue(QUEUE).declare().await?;
     one(&*store).await?;
-    let gauge = gauge.get_or_insert(Gauge::open(told, "SELECT count(*) FROM redrive.held").await?);
+    let mut gauge = Gauge::open(told, "SELECT count(*) FROM redrive.held").await?;
     let before = gauge.look().await?;
     let mut conn = PgConnection::connect(&told.url).await?;
     let columns: Vec<String> = sqlx::query_scalar(

@@ -15,6 +15,7 @@ use redrive::{Delivery, Event};
 use redrive_benches::turn::{self, Outcome, Publisher};
 use redrive_store::Postgres;
 use redrive_store::postgres::Settings;
+use sqlx::{Connection, PgConnection};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::Fallible;
@@ -29,6 +30,9 @@ pub(crate) const QUEUE: &str = "events";
 
 /// What counts those that may run and are not done.
 const LEFT: &str = "SELECT count(*) FROM redrive.live";
+
+/// How long those under way have at the end.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// How many are published in a call where there is no hurry.
 const BATCH: usize = 1_000;
@@ -89,6 +93,7 @@ async fn life(told: &Told, nodes: &[Redrive], waiting: &Arc<Waiting>) -> Fallibl
     for node in nodes {
         node.start().await?;
     }
+    until_shared(told).await?;
     let published = Arc::new(AtomicU64::new(0));
     if waiting.bulk {
         for (at, node) in nodes.iter().enumerate() {
@@ -112,7 +117,24 @@ async fn life(told: &Told, nodes: &[Redrive], waiting: &Arc<Waiting>) -> Fallibl
         }
     }
     let mut gauge = Gauge::open(told, LEFT).await?;
-    gauge.between(told, || published.load(Relaxed)).await
+    let outcome = gauge.between(told, || published.load(Relaxed)).await;
+    // Whoever has the database next need not wait until these are given up.
+    for node in nodes {
+        node.shutdown(GRACE).await?;
+    }
+    outcome
+}
+
+/// Returns when every node has its shards.
+async fn until_shared(told: &Told) -> Fallible<()> {
+    let mut conn = PgConnection::connect(&told.url).await?;
+    let owners = "SELECT count(DISTINCT owner) FROM redrive.shard JOIN redrive.node ON node.id = owner \
+                  AND until > clock_timestamp() HAVING count(*) = (SELECT count(*) FROM redrive.shard)";
+    let nodes = i64::try_from(told.nodes)?;
+    while sqlx::query_scalar::<_, i64>(owners).fetch_optional(&mut conn).await? != Some(nodes) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
 }
 
 /// Publishes as long as the program runs, or until something fails.

@@ -1,7 +1,10 @@
 -- A publish or a settle as one statement, which is its own transaction: one round trip, and nobody who stands still can
 -- leave it open. Locks are taken in the order of the statements in it, each of which sees what was committed before it
--- began; so the fence, which comes last, is as good as one before a COMMIT. Plans go by the keys, whatever the tables
--- were like when they were made.
+-- began; so the fence, which comes last, is as good as one before a COMMIT.
+--
+-- Rows are found by `seq = ANY(…)`, and what is to be so of each by its place in the arrays, which are in the order of
+-- their seqs (`width_bucket` is a search in them). A join would be as good on paper; but a table that is full of rows
+-- which vacuum may not clear away looks empty to the planner, and it would go through all of them.
 
 -- Keeps events that are simply new, in the order of their identities. `fresh`: the seqs of those that are; of the others
 -- nothing was kept. `number`: that of the transaction. Queues that are not as the caller thinks: nothing is kept at all.
@@ -11,7 +14,7 @@ CREATE FUNCTION redrive.publish_at_once(
     ids TEXT[], streams BIGINT[], prints BYTEA[], seqs BIGINT[], publisheds BIGINT[], untils BIGINT[], sums BIGINT[],
     keys TEXT[], tags TEXT[], payloads BYTEA[], extras BYTEA[], calms BIGINT[], crcs BIGINT[], shards BIGINT[],
     OUT fresh BIGINT[], OUT number TEXT
-) LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+) LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE known BIGINT;
 BEGIN
     PERFORM set_config('lock_timeout', wait::text, true);
@@ -43,14 +46,14 @@ CREATE FUNCTION redrive.done_at_once(
     wait BIGINT, seqs BIGINT[], ats BIGINT[], places BIGINT[],
     shards BIGINT[], epochs BIGINT[], incarnations BIGINT[],
     OUT gone BIGINT[]
-) LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+) LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE held BIGINT;
 BEGIN
     PERFORM set_config('lock_timeout', wait::text, true);
     WITH done AS (
-        DELETE FROM redrive.live USING unnest(seqs, ats, places) AS settle (seq, at, place)
-        WHERE live.seq = settle.seq AND live.shard = settle.place AND live.key IS NULL AND live.calm >= settle.at
-        RETURNING live.seq
+        DELETE FROM redrive.live WHERE seq = ANY(seqs) AND key IS NULL
+        AND shard = places[width_bucket(seq, seqs)] AND calm >= ats[width_bucket(seq, seqs)]
+        RETURNING seq
     ) SELECT array_agg(seq) INTO gone FROM done;
     -- The last lock: whoever takes the shard waits for this commit, or was first.
     SELECT count(*) INTO held FROM (
@@ -69,7 +72,7 @@ CREATE FUNCTION redrive.heads(streams BIGINT[], keys TEXT[])
 RETURNS TABLE (
     seq BIGINT, id TEXT, key TEXT, tag TEXT, payload BYTEA, extra BYTEA, published BIGINT, calm BIGINT, crc BIGINT,
     shard BIGINT, is_special BOOLEAN
-) LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+) LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE ruled BOOLEAN := EXISTS (SELECT 1 FROM redrive.rule);
 BEGIN
@@ -97,7 +100,7 @@ CREATE FUNCTION redrive.ended_at_once(
 ) RETURNS TABLE (
     seq BIGINT, id TEXT, key TEXT, tag TEXT, payload BYTEA, extra BYTEA, published BIGINT, calm BIGINT, crc BIGINT,
     shard BIGINT, is_special BOOLEAN, gone BIGINT, freed TEXT
-) LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+) LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     gones BIGINT[];
@@ -108,17 +111,17 @@ DECLARE
 BEGIN
     PERFORM set_config('lock_timeout', wait::text, true);
     WITH fresh AS (
-        DELETE FROM redrive.live USING unnest(seqs, revs, ats, places) WITH ORDINALITY AS settle (seq, rev, at, place, turn)
-        WHERE live.seq = settle.seq AND settle.rev = 0 AND live.shard = settle.place AND live.calm >= settle.at
-        RETURNING live.seq, live.stream, live.key, settle.turn
+        DELETE FROM redrive.live WHERE live.seq = ANY(seqs) AND revs[width_bucket(live.seq, seqs)] = 0
+        AND live.shard = places[width_bucket(live.seq, seqs)] AND live.calm >= ats[width_bucket(live.seq, seqs)]
+        RETURNING live.seq, live.stream, live.key
     ), late AS (
-        DELETE FROM redrive.held USING unnest(seqs, revs, ats, places) WITH ORDINALITY AS settle (seq, rev, at, place, turn)
-        WHERE held.seq = settle.seq AND held.rev = settle.rev AND held.shard = settle.place AND held.calm >= settle.at
+        DELETE FROM redrive.held WHERE held.seq = ANY(seqs) AND held.rev = revs[width_bucket(held.seq, seqs)]
+        AND held.shard = places[width_bucket(held.seq, seqs)] AND held.calm >= ats[width_bucket(held.seq, seqs)]
         AND held.state = 0 AND held.redrive IS NULL AND held.lease_attempt IS NULL
-        RETURNING held.seq, held.stream, held.key, settle.turn
+        RETURNING held.seq, held.stream, held.key
     ), done AS (SELECT * FROM fresh UNION ALL SELECT * FROM late)
     SELECT array_agg(done.seq ORDER BY done.seq), array_agg(done.stream ORDER BY done.seq),
-        array_agg(done.key ORDER BY done.seq), array_agg(done.turn ORDER BY done.seq)
+        array_agg(done.key ORDER BY done.seq), array_agg(width_bucket(done.seq, seqs))
         INTO gones, streams, keys, turns FROM done;
     INSERT INTO redrive.ending (seq, state, ended, attempts, story, result, crc)
         SELECT seqs[turn], states[turn], ats[turn], attempts[turn], stories[turn], results[turn], sums[turn]
@@ -151,15 +154,15 @@ CREATE FUNCTION redrive.again_at_once(
     strikes BIGINT[], suspects BIGINT[], stories TEXT[], routes TEXT[], disorders BIGINT[], sums BIGINT[],
     shards BIGINT[], epochs BIGINT[], incarnations BIGINT[],
     OUT changed BIGINT[]
-) LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+) LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE own BIGINT;
 BEGIN
     PERFORM set_config('lock_timeout', wait::text, true);
     WITH fresh AS (
-        DELETE FROM redrive.live USING unnest(seqs, revs, places) WITH ORDINALITY AS settle (seq, rev, place, turn)
-        WHERE live.seq = settle.seq AND settle.rev = 0 AND live.shard = settle.place
-        RETURNING live.*, settle.turn
+        DELETE FROM redrive.live WHERE live.seq = ANY(seqs) AND revs[width_bucket(live.seq, seqs)] = 0
+        AND live.shard = places[width_bucket(live.seq, seqs)]
+        RETURNING live.*, width_bucket(live.seq, seqs) AS turn
     ), moved AS (
         INSERT INTO redrive.held (seq, id, key, tag, payload, extra, published, calm, crc, stream, shard, stamp, flow, rev,
             state, due, attempts, mode, started, previous, strikes, suspect, story, route, out_of_order, redriven,
@@ -169,12 +172,16 @@ BEGIN
             suspects[turn], stories[turn], routes[turn], disorders[turn], 0, sums[turn]
         FROM fresh RETURNING seq
     ), later AS (
-        UPDATE redrive.held SET flow = flows[turn], rev = revs[turn] + 1, due = dues[turn], attempts = again_at_once.attempts[turn],
-            mode = modes[turn], started = starteds[turn], previous = previouses[turn], strikes = again_at_once.strikes[turn],
-            suspect = suspects[turn], story = stories[turn], route = routes[turn], out_of_order = disorders[turn],
-            progress_crc = sums[turn]
-        FROM unnest(seqs, revs, places) WITH ORDINALITY AS settle (seq, rev, place, turn)
-        WHERE held.seq = settle.seq AND held.rev = settle.rev AND held.shard = settle.place AND held.state = 0
+        UPDATE redrive.held SET flow = flows[width_bucket(held.seq, seqs)], rev = held.rev + 1,
+            due = dues[width_bucket(held.seq, seqs)], attempts = again_at_once.attempts[width_bucket(held.seq, seqs)],
+            mode = modes[width_bucket(held.seq, seqs)], started = starteds[width_bucket(held.seq, seqs)],
+            previous = previouses[width_bucket(held.seq, seqs)],
+            strikes = again_at_once.strikes[width_bucket(held.seq, seqs)],
+            suspect = suspects[width_bucket(held.seq, seqs)], story = stories[width_bucket(held.seq, seqs)],
+            route = routes[width_bucket(held.seq, seqs)], out_of_order = disorders[width_bucket(held.seq, seqs)],
+            progress_crc = sums[width_bucket(held.seq, seqs)]
+        WHERE held.seq = ANY(seqs) AND held.rev = revs[width_bucket(held.seq, seqs)]
+        AND held.shard = places[width_bucket(held.seq, seqs)] AND held.state = 0
         AND held.reason IS NULL AND held.died IS NULL AND held.park_until IS NULL AND held.park_count IS NULL
         AND held.cause IS NULL AND held.death IS NULL AND held.redrive IS NULL AND held.redriven = 0
         AND held.lease_attempt IS NULL AND held.lease_until IS NULL
@@ -198,7 +205,7 @@ END $$;
 CREATE FUNCTION redrive.block_at_once(
     wait BIGINT, of_stream BIGINT, of_shard BIGINT, of_epoch BIGINT, of_incarnation BIGINT, most BIGINT,
     OUT marked BIGINT
-) LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+) LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     seqs BIGINT[];
@@ -217,9 +224,9 @@ BEGIN
             ORDER BY first.seq LIMIT 1 FOR SHARE SKIP LOCKED
         ) head
     ) SELECT array_agg(key), array_agg(seq) INTO names, heads FROM locked;
-    UPDATE redrive.live SET blocked = true FROM unnest(seqs, keys) AS few (seq, key)
-        WHERE live.seq = few.seq AND NOT live.blocked
-        AND EXISTS (SELECT 1 FROM unnest(names, heads) AS head (key, seq) WHERE head.key = few.key AND head.seq < few.seq);
+    UPDATE redrive.live SET blocked = true WHERE live.seq = ANY(seqs) AND NOT live.blocked
+        AND EXISTS (SELECT 1 FROM unnest(names, heads) AS head (key, seq)
+        WHERE head.key = live.key AND head.seq < live.seq);
     GET DIAGNOSTICS marked = ROW_COUNT;
     -- The last lock, as above.
     PERFORM 1 FROM redrive.shard WHERE id = of_shard AND epoch = of_epoch AND incarnation = of_incarnation
