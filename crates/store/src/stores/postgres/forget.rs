@@ -72,7 +72,9 @@ impl Office {
         gone += self.write(|desk| -> Doing<'_, usize> { Box::pin(desk.forget_discarded(now)) }).await?;
         gone += self.write(|desk| -> Doing<'_, usize> { Box::pin(desk.forget_markers(now)) }).await?;
         gone += self.write(|desk| -> Doing<'_, usize> { Box::pin(desk.forget_groups(now)) }).await?;
-        self.write(|desk| -> Doing<'_, usize> { Box::pin(desk.forget_numbers()) }).await?;
+        if self.numbers.are_to_be_swept() {
+            self.write(|desk| -> Doing<'_, usize> { Box::pin(desk.forget_numbers()) }).await?;
+        }
         Ok(gone)
     }
 

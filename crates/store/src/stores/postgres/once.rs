@@ -14,6 +14,7 @@ use std::fmt::{self, Write};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use sqlx::AssertSqlSafe;
 
@@ -22,6 +23,8 @@ use super::faults::Step;
 
 /// How many numbers that were answered a COMMIT takes away; the rest is for the next one.
 const TAKEN_AWAY_MAX: usize = 64;
+/// How often what others left behind is looked for: there is no index to find it by.
+const SWEEP_EVERY: Duration = Duration::from_secs(600);
 /// How many are remembered, to be taken away: a few for each connection are usual.
 const ANSWERED_MAX: usize = 4096;
 
@@ -46,12 +49,14 @@ pub(super) struct Numbers {
     life: u64,
     next: AtomicU64,
     answered: Mutex<Vec<Number>>,
+    /// When what others left behind was taken away last.
+    swept: Mutex<Option<Instant>>,
 }
 
 impl Default for Numbers {
     fn default() -> Self {
         let life = RandomState::new().hash_one(std::process::id());
-        Self { life, next: AtomicU64::new(0), answered: Mutex::default() }
+        Self { life, next: AtomicU64::new(0), answered: Mutex::default(), swept: Mutex::default() }
     }
 }
 
@@ -66,6 +71,16 @@ impl Numbers {
         let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
         let room = ANSWERED_MAX.saturating_sub(answered.len());
         answered.extend(numbers.into_iter().take(room));
+    }
+
+    /// Whether it is time to take away what others left behind.
+    pub(super) fn are_to_be_swept(&self) -> bool {
+        let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = swept.is_none_or(|last| last.elapsed() > SWEEP_EVERY);
+        if is_due {
+            *swept = Some(Instant::now());
+        }
+        is_due
     }
 
     fn to_take_away(&self) -> Vec<Number> {
