@@ -4,12 +4,17 @@
 
 use redrive_core::entry::{Change, Settled};
 use redrive_store::postgres::Settings;
+use redrive_store::postgres::sqlx::postgres::PgConnectOptions;
+use redrive_store::postgres::sqlx::{ConnectOptions, Row, raw_sql};
 use redrive_store::{Postgres, Published, Store, StoreError};
 use redrive_testkit::postgres::{Disk, Pooler, Server};
 
 mod postgres_common;
 
 use postgres_common::{Node, Place, at};
+
+/// How many sessions two processes share: fewer than they have connections.
+const SESSIONS: u32 = 3;
 
 /// All that a process does, again and again, while another one takes its sessions away.
 async fn work(one: &mut Node, other: &Node) {
@@ -21,9 +26,12 @@ async fn work(one: &mut Node, other: &Node) {
         let accepted = both.iter().filter(|published| matches!(published, Published::Accepted(_))).count();
         assert_eq!(accepted, 1, "{both:?}");
         let entry = one.one(&id).await;
-        let (settled, counted) = tokio::join!(one.settle(&entry, Change::Done), other.store.count(at(1)));
+        let (settled, counted, looked) =
+            tokio::join!(one.settle(&entry, Change::Done), other.store.count(at(1)), other.store.nodes());
         assert!(matches!(settled, Settled::Applied { .. }), "{settled:?}");
         counted.unwrap();
+        // A statement that is a transaction by itself.
+        assert_eq!(looked.unwrap().unwrap().list.len(), 2);
     }
     one.store.forget(at(9)).await.unwrap();
 }
@@ -31,19 +39,33 @@ async fn work(one: &mut Node, other: &Node) {
 #[tokio::test]
 async fn a_store_works_behind_a_pooler() {
     let server = Server::start(Disk::Fast).unwrap();
-    let pooler = Pooler::start(&server, 3).unwrap();
+    let pooler = Pooler::start(&server, SESSIONS).unwrap();
     let place = Place::at(&server.url());
     let url = format!("{}&statement-cache-capacity=0", pooler.url());
     let (mut one, other) = (place.node_at(&url).await, place.node_at(&url).await);
     work(&mut one, &other).await;
+    assert_eq!(listening(&pooler.url()).await, 0, "somebody listens in a session that is not its own");
     let mut raw = place.raw().await;
-    let prepared = raw.number("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'").await;
-    assert_eq!(prepared, 0, "somebody listens in a session that is not its own");
     // The heartbeat goes the same way.
     let alive = "SELECT count(*) FROM redrive.node WHERE until > clock_timestamp()";
     assert_eq!(raw.number(alive).await, 2);
     one.store.close().await.unwrap();
     other.store.close().await.unwrap();
+}
+
+/// How many channels are listened to in the sessions of the pooler: all of them are had at once.
+async fn listening(url: &str) -> i64 {
+    let options: PgConnectOptions = url.parse().unwrap();
+    let mut open = Vec::new();
+    let mut count = 0;
+    for _ in 0..SESSIONS {
+        let mut conn = options.clone().extra_float_digits(None).connect().await.unwrap();
+        raw_sql("BEGIN").execute(&mut conn).await.unwrap();
+        let row = raw_sql("SELECT count(*) FROM pg_listening_channels()").fetch_one(&mut conn).await.unwrap();
+        count += row.get::<i64, _>(0);
+        open.push(conn);
+    }
+    count
 }
 
 /// Who forgets to say so is told what to write.
