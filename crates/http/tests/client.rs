@@ -121,6 +121,20 @@ async fn the_callers_own_key_is_kept_and_makes_a_post_repeatable() {
 }
 
 #[tokio::test]
+async fn a_key_is_minted_only_where_none_is_and_the_method_is_not_enough() {
+    let server = Scripted::start([]).await;
+    let client = client().minting_keys();
+    let own = client.post(server.url("/")).with(|post| post.header("idempotency-key", "order-17"));
+    own.send().await.unwrap();
+    client.put(server.url("/")).send().await.unwrap();
+    client.patch(server.url("/")).send().await.unwrap();
+    let asked = server.asked();
+    assert_eq!(asked[0].header("idempotency-key"), Some("order-17"), "the caller's own, as it was set");
+    assert_eq!(asked[1].header("idempotency-key"), None);
+    assert!(asked[2].header("idempotency-key").is_some());
+}
+
+#[tokio::test]
 async fn a_streamed_body_is_never_sent_twice() {
     let server = Scripted::start([Reply::status(500)]).await;
     let parts = ["one ", "two"].map(Ok::<_, std::io::Error>);
