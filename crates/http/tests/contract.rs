@@ -88,7 +88,9 @@ async fn what_is_marked_not_retryable_is_asked_once() {
 
 #[tokio::test]
 async fn nobody_further_out_sends_an_unknown_outcome_again_under_a_new_key() {
-    for reply in [problem(409, UNKNOWN), chunked(problem(409, UNKNOWN))] {
+    // The header says the same of a document that says nothing of it.
+    let marked = problem(500, r#"{"code":"handler-failed"}"#).header("redrive-no-retry", "1");
+    for reply in [problem(409, UNKNOWN), chunked(problem(409, UNKNOWN)), marked] {
         let server = Scripted::start([reply]).await;
         let (client, url) = (client(), server.url("/"));
         let pay = || async { client.post(&url).send().await.unwrap().error_for_status() };
