@@ -118,11 +118,16 @@ pub enum Flaw {
     GivingStartsNoted,
     /// A shard is given back as clean, whatever its owner had reason to be careful of.
     GivenAsClean,
+    /// An event starts beside a later one of its key that was committed, and began, before it.
+    LateFirstRuns,
+    /// The next of a key is published while the one before is being settled, and neither that settle nor a load finds
+    /// it.
+    NextMissedBySettle,
 }
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Flaw; 54] = [
+    pub const ALL: [Flaw; 56] = [
         Self::FenceOff,
         Self::EpochWithoutRev,
         Self::DueOnlyHeads,
@@ -177,6 +182,8 @@ impl Flaw {
         Self::GivenWhileRunning,
         Self::GivingStartsNoted,
         Self::GivenAsClean,
+        Self::LateFirstRuns,
+        Self::NextMissedBySettle,
     ];
 }
 

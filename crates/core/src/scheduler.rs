@@ -249,8 +249,8 @@ pub struct Scheduler {
     controls: Controls,
     /// Events whose answers may be older than the last recall: whom they name may have been taken away since.
     wary: SeqSet,
-    /// Events that an order has put back, or may have, before their settles were answered: they are looked for
-    /// after that.
+    /// Events that an order has put back, or may have, before their settles were answered; or whose settles may not
+    /// have seen the next of their key, because it was published meanwhile. They are looked for after that.
     put_back: SeqSet,
     loads: usize,
     timers: BinaryHeap<Reverse<(Moment, Timer)>>,
@@ -261,7 +261,7 @@ pub struct Scheduler {
     /// Who runs alone now.
     lone: SeqSet,
     /// Dead letters that are being told to hold up nobody any more.
-    letters: HashMap<Seq, FlowKey>,
+    letters: HashMap<Seq, settling::Letter>,
     /// Whether a strike of it may have been written already.
     unsure: SeqSet,
     /// Attempts under way, those that are being noted or struck included.
@@ -452,6 +452,7 @@ impl Scheduler {
     /// Takes an event out of memory, with what it held.
     fn let_go(&mut self, seq: Seq) -> Option<Entry> {
         let Held { entry, queue, place, .. } = self.held.remove(&seq)?;
+        let was_busy = !place.waits();
         self.queues[queue].let_go(loading::lane(&entry), entry.event.payload.len());
         self.lone.remove(&seq);
         self.unsure.remove(&seq);
@@ -462,8 +463,13 @@ impl Scheduler {
             Place::Striking(_) => self.running -= 1,
             Place::Ready | Place::PutOff | Place::Suspect | Place::Settling(_) => {}
         }
-        if let Some(flow) = self.key_of(&entry).and_then(|key| self.flows.get_mut(&key)) {
-            flow.let_go(&entry);
+        if let Some(key) = self.key_of(&entry) {
+            if was_busy {
+                self.take_up_others(key, &entry);
+            }
+            if let Some(flow) = self.flows.get_mut(&key) {
+                flow.let_go(&entry);
+            }
         }
         Some(entry)
     }
@@ -485,7 +491,8 @@ impl Scheduler {
         let key = FlowKey { shard, epoch: self.shards.get(&shard)?.grant().epoch, stream };
         if !self.flows.contains_key(&key) {
             let queue = *self.names.get(queue)?;
-            self.flows.insert(key, Flow::new(queue, tenant.into()));
+            let is_ordered = self.queues[queue].plan.ordered;
+            self.flows.insert(key, Flow::new(queue, tenant.into(), is_ordered));
             self.queues[queue].flows += 1;
         }
         Some(key)

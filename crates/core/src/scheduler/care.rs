@@ -134,7 +134,7 @@ impl Scheduler {
             queue.forget_shard(shard);
         }
         self.suspects.retain(|seq| self.held.contains_key(seq));
-        self.letters.retain(|_, key| key.shard != shard);
+        self.letters.retain(|_, letter| letter.flow.shard != shard);
         Some(lost)
     }
 

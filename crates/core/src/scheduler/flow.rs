@@ -28,8 +28,12 @@ pub(super) struct Flow {
     pub(super) ready: [VecDeque<Seq>; 2],
     /// All that is in memory, wherever it is.
     pub(super) held: SeqSet,
-    /// The last of each key that came into memory, by the hash of the key, while it is there.
-    keys: HashMap<u64, Seq>,
+    /// What is in memory of each key, by the hash of the key.
+    keys: HashMap<u64, Kin>,
+    /// Whether those of a key run one at a time.
+    is_ordered: bool,
+    /// How many events with a key are in memory, if they are: more than there are keys, where one has several.
+    keyed: usize,
     /// Whether there may be more in the store that is due, by lane.
     pub(super) hungry: [bool; 2],
     pub(super) loading: Option<Loading>,
@@ -41,6 +45,15 @@ pub(super) struct Flow {
     pub(super) load_after: Option<Moment>,
     /// Whether everything that was due when the shard was taken has been loaded, by lane.
     pub(super) is_past_care: [bool; 2],
+}
+
+/// What is in memory of one key: mostly one event, for which nothing is allocated.
+#[derive(Debug, Default)]
+struct Kin {
+    /// The last that came, while it is there.
+    last: Option<Seq>,
+    /// Those that came before it, where there is an order.
+    others: Vec<Seq>,
 }
 
 /// What happens while a load is under way, that its snapshot may not have seen.
@@ -61,13 +74,15 @@ pub(super) struct Loading {
 }
 
 impl Flow {
-    pub(super) fn new(queue: usize, tenant: Box<str>) -> Self {
+    pub(super) fn new(queue: usize, tenant: Box<str>, is_ordered: bool) -> Self {
         Self {
             queue,
             tenant,
             ready: [VecDeque::new(), VecDeque::new()],
             held: SeqSet::default(),
             keys: HashMap::new(),
+            is_ordered,
+            keyed: 0,
             hungry: [false; 2],
             loading: None,
             next_due: None,
@@ -96,7 +111,12 @@ impl Flow {
     pub(super) fn hold(&mut self, entry: &Entry) -> bool {
         let new = self.held.insert(entry.seq);
         if let Some(key) = hash_of_key(entry).filter(|_| new) {
-            self.keys.insert(key, entry.seq);
+            let kin = self.keys.entry(key).or_default();
+            let before = kin.last.replace(entry.seq);
+            if self.is_ordered {
+                kin.others.extend(before);
+                self.keyed += 1;
+            }
         }
         new
     }
@@ -104,7 +124,20 @@ impl Flow {
     /// Whether one that follows it in the order of its key has been in memory since it came. Two keys with
     /// the same hash look so, too.
     pub(super) fn is_followed(&self, entry: &Entry) -> bool {
-        hash_of_key(entry).is_some_and(|key| self.keys.get(&key) != Some(&entry.seq))
+        hash_of_key(entry).is_some_and(|key| self.last_of(key) != Some(entry.seq))
+    }
+
+    fn last_of(&self, key: u64) -> Option<Seq> {
+        self.keys.get(&key)?.last
+    }
+
+    /// The others of its key in memory, where there is an order. Those of a key with the same hash are among them.
+    /// Where no key has two events there, not even the hash is made.
+    pub(super) fn others_of(&self, entry: &Entry) -> impl Iterator<Item = Seq> {
+        let key = if self.keyed > self.keys.len() { hash_of_key(entry) } else { None };
+        let (kin, seq) = (key.and_then(|key| self.keys.get(&key)), entry.seq);
+        let all = kin.into_iter().flat_map(|kin| kin.others.iter().copied().chain(kin.last));
+        all.filter(move |other| *other != seq)
     }
 
     /// Whether there is nothing to remember of it.
@@ -119,9 +152,16 @@ impl Flow {
     /// An event leaves memory.
     pub(super) fn let_go(&mut self, entry: &Entry) {
         let seq = entry.seq;
-        self.held.remove(&seq);
-        if let Some(key) = hash_of_key(entry).filter(|key| self.keys.get(key) == Some(&seq)) {
-            self.keys.remove(&key);
+        let was_held = self.held.remove(&seq);
+        if let Some(key) = hash_of_key(entry).filter(|_| was_held)
+            && let Some(kin) = self.keys.get_mut(&key)
+        {
+            self.keyed -= usize::from(self.is_ordered);
+            kin.last = kin.last.filter(|last| *last != seq);
+            kin.others.retain(|other| *other != seq);
+            if kin.last.is_none() && kin.others.is_empty() {
+                self.keys.remove(&key);
+            }
         }
         if let Some(loading) = &mut self.loading {
             loading.gone.insert(seq);

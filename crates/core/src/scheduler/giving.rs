@@ -70,7 +70,7 @@ impl Scheduler {
             let counts = !matches!(held.place, Place::Running(_)) || !has(Flaw::GivenWhileRunning);
             held.entry.shard == number && counts
         };
-        let tells_letters = self.letters.values().any(|key| key.shard == number);
+        let tells_letters = self.letters.values().any(|letter| letter.flow.shard == number);
         !is_noting && !tells_letters && !self.held.values().any(busy)
     }
 

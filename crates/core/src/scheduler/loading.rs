@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::flow::{FlowKey, Loading};
 use super::queue::Lane;
+use super::settling::Letter;
 use super::{Action, Held, LOADS_MAX, Place, Scheduler, Timer};
 use crate::entry::{Change, Entry, Load, Loaded, Overdue, Settle, StreamId};
 use crate::event::{Event, Mode};
@@ -29,10 +30,13 @@ impl Scheduler {
                 self.flow_of(*shard, stream, &queue, &tenant);
             }
         }
-        // One of them may be an event whose death is being answered, and a load leaves out what is in memory.
+        // One of them may be an event whose death is being answered, and a load leaves out what is in memory. Or it is
+        // the next of a key: whoever ends the one before may have looked for it too early, and a load too early to
+        // see that end.
         if !has(Flaw::PutBackUnheard) {
             let busy = self.held.iter().filter(|(_, held)| !held.place.waits());
             self.put_back.extend(busy.map(|(seq, _)| *seq));
+            self.letters.values_mut().for_each(|letter| letter.is_crossed = true);
         }
         let keys: Vec<FlowKey> = self.flows.keys().copied().collect();
         keys.into_iter().for_each(|key| self.hunger(key));
@@ -251,7 +255,8 @@ impl Scheduler {
     fn go_on(&mut self, key: FlowKey, letter: Overdue, now: Moment) {
         let Some(shard) = self.shards.get(&key.shard) else { return };
         let grant = shard.grant();
-        if self.letters.insert(letter.seq, key).is_none() {
+        let told = Letter { flow: key, is_crossed: false };
+        if self.letters.insert(letter.seq, told).is_none() {
             self.ready.push(Settle {
                 grant,
                 seq: letter.seq,

@@ -32,6 +32,8 @@ pub struct QueuePlan {
     pub rate: Option<Rate>,
     /// The share of the concurrency that retries may claim while there are first attempts to make.
     pub retry_share: f64,
+    /// Whether the events of a key run one at a time. Otherwise a key means nothing.
+    pub ordered: bool,
     /// What becomes of the events that follow a dead letter of the same key.
     pub after_dead: AfterDead,
     /// What a panic of the handler means.
@@ -43,7 +45,7 @@ pub struct QueuePlan {
 }
 
 impl QueuePlan {
-    /// The defaults: 16 at once, a quarter of them for retries, no parking, a panic is permanent; in memory
+    /// The defaults: 16 at once, a quarter of them for retries, one of a key at a time, no parking, a panic is permanent; in memory
     /// [`WINDOW_MIN`] events, and 64 MiB.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, policy: Policy) -> Self {
@@ -53,6 +55,7 @@ impl QueuePlan {
             concurrency: 16,
             rate: None,
             retry_share: 0.25,
+            ordered: true,
             after_dead: AfterDead::GoOn,
             panics: Fault::permanent(),
             window_max: WINDOW_MIN,

@@ -129,18 +129,27 @@ impl Scheduler {
         self.settle(seq, Change::Dead { reason: DeadReason::Unroutable, progress, park }, now);
     }
 
-    /// Whether another one of its key is under way: it was put back out of order, or the one before was taken away
-    /// while it ran. One at a time still holds.
+    /// Whether another one of its key is under way: it was put back out of order; or the one before was taken away
+    /// while it ran; or a later one was there first, because whoever published this one took longer to commit. One at
+    /// a time still holds.
     pub(super) fn is_met(&self, entry: &Entry) -> bool {
-        let was_recalled = !self.wary.is_empty() && !has(Flaw::NextBesideTakenAway);
-        if !(entry.progress.out_of_order || was_recalled) || entry.event.key.is_none() {
+        if entry.event.key.is_none() {
             return false;
         }
-        let other = |held: &Held| {
-            let same = held.entry.stream == entry.stream && held.entry.event.key == entry.event.key;
-            !held.place.waits() && same && held.entry.seq != entry.seq
+        let Some(flow) = self.key_of(entry).and_then(|key| self.flows.get(&key)) else { return false };
+        let was_recalled = !self.wary.is_empty() && !has(Flaw::NextBesideTakenAway);
+        let was_moved = entry.progress.out_of_order || was_recalled;
+        let is_in_the_way = |held: &Held| match held.place {
+            Place::Ready | Place::PutOff | Place::Suspect => false,
+            // Its attempt is over. What was neither moved nor recalled is the first of its key in the store, whether
+            // that end is written or not.
+            Place::Settling(_) => was_moved,
+            Place::Striking(_) | Place::Noting(_) | Place::Running(_) => {
+                was_moved || !(has(Flaw::LateFirstRuns) || has(Flaw::NextBesideTakenAway))
+            }
         };
-        self.held.values().any(other)
+        let mut others = flow.others_of(entry).filter_map(|seq| self.held.get(&seq));
+        others.any(|other| other.entry.event.key == entry.event.key && is_in_the_way(other))
     }
 
     /// Puts an event off until the other one of its key is over. It stays in memory: otherwise the next load would
@@ -149,6 +158,14 @@ impl Scheduler {
         let Some(held) = self.held.get_mut(&seq) else { return };
         held.place = Place::PutOff;
         self.timers.push(Reverse((now + KEY_AGAIN, Timer::PutOff(seq))));
+    }
+
+    /// Looks again at those that were put off because of one that leaves memory, before their time.
+    pub(super) fn take_up_others(&mut self, key: FlowKey, entry: &Entry) {
+        let Some(flow) = self.flows.get(&key) else { return };
+        // Mostly there are none, and nothing is allocated.
+        let others: Vec<Seq> = flow.others_of(entry).collect();
+        others.into_iter().for_each(|seq| self.take_up(seq));
     }
 
     /// Looks again at an event that was put off.
@@ -172,7 +189,7 @@ impl Scheduler {
             return;
         }
         // If that cannot be written, the flow is to be looked at again.
-        let tells_letters = self.letters.values().any(|of| *of == key);
+        let tells_letters = self.letters.values().any(|letter| letter.flow == key);
         if tells_letters && !has(Flaw::FlowsForgottenEarly) {
             return;
         }

@@ -14,6 +14,14 @@ use crate::planted::{Flaw, has};
 /// is busy.
 const SETTLE_AGAIN: Duration = Duration::from_millis(100);
 
+/// A dead letter that is being told to hold up nobody any more.
+#[derive(Debug)]
+pub(super) struct Letter {
+    pub(super) flow: FlowKey,
+    /// Whether something arrived meanwhile that nobody named: it may be the next of its key.
+    pub(super) is_crossed: bool,
+}
+
 /// When a settled event wants to be looked at again.
 fn comes_back(change: &Change) -> Option<Moment> {
     match change {
@@ -37,9 +45,13 @@ impl Scheduler {
         let shard = self.held.get(&seq).map(|held| held.entry.shard);
         let Some(held) = self.held.get_mut(&seq).filter(|held| held.entry.rev == rev) else {
             // Not in memory: a dead letter that no longer holds up its key.
-            self.letters.remove(&seq);
+            let letter = self.letters.remove(&seq);
             if let Settled::Applied { next: Some(next), .. } = settled {
                 self.look_for(&next);
+            }
+            if let Some(letter) = letter.filter(|letter| letter.is_crossed && !has(Flaw::NextMissedBySettle))
+            {
+                self.hunger(letter.flow);
             }
             return;
         };
@@ -72,13 +84,16 @@ impl Scheduler {
         let Some(flow) = self.flows.get_mut(&key) else { return };
         let is_followed = self.held.get(&seq).is_some_and(|held| flow.is_followed(&held.entry));
         let is_old = self.wary.contains(&seq) && !has(Flaw::RecallMissesAnswers);
-        let is_back = matches!(change, Some(Change::Dead { .. } | Change::Again(_)));
-        let (queue, is_back) = (flow.queue, is_back && self.put_back.contains(&seq));
+        let stays = matches!(change, Some(Change::Dead { .. } | Change::Again(_)));
+        let (queue, is_crossed) = (flow.queue, self.put_back.contains(&seq));
         if let Some(due) = change.as_ref().and_then(comes_back) {
             flow.note_due(due);
             self.arm(key, due.max(now));
         }
         let entry = self.let_go(seq);
+        let has_key = entry.as_ref().is_some_and(|entry| entry.event.key.is_some());
+        let is_ordered = has_key && self.queues[queue].plan.ordered;
+        let next_seq = next.as_ref().map(|next| next.seq);
         if let Some((entry, change)) = entry.zip(change.filter(|change| *change != Change::Done)) {
             self.tidings.push(Action::Told(Box::new(Told { queue, entry, change })));
         }
@@ -88,8 +103,13 @@ impl Scheduler {
             Some(next) => self.arrive(next, now),
             None => {}
         }
-        if is_back {
-            self.hunger(key);
+        match next_seq.filter(|next| self.held.contains_key(next)) {
+            _ if !is_crossed => {}
+            _ if stays => self.hunger(key),
+            _ if !is_ordered || has(Flaw::NextMissedBySettle) => {}
+            // Its end finds whatever was published before it began; if it does not end, there is a load.
+            Some(next) => drop(self.put_back.insert(next)),
+            None => self.hunger(key),
         }
         self.forget_flow(key);
     }
@@ -122,8 +142,8 @@ impl Scheduler {
     }
 
     pub(super) fn settle_failed(&mut self, seq: Seq, rev: u32, unknown: bool, now: Moment) {
-        if let Some(key) = self.letters.remove(&seq) {
-            self.tell_again(key, now);
+        if let Some(letter) = self.letters.remove(&seq) {
+            self.tell_again(letter.flow, now);
         }
         let Some(held) = self.held.get(&seq).filter(|held| held.entry.rev == rev) else { return };
         let (Place::Settling(settle) | Place::Striking(settle)) = &held.place else { return };

@@ -336,13 +336,14 @@ impl QueueBuilder {
         if horizon.total() > self.window {
             return Err(QueueError::Window { queue, window: self.window, sum: horizon.to_string() });
         }
-        let Self { redrive, plan, ordered, window, keep } = self;
+        let Self { redrive, mut plan, ordered, window, keep } = self;
         if redrive.0.starting.load(Ordering::Acquire) && !matches!(handler, Handler::Elsewhere) {
             return Err(QueueError::Started { queue });
         }
         // Who only publishes does not know whether order matters, and order that was not kept from the start
         // cannot be had later.
         let ordered = ordered || matches!(handler, Handler::Elsewhere);
+        plan.ordered = ordered;
         let pull = matches!(handler, Handler::Pulled);
         let spec = QueueSpec { name: queue.clone(), ordered, window, horizon: horizon.total(), pull, keep };
         let meters = Meters::of(&queue);

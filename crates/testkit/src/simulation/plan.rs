@@ -203,6 +203,7 @@ impl QueueSetup {
         }
         let mut plan = QueuePlan::new(self.name.clone(), policy.build().expect("a policy that makes sense"));
         plan.concurrency = self.concurrency;
+        plan.ordered = self.ordered;
         plan.window_max = self.window;
         plan.after_dead = self.after_dead;
         plan.panics = self.panics;

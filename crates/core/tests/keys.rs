@@ -1,0 +1,268 @@
+//! One of a key at a time, and none of them forgotten, over a store in which publishers and owners cross.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redrive_core::entry::{Entry, Grant, Loaded, Overdue, Progress, Seq, Settled, StreamId, Taken};
+use redrive_core::observe::Outcome;
+use redrive_core::scheduler::{Action, Ending, Input, QueuePlan, Said, Scheduler};
+use redrive_core::{Disposition, Event, Fault, Moment, Policy, Seeded};
+
+const GRANT: Grant = Grant { shard: 0, epoch: 1, incarnation: 1 };
+const NOW: Moment = Moment::from_nanos(10_000_000_000);
+
+fn entry(seq: u64, key: Option<&str>) -> Entry {
+    let mut event = Event::new("orders", seq.to_string());
+    event.key = key.map(str::to_owned);
+    Entry {
+        seq: Seq(seq),
+        rev: 1,
+        stream: StreamId(1),
+        shard: 0,
+        published: NOW,
+        expires: None,
+        event: Arc::new(event),
+        progress: Progress::fresh(NOW),
+    }
+}
+
+fn of_key(seq: u64) -> Entry {
+    entry(seq, Some("k"))
+}
+
+fn again() -> Said {
+    Said::Outcome(Outcome::Said(Fault::transient().into()))
+}
+
+/// An owner of the only shard, with nothing to do.
+struct Owner {
+    scheduler: Scheduler,
+    dice: Seeded,
+    now: Moment,
+}
+
+/// What an owner wants done.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Wants {
+    starts: Vec<u64>,
+    settles: Vec<u64>,
+    loads: usize,
+}
+
+impl Owner {
+    fn new() -> Self {
+        Self::of(true)
+    }
+
+    fn of(ordered: bool) -> Self {
+        let mut scheduler = Scheduler::new();
+        scheduler.add_queue(QueuePlan { ordered, ..QueuePlan::new("orders", Policy::default()) });
+        let mut it = Self { scheduler, dice: Seeded::new(1), now: NOW };
+        let streams = vec![(StreamId(1), "orders".to_owned(), String::new())];
+        it.hand_in(Input::Own(Taken { grant: GRANT, unclean: false, suspects: vec![], streams }));
+        assert_eq!(it.loads(vec![]), Wants::default());
+        it
+    }
+
+    fn hand_in(&mut self, input: Input) {
+        self.scheduler.handle(input, self.now, &mut self.dice);
+    }
+
+    fn actions(&mut self) -> Vec<Action> {
+        let mut actions = Vec::new();
+        self.scheduler.act(self.now, &mut actions);
+        actions
+    }
+
+    fn act(&mut self) -> Wants {
+        let mut wants = Wants::default();
+        for action in self.actions() {
+            match action {
+                Action::Attempt(ticket) => wants.starts.push(ticket.entry.seq.0),
+                Action::Settle(settle) => wants.settles.push(settle.seq.0),
+                Action::Load(..) => wants.loads += 1,
+                _ => {}
+            }
+        }
+        wants
+    }
+
+    /// A load is asked for, and finds this.
+    fn loads(&mut self, entries: Vec<Entry>) -> Wants {
+        self.finds(Loaded { entries, ..Loaded::default() })
+    }
+
+    fn finds(&mut self, loaded: Loaded) -> Wants {
+        let actions = self.actions();
+        let key = actions.iter().find_map(|action| match action {
+            Action::Load(key, _) => Some(*key),
+            _ => None,
+        });
+        self.hand_in(Input::Loaded(key.expect("a load"), loaded));
+        self.act()
+    }
+
+    fn ends(&mut self, seq: u64, said: Said) -> Wants {
+        let ending = Ending::new(said);
+        self.hand_in(Input::Ended { grant: GRANT, seq: Seq(seq), rev: 1, ending });
+        self.act()
+    }
+
+    fn succeeds(&mut self, seq: u64) -> Wants {
+        self.ends(seq, Said::Outcome(Outcome::Said(Disposition::Ok)))
+    }
+
+    fn settled(&mut self, seq: u64, next: Option<Entry>) {
+        let settled = Settled::Applied { rev: 2, next };
+        self.hand_in(Input::Settled { grant: GRANT, seq: Seq(seq), rev: 1, settled });
+    }
+
+    fn misses(&mut self) {
+        self.hand_in(Input::Missed(vec![(StreamId(1), "orders".to_owned(), String::new())]));
+    }
+
+    /// A later one of the key runs when the first becomes visible, and a load finds that.
+    fn with_a_late_first() -> Self {
+        let mut it = Self::new();
+        it.hand_in(Input::Arrived(vec![of_key(2)]));
+        assert_eq!(it.act().starts, [2]);
+        it.misses();
+        assert_eq!(it.loads(vec![of_key(1)]), Wants::default(), "one of a key at a time");
+        it
+    }
+}
+
+/// Whoever published the first of a key took longer to commit than whoever published the second.
+#[test]
+fn a_late_first_waits_for_the_one_that_runs() {
+    let mut it = Owner::with_a_late_first();
+    for _ in 0..3 {
+        it.now = it.now + Duration::from_secs(1);
+        assert_eq!(it.act(), Wants::default(), "the other one still runs");
+    }
+    assert_eq!(it.succeeds(2).settles, [2]);
+    it.settled(2, Some(of_key(1)));
+    assert_eq!(it.act().starts, [1], "at once");
+    assert_eq!(it.act(), Wants::default(), "and once");
+    assert_eq!(it.succeeds(1).settles, [1]);
+    it.settled(1, None);
+    it.act();
+    assert!(it.scheduler.is_quiet());
+}
+
+/// The same, and the later one has to be tried again: now the first goes first.
+#[test]
+fn a_late_first_goes_before_what_is_tried_again() {
+    let mut it = Owner::with_a_late_first();
+    assert_eq!(it.ends(2, again()).settles, [2]);
+    it.settled(2, None);
+    assert_eq!(it.act().starts, [1]);
+}
+
+/// A later one of another key, or of none, is nothing to wait for.
+#[test]
+fn only_those_of_its_key_are_waited_for() {
+    let mut it = Owner::new();
+    it.hand_in(Input::Arrived(vec![entry(2, Some("other")), entry(3, None), entry(4, None), of_key(5)]));
+    assert_eq!(it.act().starts, [2, 3, 4, 5]);
+    it.misses();
+    assert_eq!(it.loads(vec![of_key(1), entry(6, None), entry(7, Some("third"))]).starts, [6, 7]);
+}
+
+/// Where there is no order, a key is nothing to wait for either.
+#[test]
+fn where_there_is_no_order_nobody_waits() {
+    let mut it = Owner::of(false);
+    it.hand_in(Input::Arrived(vec![of_key(2), of_key(3)]));
+    assert_eq!(it.act().starts, [2, 3]);
+    it.misses();
+    assert_eq!(it.loads(vec![of_key(1)]).starts, [1]);
+    assert_eq!(it.succeeds(2).settles, [2]);
+    it.settled(2, None);
+    assert_eq!(it.act(), Wants::default());
+}
+
+/// The end of the one before is being written: in the store the next is the first of its key already.
+#[test]
+fn an_end_that_is_not_answered_holds_up_nobody() {
+    let mut it = Owner::new();
+    it.hand_in(Input::Arrived(vec![of_key(1)]));
+    assert_eq!(it.act().starts, [1]);
+    assert_eq!(it.succeeds(1).settles, [1]);
+    it.hand_in(Input::Arrived(vec![of_key(2)]));
+    assert_eq!(it.act().starts, [2]);
+}
+
+/// The next of a key is published while the end of the one before is written. Neither sees the other: the settle looked
+/// too early, and the load that the publisher causes sees the one before.
+#[test]
+fn the_next_is_found_that_crossed_the_end_of_the_one_before() {
+    let mut it = Owner::new();
+    it.hand_in(Input::Arrived(vec![of_key(1)]));
+    assert_eq!(it.act().starts, [1]);
+    assert_eq!(it.succeeds(1).settles, [1]);
+    it.misses();
+    assert_eq!(it.loads(vec![]), Wants::default());
+    it.settled(1, None);
+    assert_eq!(it.loads(vec![of_key(2)]).starts, [2]);
+}
+
+/// The same, where the handler's transaction is the settle.
+#[test]
+fn the_next_is_found_that_crossed_a_transaction() {
+    let mut it = Owner::new();
+    it.hand_in(Input::Arrived(vec![of_key(1)]));
+    assert_eq!(it.act().starts, [1]);
+    it.misses();
+    assert_eq!(it.loads(vec![]), Wants::default());
+    let ending = Ending::new(Said::Committed { next: None });
+    it.hand_in(Input::Ended { grant: GRANT, seq: Seq(1), rev: 1, ending });
+    assert_eq!(it.loads(vec![of_key(2)]).starts, [2]);
+}
+
+/// The settle named another one, which runs; it does not end, and so names nobody.
+#[test]
+fn the_next_is_found_behind_the_one_that_was_named() {
+    let mut it = Owner::new();
+    it.hand_in(Input::Arrived(vec![of_key(1)]));
+    assert_eq!(it.act().starts, [1]);
+    assert_eq!(it.succeeds(1).settles, [1]);
+    it.misses();
+    assert_eq!(it.loads(vec![]), Wants::default());
+    it.settled(1, Some(of_key(3)));
+    assert_eq!(it.act(), Wants { starts: vec![3], ..Wants::default() }, "no load on the way of a busy key");
+    assert_eq!(it.ends(3, again()).settles, [3]);
+    it.settled(3, None);
+    assert_eq!(it.loads(vec![of_key(2)]).starts, [2]);
+}
+
+/// A dead letter is told to hold up nobody any more while the first that it would hold up is published.
+#[test]
+fn the_next_is_found_that_crossed_the_end_of_a_hold() {
+    let mut it = Owner::new();
+    it.misses();
+    let overdue = vec![Overdue { seq: Seq(1), rev: 1 }];
+    assert_eq!(it.finds(Loaded { overdue, ..Loaded::default() }).settles, [1]);
+    it.misses();
+    assert_eq!(it.loads(vec![]), Wants::default());
+    it.settled(1, None);
+    assert_eq!(it.loads(vec![of_key(2)]).starts, [2]);
+}
+
+/// What has no key, or was not crossed by anything, costs no load.
+#[test]
+fn other_ends_ask_for_nothing() {
+    for (event, is_crossed) in [(entry(1, None), true), (of_key(1), false)] {
+        let mut it = Owner::new();
+        it.hand_in(Input::Arrived(vec![event]));
+        assert_eq!(it.act().starts, [1]);
+        if is_crossed {
+            it.misses();
+            assert_eq!(it.loads(vec![]), Wants::default());
+        }
+        assert_eq!(it.succeeds(1).settles, [1]);
+        it.settled(1, None);
+        assert_eq!(it.act(), Wants::default());
+    }
+}
