@@ -144,6 +144,13 @@ impl Tenure {
         }
     }
 
+    /// The store said what time it is, and nothing was renewed.
+    pub fn told(&self, at: Moment) {
+        let mut last = self.last();
+        (last.at, last.answered) = (at, Instant::now());
+        self.renewals.fetch_add(1, Relaxed);
+    }
+
     /// Who this process is.
     #[must_use]
     pub const fn me(&self) -> NodeId {

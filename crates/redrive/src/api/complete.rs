@@ -115,7 +115,7 @@ impl Completing {
                 Ok(Committed(reply))
             }
             Err(error) => {
-                if let StoreError::Unknown { .. } = error {
+                if !error.is_definite() {
                     operation.in_doubt();
                 }
                 Err(CommitError::Store(error))

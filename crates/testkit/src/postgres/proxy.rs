@@ -22,6 +22,8 @@ use super::Server;
 
 /// The end of a simple query that commits; other statements may come before it.
 const COMMIT: &[u8] = b"COMMIT\0";
+/// The same where something else is said after it.
+const MORE: &[u8] = b"COMMIT; ";
 /// What the text of a statement has in it that commits by itself.
 const AT_ONCE: &[u8] = b"_at_once(";
 /// The message in which a client asks whether it may encrypt, before the first one: what follows its length.
@@ -280,7 +282,7 @@ impl Talk {
     fn is_commit(&mut self, kind: u8, text: &[u8]) -> bool {
         let mut words = text.split(|byte| *byte == 0);
         match kind {
-            b'Q' => text.ends_with(COMMIT),
+            b'Q' => text.ends_with(COMMIT) || text.windows(MORE.len()).any(|part| part == MORE),
             b'P' => {
                 let name = words.next().unwrap_or_default().to_vec();
                 if text.windows(AT_ONCE.len()).any(|part| part == AT_ONCE) {

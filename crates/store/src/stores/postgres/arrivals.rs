@@ -65,8 +65,7 @@ pub(super) async fn look_around(office: Arc<Office>) {
         if office.check().is_err() {
             return;
         }
-        let is_watched = office.watcher.lock().unwrap_or_else(std::sync::PoisonError::into_inner).is_some();
-        if !is_watched {
+        if !office.is_watched() {
             since = None;
             continue;
         }

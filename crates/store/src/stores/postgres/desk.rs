@@ -142,7 +142,12 @@ pub(super) struct DeskAt<'c> {
     pub(super) over: Option<Receipt>,
     specs: HashMap<String, Option<Arc<QueueSpec>>>,
     pub(super) is_open: bool,
+    /// What is said after the end of the transaction: whoever uses the connection next finds it as it was opened.
+    pub(super) tidies: &'static str,
 }
+
+/// What somebody else's work may have left in a session. Plans stay: they are ours.
+const TIDIES: &str = "; RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; SELECT pg_advisory_unlock_all()";
 
 impl Desk {
     /// Begins a transaction.
@@ -190,6 +195,7 @@ impl<'c> DeskAt<'c> {
             over: None,
             specs: HashMap::new(),
             is_open: false,
+            tidies: "",
         }
     }
 
@@ -224,6 +230,12 @@ impl<'c> DeskAt<'c> {
         committed
     }
 
+    /// Somebody else's statements are about to be said. Behind a pooler the session is another one afterwards, and its
+    /// owner's affair.
+    pub(super) fn is_worked_at(&mut self) {
+        self.tidies = if self.office.pooled { "" } else { TIDIES };
+    }
+
     /// Rolls back. A connection that cannot even do that is thrown away.
     pub(super) async fn roll_back(&mut self) {
         let _ = self.try_to_roll_back().await;
@@ -231,7 +243,15 @@ impl<'c> DeskAt<'c> {
 
     /// The same; whether the connection is still there.
     pub(super) async fn try_to_roll_back(&mut self) -> bool {
-        self.is_open = self.say("ROLLBACK").await.is_err();
+        let tidies = std::mem::take(&mut self.tidies);
+        let rolled_back = match tidies {
+            "" => self.say("ROLLBACK").await,
+            tidies => {
+                let say = AssertSqlSafe(format!("ROLLBACK{tidies}"));
+                sqlx::raw_sql(say).execute(&mut *self.conn).await.map(drop)
+            }
+        };
+        self.is_open = rolled_back.is_err();
         !self.is_open
     }
 

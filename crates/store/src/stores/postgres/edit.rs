@@ -50,14 +50,17 @@ impl Desk {
             return Ok(Err(Refusal::OutOfOrder));
         }
 
-        let is_unsure = held.progress.story.as_ref().is_some_and(|story| story.is_unsure());
-        let end = End::edited(&held.progress, event.id.clone(), at);
-        self.stamp(&stream, &original.id, at, Some(end)).await?;
         let spec = self.spec(&stream.queue).await?.unwrap_or_default();
         let calm = at + spec.horizon;
         let fingerprint = Fingerprint::of(&event);
         let times = (at, calm + spec.window);
-        self.insert_receipt((stream.id, &event.id), fingerprint, held.row.seq, times).await?;
+        // Somebody may have been quicker since it was looked at.
+        if !self.insert_receipt((stream.id, &event.id), fingerprint, held.row.seq, times).await? {
+            return Ok(Err(Refusal::IdTaken { id: event.id }));
+        }
+        let is_unsure = held.progress.story.as_ref().is_some_and(|story| story.is_unsure());
+        let end = End::edited(&held.progress, event.id.clone(), at);
+        self.stamp(&stream, &original.id, at, Some(end)).await?;
 
         held.progress = held.edited(at);
         let by = PutBack::Order(line);
@@ -118,7 +121,9 @@ impl Desk {
         let calm = at + spec.horizon;
         let drawn = one!(self, "SELECT nextval('redrive.place')")?;
         let (place, times) = (seq(stream.id, bits(drawn)), (letter.published, calm + spec.window));
-        self.insert_receipt((stream.id, &event.id), letter.fingerprint, place, times).await?;
+        if !self.insert_receipt((stream.id, &event.id), letter.fingerprint, place, times).await? {
+            return Ok(Err(Refusal::IdTaken { id: event.id.clone() }));
+        }
         let (ordered, shard) = (spec.ordered && event.key.is_some(), self.shard_of(event));
         let row = EventRow {
             seq: place,

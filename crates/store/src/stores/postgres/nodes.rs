@@ -57,7 +57,8 @@ pub(super) async fn enrol(
     Ok(Tenure::new(id, settings.name.clone(), settings.lease, asked, at))
 }
 
-/// Says that this process lives, for as long as the store is open.
+/// Says that this process lives, for as long as the store is open; once that is not to be said any more, asks for the
+/// time alone.
 pub(super) async fn beat(office: Arc<Office>, options: PgConnectOptions) {
     let every = beat_every(office.lease);
     let mut ticks = tokio::time::interval(every);
@@ -66,7 +67,9 @@ pub(super) async fn beat(office: Arc<Office>, options: PgConnectOptions) {
     let mut line = None;
     loop {
         ticks.tick().await;
-        if office.check().is_err() || office.tenure.has_resigned() {
+        // Who leaves waits for this one: it must not arrive afterwards.
+        let _beating = office.beating.lock().await;
+        if office.check().is_err() {
             return;
         }
         // Where none arrives, somebody else takes over.
@@ -88,7 +91,7 @@ async fn beat_once(office: &Office, options: &PgConnectOptions, line: &mut Optio
                 Err(error) => Err(error),
             },
         };
-        if beaten.is_ok() || office.check().is_err() || office.tenure.has_resigned() {
+        if beaten.is_ok() || office.check().is_err() {
             return;
         }
         *line = None;
@@ -99,10 +102,14 @@ async fn beat_once(office: &Office, options: &PgConnectOptions, line: &mut Optio
 impl Office {
     /// Says that this process lives; anew, where it was not heard of for so long that it was forgotten.
     async fn renew(&self, conn: &mut PgConnection) -> sqlx::Result<()> {
+        if self.tenure.has_resigned() {
+            return self.ask_time(conn).await;
+        }
         let beat = concat!(
             "INSERT INTO redrive.node (id, name, runs, until) OVERRIDING SYSTEM VALUE \
              VALUES ($1, $2, $3, clock_timestamp() + make_interval(secs => $4)) \
-             ON CONFLICT (id) DO UPDATE SET until = EXCLUDED.until, runs = EXCLUDED.runs RETURNING ",
+             ON CONFLICT (id) DO UPDATE SET until = greatest(node.until, EXCLUDED.until), \
+             runs = EXCLUDED.runs RETURNING ",
             clock!()
         );
         let asked = Asked::now();
@@ -111,6 +118,13 @@ impl Office {
         let rows = self.alone_on(conn, query).await?;
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
         self.tenure.renewed(asked, to_moment(row.try_get(0)?));
+        Ok(())
+    }
+
+    async fn ask_time(&self, conn: &mut PgConnection) -> sqlx::Result<()> {
+        let rows = self.alone_on(conn, sqlx::query(self.schema.sql(concat!("SELECT ", clock!())))).await?;
+        let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+        self.tenure.told(to_moment(row.try_get(0)?));
         Ok(())
     }
 
@@ -172,6 +186,7 @@ impl Office {
         let leave = "WITH owned AS (SELECT EXISTS (SELECT 1 FROM redrive.shard WHERE owner = $1) AS has), \
                      gone AS (DELETE FROM redrive.node USING owned WHERE id = $1 AND NOT has) \
                      UPDATE redrive.node SET until = clock_timestamp() FROM owned WHERE id = $1 AND has";
+        let _beating = self.beating.lock().await;
         let query = sqlx::query(self.schema.sql(leave)).bind(self.node);
         self.alone(&self.side, query).await.map_err(aside)?;
         self.stir_others().await;

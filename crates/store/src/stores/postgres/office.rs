@@ -84,6 +84,8 @@ pub(super) struct Office {
     /// Something was committed that others may want to know of.
     pub(super) hint: Notify,
     pub(super) is_closed: AtomicBool,
+    /// Held while this process says that it lives.
+    pub(super) beating: tokio::sync::Mutex<()>,
     /// Held by every call; who closes waits for all of them.
     pub(super) gate: Arc<RwLock<()>>,
 }
@@ -318,7 +320,8 @@ impl Office {
     /// Tells what a commit brought.
     pub(super) fn tell_of(&self, open: Open<'_>, news: News) {
         let News { arrived, missed, recall, number } = news;
-        if let Some(number) = number {
+        // Where nobody watches, nobody looks, and whoever begins to watch looks at everything.
+        if let Some(number) = number.filter(|_| self.is_watched()) {
             self.own.add(number);
         }
         let streams = missed.values().map(|stream| stream.named()).collect();

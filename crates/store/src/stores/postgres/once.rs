@@ -118,6 +118,7 @@ impl Desk {
             say.push_str("); ");
         }
         say.push_str("COMMIT");
+        say.push_str(self.tidies);
         let committed = sqlx::raw_sql(AssertSqlSafe(say)).execute(&mut *self.conn).await.map(drop);
         self.is_open = committed.is_err();
         let numbers = &self.office.numbers;

@@ -92,6 +92,7 @@ pub(super) async fn open(
         has_company: AtomicBool::new(true),
         hint: Notify::new(),
         is_closed: AtomicBool::new(false),
+        beating: tokio::sync::Mutex::default(),
         gate: Arc::new(RwLock::new(())),
     };
     Ok((office, options))

@@ -55,14 +55,25 @@ const AGAIN: Duration = Duration::from_millis(20);
 /// ```
 pub fn with<T>(tx: &mut dyn Tx, work: impl AsyncFnOnce(&mut PgConnection) -> T) -> Option<T> {
     let bench = tx.as_any().downcast_mut::<Bench>()?;
-    let handle = bench.handle.clone();
-    Some(handle.block_on(work(&mut bench.desk.conn)))
+    let (handle, until) = (bench.handle.clone(), bench.until);
+    let worked =
+        handle.block_on(async { tokio::time::timeout_at(until.into(), work(&mut bench.desk.conn)).await });
+    match worked {
+        Ok(worked) => Some(worked),
+        // There is nothing that the work could be given, so it does not go on.
+        Err(_) => std::panic::resume_unwind(Box::new(OverTime)),
+    }
 }
+
+/// What ends work that waits for something that does not come.
+struct OverTime;
 
 /// A desk that work is done at.
 struct Bench {
     desk: Desk,
     handle: Handle,
+    /// When its time is over.
+    until: Instant,
     /// Whether a statement failed because of somebody else, or because the connection is gone: then whatever the work
     /// says, it is not its own word, and it runs again.
     shaken: bool,
@@ -143,6 +154,8 @@ type Next = Option<Box<Entry>>;
 enum Worked {
     Ok(Option<Vec<u8>>),
     No(Transacted),
+    /// It was ended in the middle of something.
+    Over,
 }
 
 impl Office {
@@ -158,7 +171,16 @@ impl Office {
                     tokio::time::sleep(AGAIN).await;
                     continue;
                 }
-                Ok((done, _)) => return Ok(done),
+                Ok((done @ Transacted::Committed { .. }, _)) => return Ok(done),
+                Ok((done, _)) if earlier.is_empty() => return Ok(done),
+                // A COMMIT of a try before may still be on its way.
+                Ok((done, _)) => {
+                    return match self.find_out(&numbers(&earlier)).await {
+                        Ok(Some(at)) => Ok(committed(earlier.swap_remove(at))),
+                        Ok(None) => Ok(done),
+                        Err(error) => Err(StoreError::Unanswered { what: error.to_string() }),
+                    };
+                }
                 Err(Trouble::No(fault)) => fault,
                 Err(Trouble::Unknown(error)) => Fault::Sql(error),
             };
@@ -217,7 +239,9 @@ impl Office {
                 return (job, Err(fault.into()));
             }
         };
-        let bench = Bench { desk, handle: Handle::current(), shaken: false };
+        desk.is_worked_at();
+        let until = Instant::now() + job.time;
+        let bench = Bench { desk, handle: Handle::current(), until, shaken: false };
         let worked = tokio::task::spawn_blocking(move || work(bench, job)).await;
         let Ok((mut desk, job, worked, shaken)) = worked else {
             // The runtime is shutting down: the connection is gone with the desk, and rolled back.
@@ -226,6 +250,8 @@ impl Office {
         };
         let settled = match worked {
             Worked::Ok(result) => desk.settle_work(job.claim.clone(), number, result).await,
+            // In the middle of something: the connection is of no use to anybody.
+            Worked::Over => return (job, Ok((Transacted::TimedOut, false))),
             Worked::No(outcome) => {
                 let is_there = desk.try_to_roll_back().await;
                 return (job, Ok((outcome, shaken || !is_there)));
@@ -240,6 +266,8 @@ impl Office {
         match settled {
             Ok(Transacted::Committed { next }) => {
                 let number = self.numbers.next();
+                // The work may have published in other ways, too, which nobody was told of.
+                desk.number = None;
                 let committed = self.commit(&mut desk, Some(number)).await;
                 match &committed {
                     Ok(()) => self.tellings.settled(job.claim.iter().map(|claim| claim.seq)),
@@ -280,6 +308,7 @@ fn work(mut bench: Bench, mut job: Job) -> (Desk, Job, Worked, bool) {
     let worked = catch_unwind(AssertUnwindSafe(|| (job.work)(&mut bench)));
     let is_over = began.elapsed() > job.time;
     let worked = match worked {
+        Err(panic) if panic.is::<OverTime>() => Worked::Over,
         Err(panic) => Worked::No(Transacted::Panicked(message(&*panic))),
         Ok(_) if is_over => Worked::No(Transacted::TimedOut),
         Ok(Err(error)) => Worked::No(Transacted::Aborted(error)),

@@ -14,7 +14,7 @@ CREATE FUNCTION redrive.publish_at_once(
     ids TEXT[], streams BIGINT[], prints BYTEA[], seqs BIGINT[], publisheds BIGINT[], untils BIGINT[], sums BIGINT[],
     keys TEXT[], tags TEXT[], payloads BYTEA[], extras BYTEA[], calms BIGINT[], crcs BIGINT[], shards BIGINT[],
     OUT fresh BIGINT[], OUT number TEXT
-) LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE known BIGINT;
 BEGIN
     PERFORM set_config('lock_timeout', wait::text, true);
@@ -46,7 +46,7 @@ CREATE FUNCTION redrive.done_at_once(
     wait BIGINT, seqs BIGINT[], ats BIGINT[], places BIGINT[],
     shards BIGINT[], epochs BIGINT[], incarnations BIGINT[],
     OUT gone BIGINT[]
-) LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE held BIGINT;
 BEGIN
     PERFORM set_config('lock_timeout', wait::text, true);
@@ -72,7 +72,7 @@ CREATE FUNCTION redrive.heads(streams BIGINT[], keys TEXT[])
 RETURNS TABLE (
     seq BIGINT, id TEXT, key TEXT, tag TEXT, payload BYTEA, extra BYTEA, published BIGINT, calm BIGINT, crc BIGINT,
     shard BIGINT, is_special BOOLEAN
-) LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE ruled BOOLEAN := EXISTS (SELECT 1 FROM redrive.rule);
 BEGIN
@@ -100,7 +100,7 @@ CREATE FUNCTION redrive.ended_at_once(
 ) RETURNS TABLE (
     seq BIGINT, id TEXT, key TEXT, tag TEXT, payload BYTEA, extra BYTEA, published BIGINT, calm BIGINT, crc BIGINT,
     shard BIGINT, is_special BOOLEAN, gone BIGINT, freed TEXT
-) LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     gones BIGINT[];
@@ -154,7 +154,7 @@ CREATE FUNCTION redrive.again_at_once(
     strikes BIGINT[], suspects BIGINT[], stories TEXT[], routes TEXT[], disorders BIGINT[], sums BIGINT[],
     shards BIGINT[], epochs BIGINT[], incarnations BIGINT[],
     OUT changed BIGINT[]
-) LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE own BIGINT;
 BEGIN
@@ -205,7 +205,7 @@ END $$;
 CREATE FUNCTION redrive.block_at_once(
     wait BIGINT, of_stream BIGINT, of_shard BIGINT, of_epoch BIGINT, of_incarnation BIGINT, most BIGINT,
     OUT marked BIGINT
-) LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     seqs BIGINT[];

@@ -86,7 +86,7 @@ BEGIN
 END $$;
 
 -- Has whoever runs events look for them: to be said after the commit. Without it they are found a little later.
-CREATE FUNCTION redrive.wake() RETURNS void LANGUAGE sql AS $$
+CREATE FUNCTION redrive.wake() RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT pg_notify('redrive_' || nspname, '') FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
     WHERE pg_class.oid = 'redrive.live'::regclass
 $$;

@@ -278,14 +278,14 @@ CREATE TABLE redrive.audit (
     count BIGINT NOT NULL,
     note TEXT NOT NULL
 );
-CREATE FUNCTION redrive.audit_stays() RETURNS trigger LANGUAGE plpgsql AS
+CREATE FUNCTION redrive.audit_stays() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
 $$ BEGIN RAISE EXCEPTION 'the audit is never changed, and nothing of it is taken away'; END $$;
 CREATE TRIGGER audit_stays BEFORE UPDATE OR DELETE OR TRUNCATE ON redrive.audit
     FOR EACH STATEMENT EXECUTE FUNCTION redrive.audit_stays();
 
 -- For a copy that was restored: a life of its own. Whoever owned a shard in the life before changes nothing any more, and
 -- whoever takes one finds that it was not given back. To be said before anything starts.
-CREATE FUNCTION redrive.begin_new_life() RETURNS BIGINT LANGUAGE plpgsql AS
+CREATE FUNCTION redrive.begin_new_life() RETURNS BIGINT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
 $$ DECLARE life BIGINT := ('x' || left(replace(gen_random_uuid()::text, '-', ''), 16))::bit(64)::bigint;
 BEGIN
     UPDATE redrive.shard SET incarnation = life, owner = 0;
