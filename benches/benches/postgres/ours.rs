@@ -154,7 +154,6 @@ async fn publish_in_bulk(
 
 /// From the start of the engine until all that waits is done.
 async fn drain(told: &Told, node: &Redrive, waiting: &Waiting, count: u64) -> Fallible<Outcome> {
-    node.queue(QUEUE).declare().await.ok();
     let mut events = events(told.first, 0, 1).take(usize::try_from(count)?);
     loop {
         let batch: Vec<Event> = events.by_ref().take(BATCH).collect();

@@ -54,15 +54,10 @@ pub(crate) async fn measure(told: &Told) -> Fallible<Outcome> {
         let (pool, room, next) = (pool.clone(), room.clone(), next.clone());
         let (published, news) = (published.clone(), news.clone());
         tokio::spawn(async move {
-            loop {
-                let many = if bulk { room.available_permits().max(1) } else { 1 };
-                room.acquire_many(u32::try_from(many)?).await?.forget();
-                publish(&pool, next.fetch_add(many as u64, Relaxed), many as u64).await?;
-                published.fetch_add(many as u64, Relaxed);
-                news.notify_one();
+            if let Err(error) = publish_always(&pool, &room, &next, (&published, &news), bulk).await {
+                eprintln!("plain: {error}");
+                std::process::exit(1);
             }
-            #[allow(unreachable_code, reason = "says what it fails with")]
-            Fallible::Ok(())
         });
     }
     // Half of the connections work, and the others publish.
@@ -85,6 +80,23 @@ pub(crate) async fn measure(told: &Told) -> Fallible<Outcome> {
     }
     let mut gauge = Gauge::open(told, "SELECT count(*) FROM job WHERE done IS NULL").await?;
     gauge.between(told, || published.load(Relaxed)).await
+}
+
+/// Publishes as long as the program runs, or until something fails.
+async fn publish_always(
+    pool: &PgPool,
+    room: &Semaphore,
+    next: &AtomicU64,
+    (published, news): (&AtomicU64, &Notify),
+    bulk: bool,
+) -> Fallible<()> {
+    loop {
+        let many = if bulk { room.available_permits().max(1) } else { 1 };
+        room.acquire_many(u32::try_from(many)?).await?.forget();
+        publish(pool, next.fetch_add(many as u64, Relaxed), many as u64).await?;
+        published.fetch_add(many as u64, Relaxed);
+        news.notify_one();
+    }
 }
 
 async fn publish(pool: &PgPool, first: u64, many: u64) -> Fallible<()> {
