@@ -19,6 +19,18 @@ const LOOK: Duration = Duration::from_millis(10);
 /// By how many seconds the clocks of the machines are wrong.
 const WRONG: [i64; NODES] = [3600, -3600, 0];
 
+/// How long a look takes at most on a machine that has time for it. It waits for no lock, so whatever it takes longer
+/// the machine stood still, or had others to serve, and so did everybody else who wanted something of the database.
+const QUICK: Duration = Duration::from_millis(100);
+
+/// How long a take-over took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Took {
+    pub(crate) took: Duration,
+    /// For how long of it the machine had no time for anybody.
+    pub(crate) stood: Duration,
+}
+
 /// What happens to a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
@@ -108,7 +120,7 @@ impl Fleet {
 
     /// Has something happen to one of them. Gives how long it took until all of its shards were somebody else's. When
     /// this returns, all run again, and each has its share.
-    pub(crate) async fn suffer(&mut self, victim: usize, fault: Fault) -> Duration {
+    pub(crate) async fn suffer(&mut self, victim: usize, fault: Fault) -> Took {
         let before = self.look().await;
         let name = self.nodes[victim].name.clone();
         let alive = |node: &&redrive::store::nodes::Node| node.name == name && node.is_alive();
@@ -127,10 +139,13 @@ impl Fleet {
                 began = Instant::now();
             }
         }
+        let mut stood = Duration::ZERO;
         let took = loop {
+            let asked = Instant::now();
             let nodes = self.look().await;
+            stood += asked.elapsed().saturating_sub(QUICK);
             if nodes.owned_by(id) == 0 && nodes.shards.iter().all(|row| row.owner.is_some()) {
-                break began.elapsed();
+                break Took { took: began.elapsed(), stood };
             }
             assert!(began.elapsed() < PATIENCE, "nobody takes over from {name}: {nodes:?}");
             tokio::time::sleep(LOOK).await;
