@@ -57,6 +57,8 @@ mod desk;
 
 mod writer;
 
+mod batch;
+
 mod at_once;
 
 mod heads;
@@ -192,8 +194,8 @@ impl Postgres {
                 return Err(error);
             }
         };
-        runtime.spawn(writer::publish_all(Arc::clone(&office), to_publish));
-        runtime.spawn(writer::settle_all(Arc::clone(&office), to_settle));
+        runtime.spawn(writer::write_all(Arc::clone(&office), to_publish));
+        runtime.spawn(writer::write_all(Arc::clone(&office), to_settle));
         runtime.spawn(arrivals::look_around(Arc::clone(&office)));
         runtime.spawn(arrivals::send_hints(Arc::clone(&office)));
         runtime.spawn(nodes::beat(Arc::clone(&office), options));

@@ -25,6 +25,7 @@ use super::faults::{Fault, Kind, kind};
 use super::heads::Keys;
 use super::office::{News, Office, Tries, Trouble};
 use super::publish::{Answer, Given, Item, Lives, Receipts};
+use super::writer::LOCKED;
 use crate::store::{New, Published, QueueSpec};
 use crate::stores::shared::numbers::{bits, column, nanos, seq};
 
@@ -76,7 +77,8 @@ impl Office {
         i64::try_from(wait.as_millis()).unwrap_or(i64::MAX)
     }
 
-    /// Publishes what is simply new, in one commit. Nothing is said of the others.
+    /// Publishes what is simply new, in one commit. Nothing is said of the others. `given` is what it may have done
+    /// where it was not answered.
     pub(super) async fn publish_at_once(
         self: &Arc<Self>,
         events: &[New],
@@ -114,7 +116,6 @@ impl Office {
         for (item, place) in items.iter_mut().zip(places) {
             item.seq = seq(item.stream.id, bits(place));
         }
-        given.extend(items.iter().map(|item| (item.seq, item.at)));
         if let Some(at) = items.iter().map(|item| item.new.at).max() {
             self.seen.see(at);
         }
@@ -144,6 +145,7 @@ impl Office {
                 let mut news = News::default();
                 items.iter().for_each(|item| item.tell(&mut news));
                 self.tell_of(open, news.in_doubt());
+                given.extend(items.iter().map(|item| (item.seq, item.at)));
                 Err(Trouble::Unknown(error))
             }
             Err(error) => Err(Fault::Sql(error).into()),
@@ -174,13 +176,25 @@ impl Office {
                 specs.insert(spec.name.clone(), spec);
             }
         }
+        // Somebody is about to make a stream: it is waited for once, and by all others not at all.
+        let mut is_held_up = false;
         for (at, new) in events.iter().enumerate() {
             let event = &new.event;
             let Some(spec) = specs.get(&event.queue) else { continue };
             if event.check().is_err() {
                 continue;
             }
-            let stream = self.open_stream(&event.queue, &event.tenant).await?;
+            let stream = match self.names.named(&event.queue, &event.tenant) {
+                Some(known) => known,
+                None if is_held_up => continue,
+                None => match self.open_stream(&event.queue, &event.tenant).await {
+                    Err(error) if says(&error, LOCKED) => {
+                        is_held_up = true;
+                        continue;
+                    }
+                    stream => stream?,
+                },
+            };
             let shard = identity::shard(event, self.shards);
             let item = Item { at, new, stream, spec: Arc::clone(spec), seq: Seq(0), shard };
             if !item.is_delayed() {

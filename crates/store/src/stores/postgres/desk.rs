@@ -140,6 +140,8 @@ pub(super) struct DeskAt<'c> {
     pub(super) number: Option<u64>,
     /// A receipt that need not be remembered any more, met at a desk whose connection was lent.
     pub(super) over: Option<Receipt>,
+    /// Whether somebody's work is done in this transaction.
+    pub(super) has_work: bool,
     specs: HashMap<String, Option<Arc<QueueSpec>>>,
     pub(super) is_open: bool,
     /// What is said after the end of the transaction: whoever uses the connection next finds it as it was opened.
@@ -193,6 +195,7 @@ impl<'c> DeskAt<'c> {
             grants: BTreeMap::new(),
             number: None,
             over: None,
+            has_work: false,
             specs: HashMap::new(),
             is_open: false,
             tidies: "",
@@ -202,6 +205,11 @@ impl<'c> DeskAt<'c> {
     /// Whether somebody else ends the transaction.
     pub(super) fn is_lent(&self) -> bool {
         matches!(self.conn, Line::Lent(_))
+    }
+
+    /// Whether others do something in the same transaction.
+    pub(super) fn is_shared(&self) -> bool {
+        self.has_work || self.is_lent()
     }
 
     async fn say(&mut self, what: &'static str) -> sqlx::Result<()> {

@@ -110,6 +110,17 @@ pub(super) fn undecided(fault: Fault) -> StoreError {
     }
 }
 
+/// The same, of which it was thought that nothing was written.
+pub(super) fn left_open(error: &StoreError) -> StoreError {
+    let what = match error {
+        StoreError::Passing { what, .. }
+        | StoreError::Broken { what, .. }
+        | StoreError::Unanswered { what } => what.clone(),
+        error => error.to_string(),
+    };
+    StoreError::Unanswered { what }
+}
+
 /// What went wrong, in the database's own words where there are some.
 pub(super) fn said(error: &sqlx::Error) -> String {
     match error {

@@ -26,7 +26,7 @@ use sqlx::{PgConnection, PgTransaction, Row};
 use super::Postgres;
 use super::desk::{DeskAt, maybe};
 use super::faults::{Fault, Kind, Step, broken, kind, not_done, rolled_back, unknown};
-use super::office::{Doing, Office};
+use super::office::{Doing, Office, aside};
 use super::publish::Given;
 use super::receipt::Receipt;
 use super::schema::Schema;
@@ -118,23 +118,27 @@ impl Postgres {
         (queue, tenant): &(String, String),
     ) -> Step<Result<Published, PublishError>> {
         if new.event.check().is_ok() && desk.spec(queue).await?.is_some() {
-            self.make_known(queue, tenant).await?;
+            self.make_known(desk, queue, tenant).await?;
         }
         let mut answers = desk.publish_all(&[new], &mut Given::new()).await?;
         Ok(answers.pop().unwrap_or_else(|| Err(broken("an event was not answered").into())))
     }
 
-    /// Makes a stream in a commit of its own, on the store's own threads: its connections are driven there.
-    async fn make_known(&self, queue: &str, tenant: &str) -> Result<(), StoreError> {
+    /// Makes a stream in a commit of its own, on the store's own threads: its connections are driven there. Not where
+    /// this very transaction has made it: nobody else could, before it ends.
+    async fn make_known(&self, desk: &mut DeskAt<'_>, queue: &str, tenant: &str) -> Step<()> {
         if self.office.names.named(queue, tenant).is_some() {
             return Ok(());
         }
-        let (office, queue, tenant) = (Arc::clone(&self.office), queue.to_owned(), tenant.to_owned());
-        let making = self.call(async move {
-            let made = office.open_stream(&queue, &tenant).await;
-            made.map(drop).map_err(super::office::aside)
-        });
-        making.await
+        let names = (Arc::clone(&self.office), queue.to_owned(), tenant.to_owned());
+        let (office, of, by) = names.clone();
+        let looking = self.call(async move { office.look_for_stream(&of, &by).await.map_err(aside) });
+        if looking.await? || desk.find_stream(queue, tenant).await?.is_some() {
+            return Ok(());
+        }
+        let (office, of, by) = names;
+        let making = self.call(async move { office.open_stream(&of, &by).await.map(drop).map_err(aside) });
+        Ok(making.await?)
     }
 
     /// Forgets an identity whose time is over, in a commit of its own.

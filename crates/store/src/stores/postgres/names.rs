@@ -3,24 +3,35 @@
 //! A new one is made in a commit of its own, beside the one that needs it: otherwise whoever publishes first for a
 //! tenant would hold up all others until its own transaction ends.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use redrive_core::entry::StreamId;
 use sqlx::postgres::PgRow;
 use sqlx::{Connection, PgPool, Row};
 
+use super::at_once::says;
 use super::desk::{DeskAt, maybe, rows};
 use super::faults::{Kind, kind};
 use super::office::Office;
 use super::rows::Stream;
+use super::writer::LOCKED;
+use crate::store::New;
 
 /// How many names are remembered; with more, all are read again.
 const NAMES_MAX: usize = 100_000;
 
+/// The stream with these names.
+const SELECT: &str = "SELECT id, queue, tenant FROM redrive.stream WHERE queue = $1 AND tenant = $2";
+
 /// The names of streams.
 #[derive(Debug, Default)]
-pub(super) struct Names(Mutex<Known>);
+pub(super) struct Names {
+    known: Mutex<Known>,
+    /// Whose turn it is to wait for a stream that somebody else is about to make.
+    turn: tokio::sync::Mutex<()>,
+}
 
 #[derive(Debug, Default)]
 struct Known {
@@ -30,7 +41,7 @@ struct Known {
 
 impl Names {
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn of(&self, id: StreamId) -> Option<Arc<Stream>> {
@@ -54,25 +65,67 @@ impl Names {
 
     /// Remembers a row: id, queue, tenant.
     fn read(&self, row: &PgRow) -> sqlx::Result<Arc<Stream>> {
-        let id = u32::try_from(row.try_get::<i64, _>(0)?).unwrap_or(u32::MAX);
-        let stream = Stream { id: StreamId(id), queue: row.try_get(1)?, tenant: row.try_get(2)? };
-        Ok(self.remember(stream))
+        Ok(self.remember(stream(row)?))
     }
 }
 
+/// A row: id, queue, tenant.
+fn stream(row: &PgRow) -> sqlx::Result<Stream> {
+    let id = u32::try_from(row.try_get::<i64, _>(0)?).unwrap_or(u32::MAX);
+    Ok(Stream { id: StreamId(id), queue: row.try_get(1)?, tenant: row.try_get(2)? })
+}
+
 impl Office {
-    /// The stream with these names, made where there is none.
+    /// The stream with these names, made where there is none. Somebody who is about to make it is waited for shortly.
     pub(super) async fn open_stream(&self, queue: &str, tenant: &str) -> sqlx::Result<Arc<Stream>> {
         if let Some(known) = self.names.named(queue, tenant) {
             return Ok(known);
         }
-        match self.make_stream(&self.side, queue, tenant).await {
+        let wait = self.lock_wait(true);
+        match self.make_stream(&self.side, queue, tenant, wait).await {
+            Err(error) if says(&error, LOCKED) => Err(error),
             // All connections that there may be are at desks: one of those will do.
             Err(error) if matches!(kind(&error), Kind::Busy | Kind::Passing) => {
-                self.make_stream(&self.pool, queue, tenant).await
+                self.make_stream(&self.pool, queue, tenant, wait).await
             }
             made => made,
         }
+    }
+
+    /// Waits for the streams of some events, which somebody is about to make. One of all that wait so has a connection
+    /// for it. Who could not have one is told when it opens it.
+    pub(super) async fn wait_for_streams(&self, events: &[New]) {
+        let is_kept =
+            |queue: &str| self.specs.lock().unwrap_or_else(PoisonError::into_inner).contains_key(queue);
+        let names: BTreeSet<(&str, &str)> = events
+            .iter()
+            .filter(|new| new.event.check().is_ok() && is_kept(&new.event.queue))
+            .map(|new| (new.event.queue.as_str(), new.event.tenant.as_str()))
+            .collect();
+        let until = Instant::now() + self.lock_wait;
+        for (queue, tenant) in names {
+            if self.names.named(queue, tenant).is_some() {
+                continue;
+            }
+            let Ok(_turn) = tokio::time::timeout_at(until.into(), self.names.turn.lock()).await else {
+                return;
+            };
+            if self.names.named(queue, tenant).is_none() {
+                let left = until.saturating_duration_since(Instant::now()).as_millis().max(1);
+                let wait = i64::try_from(left).unwrap_or(i64::MAX);
+                let _ = self.make_stream(&self.pool, queue, tenant, wait).await;
+            }
+        }
+    }
+
+    /// Remembers a stream, if it was committed.
+    pub(super) async fn look_for_stream(&self, queue: &str, tenant: &str) -> sqlx::Result<bool> {
+        if self.names.named(queue, tenant).is_some() {
+            return Ok(true);
+        }
+        let found = sqlx::query(self.schema.sql(SELECT)).bind(queue.to_owned()).bind(tenant.to_owned());
+        let found = self.alone(&self.side, found).await?;
+        found.first().map(|row| self.names.read(row)).transpose().map(|known| known.is_some())
     }
 
     /// The stream with this number.
@@ -85,9 +138,14 @@ impl Office {
         self.alone(&self.pool, found).await?.first().map(|row| self.names.read(row)).transpose()
     }
 
-    async fn make_stream(&self, pool: &PgPool, queue: &str, tenant: &str) -> sqlx::Result<Arc<Stream>> {
+    async fn make_stream(
+        &self,
+        pool: &PgPool,
+        queue: &str,
+        tenant: &str,
+        wait: i64,
+    ) -> sqlx::Result<Arc<Stream>> {
         let insert = "INSERT INTO redrive.stream (queue, tenant) VALUES ($1, $2) ON CONFLICT DO NOTHING";
-        let select = "SELECT id, queue, tenant FROM redrive.stream WHERE queue = $1 AND tenant = $2";
         // One connection for all three: with few of them, the next one may be long in coming.
         let mut conn = pool.acquire().await?;
         let mut tx = conn.begin().await?;
@@ -97,13 +155,15 @@ impl Office {
                 .bind(queue.to_owned())
                 .bind(tenant.to_owned())
         };
-        let found = query(select).fetch_optional(&mut *tx).await?;
+        let found = query(SELECT).fetch_optional(&mut *tx).await?;
         if found.is_none() {
+            let patience = "SELECT set_config('lock_timeout', $1::text, true)";
+            sqlx::query(patience).persistent(!self.pooled).bind(wait).execute(&mut *tx).await?;
             query(insert).execute(&mut *tx).await?;
         }
         let row = match found {
             Some(row) => row,
-            None => query(select).fetch_one(&mut *tx).await?,
+            None => query(SELECT).fetch_one(&mut *tx).await?,
         };
         tx.commit().await?;
         self.names.read(&row)
@@ -111,6 +171,27 @@ impl Office {
 }
 
 impl DeskAt<'_> {
+    /// A row. Where others do something in the same transaction, it may be one that is rolled back: so it is not
+    /// remembered.
+    fn read_stream(&self, row: &PgRow) -> sqlx::Result<Arc<Stream>> {
+        if self.is_shared() { stream(row).map(Arc::new) } else { self.office.names.read(row) }
+    }
+
+    /// The stream with these names, made where there is none, in a commit of its own. Where others do something in the
+    /// same transaction, they may have made it: then nobody else can.
+    pub(super) async fn open_stream(&mut self, queue: &str, tenant: &str) -> sqlx::Result<Arc<Stream>> {
+        if self.is_shared() {
+            if !self.is_lent() {
+                // Whoever lends a connection has looked already, on the store's own threads.
+                let _ = self.office.look_for_stream(queue, tenant).await;
+            }
+            if let Some(made) = self.find_stream(queue, tenant).await? {
+                return Ok(made);
+            }
+        }
+        self.office.open_stream(queue, tenant).await
+    }
+
     /// The stream with this number.
     pub(super) async fn stream(&mut self, id: StreamId) -> sqlx::Result<Option<Arc<Stream>>> {
         if let Some(known) = self.office.names.of(id) {
@@ -118,7 +199,7 @@ impl DeskAt<'_> {
         }
         let select = "SELECT id, queue, tenant FROM redrive.stream WHERE id = $1";
         let found = maybe!(self, select, i64::from(id.0))?;
-        found.map(|row| self.office.names.read(&row)).transpose()
+        found.map(|row| self.read_stream(&row)).transpose()
     }
 
     /// The stream with these names, if there is one.
@@ -130,9 +211,8 @@ impl DeskAt<'_> {
         if let Some(known) = self.office.names.named(queue, tenant) {
             return Ok(Some(known));
         }
-        let select = "SELECT id, queue, tenant FROM redrive.stream WHERE queue = $1 AND tenant = $2";
-        let found = maybe!(self, select, queue, tenant)?;
-        found.map(|row| self.office.names.read(&row)).transpose()
+        let found = maybe!(self, SELECT, queue, tenant)?;
+        found.map(|row| self.read_stream(&row)).transpose()
     }
 
     /// The streams of a queue, or of a tenant, or of both, in their order.
@@ -148,6 +228,6 @@ impl DeskAt<'_> {
             queue,
             tenant
         )?;
-        found.iter().map(|row| self.office.names.read(row)).collect()
+        found.iter().map(|row| self.read_stream(row)).collect()
     }
 }

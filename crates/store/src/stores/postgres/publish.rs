@@ -104,7 +104,7 @@ impl DeskAt<'_> {
             let event = &events[at].event;
             match self.spec(&event.queue).await? {
                 Some(spec) => {
-                    let stream = self.office.open_stream(&event.queue, &event.tenant).await?;
+                    let stream = self.open_stream(&event.queue, &event.tenant).await?;
                     items.push(Item {
                         at,
                         new: events[at],

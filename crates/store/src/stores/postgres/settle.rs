@@ -9,16 +9,17 @@
 //! fate of the first. What is not there any more, though the shard is still ours, was settled by it.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use redrive_core::Moment;
 use redrive_core::entry::{Change, Entry, Grant, Park, Seq, Settle, Settled};
 use redrive_core::event::{State, Story};
 use sqlx::Row;
 
+use super::batch::{Batch, Piece};
 use super::desk::{Desk, rows};
-use super::faults::{Step, unknown};
+use super::faults::{Fault, Step, left_open};
 use super::held::{Held, Stand};
 use super::ledger::Outcome;
 use super::office::{News, Office, Trouble};
@@ -33,106 +34,96 @@ const REPEATS_MAX: u32 = 10;
 /// What was settled by whom: the new rev, and who of the key may run now.
 type Changed = Option<(u32, Option<Entry>)>;
 
-impl Office {
+impl Piece for Settle {
+    type Answer = Settled;
+    type Doubt = Option<Settled>;
+
     /// Writes what became of events: what is simple with one statement, the rest at a desk.
-    pub(super) async fn settle(
-        self: &Arc<Self>,
-        settles: Vec<Settle>,
-        is_shared: bool,
-    ) -> Result<Vec<Settled>, StoreError> {
-        let mut in_doubt = HashMap::new();
-        let at_once = self.settle_at_once(&settles, is_shared, &mut in_doubt).await;
-        let mut answers = at_once.map_err(super::faults::not_done)?;
-        let left: Vec<usize> = (0..settles.len()).filter(|at| answers[*at].is_none()).collect();
-        if left.is_empty() {
-            return Ok(answers.into_iter().flatten().collect());
-        }
-        // Where some are settled, the rest does not go back to the line: whoever is settled is not to be asked again.
-        let is_shared = is_shared && left.len() == settles.len() && in_doubt.is_empty();
-        let said = |at: &usize| in_doubt.get(at).cloned().unwrap_or(Settled::Stale);
-        let before = if in_doubt.is_empty() { None } else { Some(left.iter().map(said).collect()) };
-        let rest: Vec<Settle> = left.iter().map(|at| settles[*at].clone()).collect();
-        match self.settle_with_care(rest, is_shared, before).await {
-            Ok(settled) => {
-                for (at, answer) in left.iter().zip(settled) {
-                    answers[*at] = Some(answer);
-                }
-                Ok(answers.into_iter().flatten().collect())
+    async fn write(office: &Arc<Office>, batch: &mut Batch<Self>, is_shared: bool) -> Step<()> {
+        if !batch.is_doubted() {
+            let left = batch.left();
+            let settles = batch.those(&left);
+            let mut in_doubt = HashMap::new();
+            let done = office.settle_at_once(&settles, is_shared, &mut in_doubt).await;
+            for (at, meant) in in_doubt {
+                batch.doubts[left[at]] = Some(meant);
             }
-            Err(error) => {
-                if left.len() < settles.len() {
-                    // Nobody hears who follows those that are settled: a load will tell.
-                    let entries = answers.into_iter().flatten().filter_map(|settled| match settled {
-                        Settled::Applied { next, .. } => next,
-                        _ => None,
-                    });
-                    let news = News { arrived: entries.collect(), ..News::default() };
-                    self.tell_of(self.tellings.begin(), news.in_doubt());
-                }
-                Err(error)
-            }
+            batch.answer(&left, done?);
         }
+        settle_with_care(office, batch, is_shared).await
     }
 
-    /// `before` is what a try said that may have been committed.
-    async fn settle_with_care(
-        self: &Arc<Self>,
-        settles: Vec<Settle>,
-        is_shared: bool,
-        before: Option<Vec<Settled>>,
+    /// Where some are settled, or may be, it is not known of any of them.
+    fn give_up(
+        office: &Arc<Office>,
+        batch: Batch<Self>,
+        error: &StoreError,
     ) -> Result<Vec<Settled>, StoreError> {
-        let settles = Arc::new(settles);
-        let mut before = Arc::new(before);
-        for _ in 0..REPEATS_MAX {
-            let (all, did) = (Arc::clone(&settles), Arc::clone(&before));
-            let last = Arc::new(std::sync::Mutex::new(None));
-            let says = Arc::clone(&last);
-            // The first try takes every grant for good; the fence says where one is not.
-            let tries = Arc::new(AtomicU32::new(0));
-            let done = self
-                .try_to_write(|desk| {
-                    let (all, did, says) = (Arc::clone(&all), Arc::clone(&did), Arc::clone(&says));
-                    let careful = tries.fetch_add(1, Relaxed) > 0;
-                    Box::pin(async move {
-                        if is_shared {
-                            desk.wait_shortly().await?;
-                        }
-                        let answers = desk.settle_all(&all, did.as_deref(), careful).await?;
-                        *says.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
-                            Some(answers.clone());
-                        Ok(answers)
-                    })
-                })
-                .await;
-            match done {
-                Ok(answers) => {
-                    self.tellings.settled(settles.iter().map(|settle| settle.seq));
-                    return Ok(answers);
-                }
-                Err(Trouble::No(fault)) => return Err(super::faults::not_done(fault)),
-                Err(Trouble::Unknown(error)) => {
-                    let said = last.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-                    if before.is_none() && said.is_none() {
-                        return Err(unknown(&error));
-                    }
-                    // What one of the tries applied, no later one takes back.
-                    let merged = merge(before.as_ref().clone(), said);
-                    before = Arc::new(merged);
-                }
-            }
+        if !batch.is_begun() && !batch.is_doubted() {
+            return Err(error.clone());
         }
-        let what = "the database did not answer a COMMIT, again and again".to_owned();
-        Err(StoreError::Unanswered { what })
+        // Nobody hears who follows those that are settled: a load will tell.
+        let entries = batch.answers.into_iter().flatten().filter_map(|settled| match settled {
+            Settled::Applied { next, .. } => next,
+            _ => None,
+        });
+        let news = News { arrived: entries.collect(), ..News::default() };
+        office.tell_of(office.tellings.begin(), news.in_doubt());
+        Err(left_open(error))
     }
 }
 
-fn merge(before: Option<Vec<Settled>>, said: Option<Vec<Settled>>) -> Option<Vec<Settled>> {
-    match (before, said) {
-        (Some(before), Some(said)) => {
-            let keep = |(before, said)| if matches!(said, Settled::Applied { .. }) { said } else { before };
-            Some(before.into_iter().zip(said).map(keep).collect())
+/// Settles at a desk.
+async fn settle_with_care(office: &Arc<Office>, batch: &mut Batch<Settle>, is_shared: bool) -> Step<()> {
+    let left = batch.left();
+    if left.is_empty() {
+        return Ok(());
+    }
+    let settles = Arc::new(batch.those(&left));
+    let mut repeats = 0;
+    loop {
+        // What a try said that may have been committed.
+        let before = left.iter().map(|at| batch.doubts[*at].clone().unwrap_or(Settled::Stale));
+        let before: Arc<Vec<Settled>> = Arc::new(before.collect());
+        let last = Arc::new(Mutex::new(None));
+        // The first try takes every grant for good; the fence says where one is not.
+        let tries = Arc::new(AtomicU32::new(0));
+        let done = office
+            .try_to_write(|desk| {
+                let (all, before, says) = (Arc::clone(&settles), Arc::clone(&before), Arc::clone(&last));
+                let careful = tries.fetch_add(1, Relaxed) > 0;
+                Box::pin(async move {
+                    if is_shared {
+                        desk.wait_shortly().await?;
+                    }
+                    let answers = desk.settle_all(&all, &before, careful).await?;
+                    *says.lock().unwrap_or_else(PoisonError::into_inner) = Some(answers.clone());
+                    Ok(answers)
+                })
+            })
+            .await;
+        match done {
+            Ok(answers) => {
+                office.tellings.settled(settles.iter().map(|settle| settle.seq));
+                batch.answer(&left, answers.into_iter().map(Some));
+                return Ok(());
+            }
+            Err(Trouble::No(fault)) => return Err(fault),
+            Err(Trouble::Unknown(error)) => {
+                let said = last.lock().unwrap_or_else(PoisonError::into_inner).take();
+                for (at, said) in left.iter().zip(said.into_iter().flatten()) {
+                    // What one of the tries applied, no later one takes back.
+                    let doubt = &mut batch.doubts[*at];
+                    if doubt.is_none() || is_applied(Some(&said)) {
+                        *doubt = Some(said);
+                    }
+                }
+                repeats += 1;
+                if repeats >= REPEATS_MAX {
+                    return Err(Fault::Sql(error));
+                }
+            }
         }
-        (before, said) => said.or(before),
     }
 }
 
@@ -141,7 +132,7 @@ impl Desk {
     pub(super) async fn settle_all(
         &mut self,
         settles: &[Settle],
-        before: Option<&[Settled]>,
+        before: &[Settled],
         careful: bool,
     ) -> Step<Vec<Settled>> {
         let current = self.current(settles, careful).await?;
@@ -153,9 +144,7 @@ impl Desk {
                 Settled::Applied { rev: 1, next: None }
             } else if current.contains(&settle.grant) {
                 match self.settle(settle).await? {
-                    Settled::Stale if matches!(before, Some(before) if is_applied(before.get(at))) => {
-                        self.settled_before(settle).await?
-                    }
+                    Settled::Stale if is_applied(before.get(at)) => self.settled_before(settle).await?,
                     settled => settled,
                 }
             } else {

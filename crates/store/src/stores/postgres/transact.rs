@@ -329,6 +329,7 @@ impl Desk {
         {
             return Ok(Err(refused));
         }
+        self.has_work = true;
         let time = time.max(STATEMENT_LEAST);
         // A process that stands still is not to keep a claimed event from whoever takes its shard over.
         let idle = if claim.is_some() { time.min(self.office.lease / 3) } else { time };

@@ -5,16 +5,20 @@
 //! waits for the disk, the next one is with the processor. Publishes and settles wait in a line each, so that neither
 //! waits for the other.
 //!
-//! Who shares a commit may have to wait for somebody else's identity, or for an event that somebody has locked: a group
-//! waits for that shortly, and is then split, so that only the one that is blocked waits on.
+//! Whoever writes may have to wait for somebody else's identity, or for an event that somebody has locked. A group waits
+//! for that shortly, and is then split, so that only the one that is blocked waits on, and takes nobody's turn for it.
+//! What was written by then is answered; of what may have been written, it is known what that would have been
+//! ([`Batch`]). So nobody is told to be a duplicate of itself, nor that nothing was changed when something may have been.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use redrive_core::entry::{Settle, Settled};
+use redrive_core::entry::{Seq, Settle, Settled};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-use super::faults::not_done;
+use super::at_once::says;
+use super::batch::{Batch, Piece};
+use super::faults::{Fault, Step, broken, left_open, not_done};
 use super::office::{Doing, Office, Trouble};
 use super::publish::{Answer, Given};
 use crate::error::{PublishError, StoreError};
@@ -30,10 +34,13 @@ const GROUP_KIB_MAX: u32 = 8 << 10;
 const GROUPS_AT_ONCE: usize = 2;
 /// How often a publish of unknown fate is repeated.
 const REPEATS_MAX: u32 = 10;
+/// What the database says where a lock was not to be had in time.
+pub(super) const LOCKED: &str = "55P03";
 
 /// A call that writes some things and has an answer for each.
 pub(super) struct Call<W, A> {
     what: Vec<W>,
+    count: usize,
     kib: u32,
     /// Its room in the line.
     room: OwnedSemaphorePermit,
@@ -68,7 +75,8 @@ impl<W, A> Line<W, A> {
         let kib = u32::try_from(bytes / 1024 + 1).unwrap_or(u32::MAX).min(QUEUED_KIB_MAX);
         let room = Arc::clone(&self.room).acquire_many_owned(kib).await.map_err(|_| StoreError::Closed)?;
         let (tell, told) = oneshot::channel();
-        self.send.send(Call { what, kib, room, tell }).map_err(|_| StoreError::Closed)?;
+        let count = what.len();
+        self.send.send(Call { what, count, kib, room, tell }).map_err(|_| StoreError::Closed)?;
         told.await.unwrap_or(Err(StoreError::Closed))
     }
 }
@@ -87,29 +95,8 @@ impl Line<Settle, Settled> {
     }
 }
 
-/// Publishes what comes, until nobody can call any more.
-pub(super) async fn publish_all(office: Arc<Office>, calls: Calls<New, Answer>) {
-    let one =
-        |office: Arc<Office>, events, is_shared| async move { publish(&office, events, is_shared).await };
-    write_all(office, calls, one).await;
-}
-
-/// Settles what comes, until nobody can call any more.
-pub(super) async fn settle_all(office: Arc<Office>, calls: Calls<Settle, Settled>) {
-    let one =
-        |office: Arc<Office>, settles, is_shared| async move { office.settle(settles, is_shared).await };
-    write_all(office, calls, one).await;
-}
-
-async fn write_all<W, A, F>(
-    office: Arc<Office>,
-    mut calls: Calls<W, A>,
-    one: impl Fn(Arc<Office>, Vec<W>, bool) -> F + Copy + Send + 'static,
-) where
-    W: Clone + Send + Sync + 'static,
-    A: Send + 'static,
-    F: Future<Output = Result<Vec<A>, StoreError>> + Send,
-{
+/// Writes what comes, until nobody can call any more.
+pub(super) async fn write_all<W: Piece>(office: Arc<Office>, mut calls: Calls<W, W::Answer>) {
     let turns = Arc::new(Semaphore::new(GROUPS_AT_ONCE));
     let mut waiting = VecDeque::new();
     while let Some(first) = match waiting.pop_front() {
@@ -133,111 +120,138 @@ async fn write_all<W, A, F>(
         }
         let office = Arc::clone(&office);
         tokio::spawn(async move {
-            write_group(office, group, one).await;
+            write_group(office, group).await;
             drop(turn);
         });
     }
 }
 
-async fn write_group<W, A, F>(
-    office: Arc<Office>,
-    mut group: Vec<Call<W, A>>,
-    one: impl Fn(Arc<Office>, Vec<W>, bool) -> F + Copy + Send + 'static,
-) where
-    W: Clone + Send + Sync + 'static,
-    A: Send + 'static,
-    F: Future<Output = Result<Vec<A>, StoreError>> + Send,
-{
-    if group.len() == 1 {
-        if let Some(Call { what, room, tell, .. }) = group.pop() {
-            let _ = tell.send(one(office, what, false).await);
-            drop(room);
-        }
-        return;
-    }
-    let what: Vec<W> = group.iter().flat_map(|call| call.what.iter().cloned()).collect();
-    match one(Arc::clone(&office), what, true).await {
-        Ok(answers) => {
-            let mut answers = answers.into_iter();
-            for call in group {
-                let own: Vec<A> = answers.by_ref().take(call.what.len()).collect();
-                let _ = call.tell.send(Ok(own));
-            }
-        }
-        Err(_) => {
+async fn write_group<W: Piece>(office: Arc<Office>, mut group: Vec<Call<W, W::Answer>>) {
+    let mut all = Batch::new(group.iter_mut().flat_map(|call| std::mem::take(&mut call.what)).collect());
+    let counts: Vec<usize> = group.iter().map(|call| call.count).collect();
+    let fault = W::write(&office, &mut all, true).await.err();
+    let is_alone = group.len() == 1;
+    let mut fault = fault.filter(|fault| is_alone && !is_locked(fault));
+    for (Call { room, tell, .. }, count) in group.into_iter().zip(counts) {
+        let mut own = all.take(count);
+        if let Some(answers) = own.answered() {
+            let _ = tell.send(Ok(answers));
+        } else if let Some(fault) = fault.take() {
+            let _ = tell.send(W::give_up(&office, own, &not_done(fault)));
+        } else {
             // Somebody in it is in the way, or is not to be kept: each has a commit of its own, and waits for itself.
-            for Call { what, room, tell, .. } in group {
-                let office = Arc::clone(&office);
-                tokio::spawn(async move {
-                    let _ = tell.send(one(office, what, false).await);
-                    drop(room);
-                });
-            }
+            let office = Arc::clone(&office);
+            tokio::spawn(async move {
+                let said = match W::write(&office, &mut own, false).await {
+                    Ok(()) => own.answered().ok_or_else(|| broken("something was not answered")),
+                    Err(fault) => W::give_up(&office, own, &not_done(fault)),
+                };
+                let _ = tell.send(said);
+                drop(room);
+            });
         }
     }
 }
 
-/// Publishes in one commit. One of unknown fate is repeated: its receipts say which of them it was.
-///
-/// What is simply new goes with one statement; for the others somebody looks.
-async fn publish(office: &Arc<Office>, events: Vec<New>, is_shared: bool) -> Result<Vec<Answer>, StoreError> {
-    let mut given = Given::new();
-    let mut answers = match office.publish_at_once(&events, is_shared, &mut given).await {
-        Ok(answers) => answers,
-        Err(Trouble::No(fault)) => return Err(not_done(fault)),
-        Err(Trouble::Unknown(_)) => events.iter().map(|_| None).collect(),
-    };
-    let left: Vec<usize> = (0..events.len()).filter(|at| answers[*at].is_none()).collect();
-    if left.is_empty() {
-        return Ok(answers.into_iter().flatten().collect());
-    }
-    // Where some are kept, the rest does not go back to the line: they would be found to be there.
-    let is_alone = left.len() < events.len() || !given.is_empty();
-    let place = |at: usize| left.binary_search(&at).ok();
-    let given = given.into_iter().filter_map(|(seq, at)| Some((seq, place(at)?))).collect();
-    let rest = left.iter().map(|at| events[*at].clone()).collect();
-    match publish_with_care(office, rest, is_shared && !is_alone, given).await {
-        Ok(rest) => left.iter().zip(rest).for_each(|(at, answer)| answers[*at] = Some(answer)),
-        Err(error) if left.len() < events.len() => {
-            left.iter().for_each(|at| answers[*at] = Some(Err(PublishError::Store(error.clone()))));
+fn is_locked(fault: &Fault) -> bool {
+    matches!(fault, Fault::Sql(error) if says(error, LOCKED))
+}
+
+impl Piece for New {
+    type Answer = Answer;
+    type Doubt = Vec<Seq>;
+
+    /// Publishes in one commit. One of unknown fate is repeated: its receipts say which of them it was.
+    ///
+    /// What is simply new goes with one statement; for the others somebody looks.
+    async fn write(office: &Arc<Office>, batch: &mut Batch<Self>, is_shared: bool) -> Step<()> {
+        if !is_shared {
+            office.wait_for_streams(&batch.what).await;
         }
-        Err(error) => return Err(error),
+        if !batch.is_doubted() {
+            let left = batch.left();
+            let events = batch.those(&left);
+            let mut given = Given::new();
+            let done = office.publish_at_once(&events, is_shared, &mut given).await;
+            doubt(batch, &left, given);
+            match done {
+                Ok(answers) => batch.answer(&left, answers),
+                Err(Trouble::No(fault)) => return Err(fault),
+                Err(Trouble::Unknown(_)) => {}
+            }
+        }
+        publish_with_care(office, batch, is_shared).await
     }
-    Ok(answers.into_iter().flatten().collect())
+
+    /// Where some were published, the others are told one by one.
+    fn give_up(_: &Arc<Office>, batch: Batch<Self>, error: &StoreError) -> Result<Vec<Answer>, StoreError> {
+        if !batch.is_begun() {
+            return Err(if batch.is_doubted() { left_open(error) } else { error.clone() });
+        }
+        let told = batch.answers.into_iter().zip(batch.doubts).map(|(answer, doubt)| {
+            let error = || if doubt.is_empty() { error.clone() } else { left_open(error) };
+            answer.unwrap_or_else(|| Err(PublishError::Store(error())))
+        });
+        Ok(told.collect())
+    }
+}
+
+/// Takes note of the seqs that a commit may have given to those at `left`.
+fn doubt(batch: &mut Batch<New>, left: &[usize], given: Given) {
+    for (seq, at) in given {
+        batch.doubts[left[at]].push(seq);
+    }
 }
 
 /// Publishes what may have been published before, and what has to wait for its time.
-async fn publish_with_care(
-    office: &Arc<Office>,
-    events: Vec<New>,
-    is_shared: bool,
-    given: Given,
-) -> Result<Vec<Answer>, StoreError> {
-    let events = Arc::new(events);
-    let given = Arc::new(Mutex::new(given));
+async fn publish_with_care(office: &Arc<Office>, batch: &mut Batch<New>, is_shared: bool) -> Step<()> {
+    let left = batch.left();
+    if left.is_empty() {
+        return Ok(());
+    }
+    let events = Arc::new(batch.those(&left));
     let mut repeats = 0;
     loop {
-        let (all, before) = (Arc::clone(&events), Arc::clone(&given));
+        let doubts = left.iter().enumerate().flat_map(|(place, at)| {
+            let seqs = batch.doubts[*at].iter();
+            seqs.map(move |seq| (*seq, place))
+        });
+        let before: Arc<Given> = Arc::new(doubts.collect());
+        let last = Arc::new(Mutex::new(Given::new()));
+        let (all, gives) = (Arc::clone(&events), Arc::clone(&last));
         let done = office
             .try_to_write(move |desk| -> Doing<'_, Vec<Answer>> {
-                let (all, before) = (Arc::clone(&all), Arc::clone(&before));
+                let (all, before, gives) = (Arc::clone(&all), Arc::clone(&before), Arc::clone(&gives));
                 Box::pin(async move {
                     if is_shared {
                         desk.wait_shortly().await?;
                     }
                     let refs: Vec<&New> = all.iter().collect();
-                    let mut given = before.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    let mut given = Given::clone(&before);
                     let answers = desk.publish_all(&refs, &mut given).await?;
-                    *before.lock().unwrap_or_else(PoisonError::into_inner) = given;
+                    given.retain(|seq, _| !before.contains_key(seq));
+                    *gives.lock().unwrap_or_else(PoisonError::into_inner) = given;
                     Ok(answers)
                 })
             })
             .await;
         match done {
-            Ok(answers) => return Ok(answers),
-            Err(Trouble::No(fault)) => return Err(not_done(fault)),
-            Err(Trouble::Unknown(_)) if repeats < REPEATS_MAX => repeats += 1,
-            Err(Trouble::Unknown(error)) => return Err(super::faults::unknown(&error)),
+            Ok(answers) => {
+                batch.answer(&left, answers.into_iter().map(Some));
+                return Ok(());
+            }
+            Err(Trouble::No(fault)) => return Err(fault),
+            Err(Trouble::Unknown(error)) => {
+                doubt(
+                    batch,
+                    &left,
+                    std::mem::take(&mut *last.lock().unwrap_or_else(PoisonError::into_inner)),
+                );
+                repeats += 1;
+                if repeats > REPEATS_MAX {
+                    return Err(Fault::Sql(error));
+                }
+            }
         }
     }
 }

@@ -1,0 +1,222 @@
+//! Who shares a commit with others: each is told what became of its own, whoever of them is in somebody's way.
+#![cfg(all(feature = "postgres", unix))]
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redrive_core::Event;
+use redrive_core::entry::{Change, Settled};
+use redrive_store::postgres::sqlx::Connection;
+use redrive_store::{New, PublishError, Published, Store, StoreError};
+use redrive_testkit::postgres::{Cut, Proxy, Server};
+
+mod postgres_common;
+
+use postgres_common::{Node, ORDERS, Open, PATIENCE, Place, Raw, again, at, event, publish};
+
+/// How many calls come at once: the first ones have a commit each, and the others share one.
+const CALLS: usize = 100;
+
+/// A process that waits only shortly for locks, with somebody in between, and a connection past it.
+async fn impatient() -> (Proxy, Node, Raw) {
+    let place = Place { lock_wait: Duration::from_millis(300), ..Place::new() };
+    let proxy = Proxy::start(Server::shared()).unwrap();
+    let mut node = place.node_at(&proxy.url()).await;
+    node.take().await;
+    node.publish("0", None).await.unwrap();
+    let raw = place.raw().await;
+    (proxy, node, raw)
+}
+
+/// An event that has to wait for its time.
+fn delayed(id: &str) -> New {
+    New::at(event(id, None).delay(Duration::from_secs(60)), at(0))
+}
+
+const BLOCK: &str = "BEGIN; SELECT redrive.publish('orders', 'blocked')";
+
+#[tokio::test]
+async fn of_a_call_each_event_is_told_its_own_fate() {
+    let (_proxy, node, mut raw) = impatient().await;
+    raw.say(BLOCK).await.unwrap();
+    let call = vec![New::at(event("fresh", None), at(0)), delayed("blocked")];
+    let said = node.store.publish(call).await.unwrap();
+    assert!(matches!(said[0], Ok(Published::Accepted(_))), "{said:?}");
+    assert!(matches!(&said[1], Err(PublishError::Store(error)) if error.is_definite()), "{said:?}");
+}
+
+/// The COMMIT is not answered, and when it is repeated somebody is in the way.
+#[tokio::test]
+async fn nothing_was_changed_is_said_only_where_it_is_so() {
+    for (cut, count) in [(Cut::Before, 0), (Cut::After, 1)] {
+        let (proxy, node, mut raw) = impatient().await;
+        raw.say(BLOCK).await.unwrap();
+        proxy.cut_next(cut);
+        let said = node.store.publish(vec![New::at(event("fresh", None), at(0)), delayed("blocked")]).await;
+        assert_eq!(proxy.cuts(), 1);
+        let there = raw.number("SELECT count(*) FROM redrive.live WHERE id = 'fresh'").await;
+        assert_eq!(there, count, "{cut:?}");
+        assert!(matches!(said, Err(StoreError::Unanswered { .. })), "{cut:?}: {said:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_a_duplicate_of_itself() {
+    let (proxy, node, mut raw) = impatient().await;
+    raw.say(BLOCK).await.unwrap();
+    proxy.cut_next(Cut::After);
+    let calls: Vec<_> = (0..CALLS)
+        .map(|n| {
+            let id = format!("f{n}");
+            let new = if n % 10 == 9 { delayed("blocked") } else { New::at(event(&id, None), at(0)) };
+            tokio::spawn(node.store.publish(vec![new]))
+        })
+        .collect();
+    // The first commits have few in them; one of the next has many, and of those it is not known either.
+    while proxy.cuts() < 4 && calls.iter().any(|call| !call.is_finished()) {
+        proxy.cut_next(Cut::After);
+        tokio::task::yield_now().await;
+    }
+    for (n, call) in calls.into_iter().enumerate() {
+        let said = call.await.unwrap();
+        match n % 10 {
+            9 => assert!(!matches!(said.map(|mut said| said.remove(0)), Ok(Ok(_))), "it is blocked"),
+            _ => assert!(matches!(said.as_deref(), Ok([Ok(Published::Accepted(_))])), "f{n}: {said:?}"),
+        }
+    }
+    assert!(proxy.cuts() >= 3, "{} cuts", proxy.cuts());
+}
+
+/// Of two settles in one call one was committed, and somebody has locked the other.
+#[tokio::test]
+async fn a_settle_that_may_have_happened_is_not_called_undone() {
+    let (_proxy, node, mut raw) = impatient().await;
+    for id in ["done", "locked"] {
+        node.publish(id, None).await.unwrap();
+    }
+    let (done, locked) = (node.one("done").await, node.one("locked").await);
+    raw.say("BEGIN; SELECT 1 FROM redrive.live WHERE id = 'locked' FOR UPDATE").await.unwrap();
+    let settles = vec![node.settling(&done, Change::Done), node.settling(&locked, again(5))];
+    let said = node.store.settle(settles).await;
+    assert_eq!(raw.number("SELECT count(*) FROM redrive.live WHERE id = 'done'").await, 0);
+    assert!(matches!(&said, Err(error) if !error.is_definite()), "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_stale_because_of_itself() {
+    let (_proxy, node, mut raw) = impatient().await;
+    for n in 0..CALLS {
+        node.publish(&format!("{n}"), None).await.unwrap();
+    }
+    let due = node.due(at(1000)).await;
+    raw.say(&format!("BEGIN; SELECT 1 FROM redrive.live WHERE id = '{}' FOR UPDATE", CALLS - 1))
+        .await
+        .unwrap();
+    let calls: Vec<_> = due
+        .iter()
+        .map(|entry| {
+            let is_locked = entry.event.id == format!("{}", CALLS - 1);
+            let settle = node.settling(entry, if is_locked { again(5) } else { Change::Done });
+            (is_locked, tokio::spawn(node.store.settle(vec![settle])))
+        })
+        .collect();
+    for (is_locked, call) in calls {
+        let said = call.await.unwrap();
+        match said.as_deref() {
+            Ok([Settled::Applied { .. }]) => assert!(!is_locked),
+            said => assert!(is_locked, "{said:?}"),
+        }
+    }
+}
+
+/// An event of a tenant that nobody has published for.
+fn of_new(id: &str) -> Event {
+    event(id, None).tenant("new")
+}
+
+/// Somebody's open transaction has published the first event of a tenant.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_that_is_about_to_be_made_holds_up_nobody_else() {
+    let place = Place { lock_wait: PATIENCE * 2, ..Place::new() };
+    let node = place.node().await;
+    node.publish("0", None).await.unwrap();
+    let (mut raw, mut other) = (place.raw().await, place.raw().await);
+    raw.say("BEGIN; SELECT redrive.publish('orders', 'x', tenant => 'new')").await.unwrap();
+    let mut held_up = Vec::new();
+    for n in 0..20 {
+        let new = New::at(of_new(&format!("y{n}")), at(0));
+        held_up.push(tokio::spawn(node.store.publish(vec![new])));
+        other.until_somebody_waits().await;
+    }
+    for n in 0..5 {
+        let others = tokio::time::timeout(PATIENCE, publish(&node.store, &format!("{}", n + 1), None)).await;
+        assert!(matches!(others, Ok(Ok(Published::Accepted(_)))), "{others:?}");
+    }
+    let nodes = tokio::time::timeout(PATIENCE, node.store.nodes()).await;
+    assert!(matches!(nodes, Ok(Ok(_))), "{nodes:?}");
+    assert!(held_up.iter().all(|call| !call.is_finished()), "they wait for it");
+    raw.say("COMMIT").await.unwrap();
+    for call in held_up {
+        let said = call.await.unwrap();
+        assert!(matches!(said.as_deref(), Ok([Ok(Published::Accepted(_))])), "{said:?}");
+    }
+}
+
+/// Whoever waits for a tenant too long is told so, and nothing was changed.
+#[tokio::test]
+async fn a_tenant_is_not_waited_for_without_end() {
+    let (_proxy, node, mut raw) = impatient().await;
+    raw.say("BEGIN; SELECT redrive.publish('orders', 'x', tenant => 'new')").await.unwrap();
+    let said = tokio::time::timeout(PATIENCE, node.store.publish(vec![New::at(of_new("y"), at(0))])).await;
+    assert!(matches!(said, Ok(Err(StoreError::Passing { .. }))), "{said:?}");
+}
+
+/// In one transaction a tenant's first event is published in SQL, and the next one in Rust.
+#[tokio::test]
+async fn a_tenant_made_in_the_same_transaction_is_there() {
+    let (_proxy, node, mut raw) = impatient().await;
+    let first = raw.named("SELECT redrive.publish('orders', 'x', tenant => 'new')");
+    let rows = "SELECT count(*) FROM redrive.live JOIN redrive.stream ON stream.id = live.stream \
+                WHERE tenant = 'new'";
+    for is_kept in [false, true] {
+        let mut tx = raw.conn.begin().await.unwrap();
+        let sql = redrive_store::postgres::sqlx::AssertSqlSafe(first.clone());
+        redrive_store::postgres::sqlx::raw_sql(sql).execute(&mut *tx).await.unwrap();
+        let said = node.store.publish_in(&mut tx, New::at(of_new("y"), at(0)));
+        let said = tokio::time::timeout(PATIENCE, said).await;
+        assert!(matches!(said, Ok(Ok((Published::Accepted(_), _)))), "{said:?}");
+        if is_kept {
+            tx.commit().await.unwrap()
+        } else {
+            tx.rollback().await.unwrap()
+        }
+        assert_eq!(raw.number(rows).await, if is_kept { 2 } else { 0 });
+    }
+    let said = node.store.publish(vec![New::at(of_new("z"), at(0))]).await.unwrap();
+    assert!(matches!(said[..], [Ok(Published::Accepted(_))]), "{said:?}");
+    assert_eq!(raw.number(rows).await, 3, "a stream that was rolled back is not remembered");
+}
+
+/// The same in work, which is rolled back: the tenant is not there, and the next publish makes it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_made_in_work_is_there() {
+    let (_proxy, node, mut raw) = impatient().await;
+    let first = raw.named("SELECT redrive.publish('orders', 'x', tenant => 'new')");
+    let said = Arc::new(std::sync::Mutex::new(None));
+    let tell = Arc::clone(&said);
+    let open = Open::with(&node.store, None, move |tx| {
+        tx.query(&first, &[]).unwrap();
+        *tell.lock().unwrap() = Some(tx.publish(New::at(of_new("y"), at(0))));
+    });
+    tokio::time::timeout(PATIENCE, open).await.unwrap().roll_back().await;
+    let said = said.lock().unwrap().take();
+    assert!(matches!(said, Some(Ok(Published::Accepted(_)))), "{said:?}");
+    let said = node.store.publish(vec![New::at(of_new("y"), at(0))]).await.unwrap();
+    assert!(matches!(said[..], [Ok(Published::Accepted(_))]), "{said:?}");
+    let rows = format!(
+        "SELECT count(*) FROM redrive.live JOIN redrive.stream ON stream.id = live.stream \
+         WHERE tenant = 'new' AND queue = '{ORDERS}'"
+    );
+    assert_eq!(raw.number(&rows).await, 1, "a stream that was rolled back is not remembered");
+}
