@@ -51,7 +51,10 @@ pub(crate) fn lease() -> anyhow::Result<Duration> {
 /// Runs it, on the store with this address: `sqlite:booking.db`, `postgres://…`.
 pub(crate) async fn run(store: &str, provider: &str, mailer: &str) -> anyhow::Result<()> {
     let redrive = open(store).await?;
-    redrive.transact(make_tables).await?;
+    // Two that make the same table at once are in each other's way in PostgreSQL; the one that was late finds it then.
+    if redrive.transact(make_tables).await.is_err() {
+        redrive.transact(make_tables).await?;
+    }
     outbox::set_up(&redrive, provider, mailer).await?;
     tokio::spawn(outbox::run(redrive.clone()));
 

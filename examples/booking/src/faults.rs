@@ -39,7 +39,7 @@ use crate::points;
 /// How many worlds there are at once, each with a file of its own.
 const WORLDS: u64 = 4;
 /// The same where they share a server, which has its own share of the work.
-const WORLDS_OF_A_SERVER: u64 = 2;
+const WORLDS_OF_A_SERVER: u64 = 1;
 /// From how many faults on every point must have been somebody's end: a campaign that left one out shows less than it
 /// says.
 const EVERY_POINT: u64 = 500;

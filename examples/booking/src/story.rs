@@ -112,7 +112,7 @@ impl Stage {
             setting(Role::Provider, "provider"),
             setting(Role::Mailer, "mailer"),
         ];
-        let doors = Doors::new([proxies[0].url(), proxies[1].url()], Arc::clone(&tally))?;
+        let doors = Doors::new([proxies[0].url(), proxies[1].url()], LEASE, Arc::clone(&tally))?;
         let lives = [None, None, None, None];
         let mut stage = Self { folder, shared, settings, proxies, lives, doors, tally, rows: Vec::new() };
         for program in [2, 3, 0, 1] {

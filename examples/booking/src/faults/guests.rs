@@ -13,13 +13,10 @@ use tokio::time::{Instant, sleep};
 use super::tally::Tally;
 use crate::wish::Wish;
 
-/// How long a request may take before the guest asks elsewhere. Shorter than a process is stopped, so that another has
-/// the request when it wakes.
-const REQUEST: Duration = Duration::from_millis(800);
-/// The same for a guest who is ready to wait for the answer.
-const WAITING: Duration = Duration::from_secs(3);
-/// How long a guest asks at all. A key that is in flight for so long is in flight for ever.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How much longer a guest waits who is ready to.
+const WAITING: Duration = Duration::from_secs(2);
+/// For how many leases a guest asks at all. A key that is in flight for so long is in flight for ever.
+const PATIENCE: u32 = 60;
 /// How long a guest waits between two requests.
 const WAIT: Duration = Duration::from_millis(25);
 
@@ -52,13 +49,14 @@ impl Told {
 pub(crate) struct Doors {
     client: reqwest::Client,
     urls: [String; 2],
+    lease: Duration,
     tally: Arc<Tally>,
 }
 
 impl Doors {
-    pub(crate) fn new(urls: [String; 2], tally: Arc<Tally>) -> anyhow::Result<Self> {
+    pub(crate) fn new(urls: [String; 2], lease: Duration, tally: Arc<Tally>) -> anyhow::Result<Self> {
         let client = reqwest::Client::builder().no_proxy().build()?;
-        Ok(Self { client, urls, tally })
+        Ok(Self { client, urls, lease, tally })
     }
 
     /// Asks until there is an answer that is one, each time at the other door; the flag says whether it was a replay.
@@ -68,11 +66,12 @@ impl Doors {
         first: usize,
         waits: bool,
     ) -> anyhow::Result<(Told, bool)> {
-        let until = Instant::now() + PATIENCE;
+        let patience = self.lease * PATIENCE;
+        let until = Instant::now() + patience;
         let mut last = String::new();
         for door in first.. {
             if Instant::now() > until {
-                bail!("{} of {:?} had no answer in {PATIENCE:?}, lastly: {last}", intent.key, intent.wish);
+                bail!("{} of {:?} had no answer in {patience:?}, lastly: {last}", intent.key, intent.wish);
             }
             match self.once(intent, door % 2, waits).await {
                 Ok(told) => return Ok(told),
@@ -91,10 +90,12 @@ impl Doors {
         waits: bool,
     ) -> anyhow::Result<(Told, bool)> {
         let Intent { key, wish, .. } = intent;
+        // Shorter than a process is stopped, so that another has the request when it wakes.
+        let time = self.lease * 4 / 5;
         let mut request = self
             .client
             .post(format!("{}/bookings", self.urls[door]))
-            .timeout(if waits { WAITING } else { REQUEST })
+            .timeout(if waits { time + WAITING } else { time })
             .header("idempotency-key", format!("\"{key}\""))
             .header("content-type", "application/json")
             .body(serde_json::to_string(wish)?);

@@ -21,6 +21,9 @@ use crate::wish::Wish;
 
 /// How long a run has its key before it has to renew: short, so that what a killed process had is soon taken over.
 const LEASE: Duration = Duration::from_secs(1);
+/// The same on a server: a third of a process' own lease is how long its transactions may stand still, and a machine that
+/// has much to do lets them.
+const LEASE_ON_A_SERVER: Duration = Duration::from_secs(2);
 /// How long the outbox has to be empty. A suspect waits for two seconds of quiet, and there may be some.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often it is looked at.
@@ -51,6 +54,7 @@ pub(crate) struct World {
     name: String,
     folder: TempDir,
     shared: Shared,
+    lease: Duration,
     proxies: [Proxy; 4],
     doors: Doors,
     storm: Arc<Storm>,
@@ -71,6 +75,7 @@ impl World {
     ) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("booking-").tempdir()?;
         let shared = Shared::make(folder.path(), server).await?;
+        let lease = if server.is_some() { LEASE_ON_A_SERVER } else { LEASE };
         let storm = Arc::new(storm);
         let proxy = |name| Proxy::start(name, Arc::clone(&tally));
         let (one, two) = (proxy("the api").await?, proxy("the api").await?);
@@ -85,13 +90,25 @@ impl World {
         ];
         for (role, name, proxy) in programs {
             let (folder, store) = (folder.path().to_owned(), shared.address());
-            let setting = Setting { role, name, folder, store, lease: LEASE, others: others.clone() };
+            let setting = Setting { role, name, folder, store, lease, others: others.clone() };
             let (proxy, storm, tally) = (proxy.clone(), Arc::clone(&storm), Arc::clone(&tally));
             posts.spawn(Post { setting, proxy, storm, tally }.keep());
         }
-        let doors = Doors::new([one.url(), two.url()], Arc::clone(&tally))?;
+        let doors = Doors::new([one.url(), two.url()], lease, Arc::clone(&tally))?;
         let proxies = [one, two, provider, mailer];
-        Ok(Self { name, folder, shared, proxies, doors, storm, tally, posts, booked: Per::new(), keys: 0 })
+        Ok(Self {
+            name,
+            folder,
+            shared,
+            lease,
+            proxies,
+            doors,
+            storm,
+            tally,
+            posts,
+            booked: Per::new(),
+            keys: 0,
+        })
     }
 
     /// One round: intents under faults, then quiet, then the account.
@@ -123,7 +140,7 @@ impl World {
 
     /// The last look, when whoever was stopped has woken and done what it still wanted to.
     pub(crate) async fn last_look(&self) -> anyhow::Result<()> {
-        sleep(LEASE * 4).await;
+        sleep(self.lease * 4).await;
         self.settle().await
     }
 
