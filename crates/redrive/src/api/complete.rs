@@ -5,7 +5,7 @@ use std::sync::Arc;
 use redrive_core::ledger::{Reply, Scope};
 use redrive_http::idempotent;
 use redrive_store::postgres::sqlx::PgTransaction;
-use redrive_store::{CompleteError, StoreError, postgres};
+use redrive_store::{CompleteError, postgres};
 
 use super::commit::{CommitError, Committed};
 use super::operation::Operation;
