@@ -94,10 +94,15 @@ impl StoreSettings {
 /// The address may have a password in it.
 impl std::fmt::Debug for StoreSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { address: _, disk_least } = self;
+        let Self { address: _, disk_least, schema, shards, connections, lease, node } = self;
         f.debug_struct("StoreSettings")
             .field("address", &self.place())
             .field("disk_least", disk_least)
+            .field("schema", schema)
+            .field("shards", shards)
+            .field("connections", connections)
+            .field("lease", lease)
+            .field("node", node)
             .finish()
     }
 }
