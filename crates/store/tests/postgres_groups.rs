@@ -187,9 +187,9 @@ async fn a_tenant_made_in_the_same_transaction_is_there() {
         let said = tokio::time::timeout(PATIENCE, said).await;
         assert!(matches!(said, Ok(Ok((Published::Accepted(_), _)))), "{said:?}");
         if is_kept {
-            tx.commit().await.unwrap()
+            tx.commit().await.unwrap();
         } else {
-            tx.rollback().await.unwrap()
+            tx.rollback().await.unwrap();
         }
         assert_eq!(raw.number(rows).await, if is_kept { 2 } else { 0 });
     }
