@@ -66,7 +66,7 @@ async fn servers_that_share_a_database_are_listed_with_what_they_own() {
     assert_eq!(table.rows().len(), 3, "whoever asks is not in it: {table:?}");
     assert!(!table.out.contains('\u{202e}'), "{table:?}");
     let asked = format!("http://{}", one.address());
-    let by_server = run(folder.path(), &["nodes", "--server", &asked, "--json"], &[], "").await.fine().json();
+    let by_server = run(folder.path(), &["nodes", "--url", &asked, "--json"], &[], "").await.fine().json();
     let here = |node: &serde_json::Value| node["here"] == true;
     let nodes = by_server["nodes"].as_array().expect("nodes");
     assert_eq!(nodes.iter().map(here).collect::<Vec<_>>(), [true, false], "{by_server:#}");
