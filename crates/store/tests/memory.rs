@@ -261,7 +261,7 @@ mod planted {
     const FOUND_BY_FAULTS: [Flaw; 2] = [Flaw::MarkerInSecondCommit, Flaw::LookUpAfterFailedSync];
 
     /// What the owner gets wrong, with a store that is right: only a simulation of the engine finds it.
-    const OF_THE_ENGINE: [Flaw; 34] = [
+    const OF_THE_ENGINE: [Flaw; 36] = [
         Flaw::NextBeforeCommit,
         Flaw::ArrivalsLostInLoad,
         Flaw::StaleLoad,
@@ -296,6 +296,8 @@ mod planted {
         Flaw::GivenWhileRunning,
         Flaw::GivingStartsNoted,
         Flaw::GivenAsClean,
+        Flaw::LateFirstRuns,
+        Flaw::NextMissedBySettle,
     ];
 
     /// Takes longer than all others together, and is about a bound that no flaw touches.

@@ -3,15 +3,17 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use redrive_core::entry::{Change, Park, Progress, Settled};
 use redrive_core::event::DeadReason;
-use redrive_store::{Arrivals, New, Store};
+use redrive_store::lease::{Held, Lease, LeaseSettle, LeaseSettled, Leased};
+use redrive_store::{Arrivals, By, New, QueueSpec, Store};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 mod postgres_common;
 
-use postgres_common::{Node, PATIENCE, Place, at, event};
+use postgres_common::{Node, ORDERS, Open, PATIENCE, Place, at, event};
 
 /// The ids of events that are told one by one.
 fn watch(node: &Node) -> UnboundedReceiver<String> {
@@ -137,4 +139,50 @@ async fn who_is_next_while_others_are_marked_is_not() {
 fn dead() -> Change {
     let progress = Progress { attempts: 1, ..Progress::fresh(at(0)) };
     Change::Dead { reason: DeadReason::Permanent, progress, park: Park::GoOn }
+}
+
+async fn lease(node: &Node, token: u8, when: u64) -> Leased {
+    let call = Lease {
+        queue: ORDERS.to_owned(),
+        tenant: None,
+        at: at(when),
+        until: at(60),
+        tokens: vec![[token; 16]],
+        bytes_max: usize::MAX,
+        lapsed: Box::new(|_, _| Change::Done),
+    };
+    node.store.lease(call).await.unwrap()
+}
+
+/// P1: somebody has leased the first of a key that there was; then an earlier one is committed, which is due at once, or
+/// soon. It waits for the end of that lease.
+#[tokio::test]
+async fn a_first_that_is_committed_late_is_not_leased_beside_another() {
+    for delay in [0, 1] {
+        let place = Place::new();
+        let (node, other) = (place.node().await, place.node().await);
+        let hour = Duration::from_secs(3600);
+        let (name, ordered, pull) = (ORDERS.to_owned(), true, true);
+        let queue = QueueSpec { name, ordered, pull, window: hour, horizon: hour, ..QueueSpec::default() };
+        node.store.declare(queue, By::Runner).await.unwrap();
+        let open = Open::with(&other.store, None, move |tx| {
+            let late = event("late", Some("k")).delay(Duration::from_secs(delay));
+            tx.publish(New::at(late, at(0))).unwrap();
+        })
+        .await;
+        node.publish("early", Some("k")).await.unwrap();
+        let ids = |leased: &Leased| -> Vec<String> {
+            leased.entries.iter().map(|entry| entry.event.id.clone()).collect()
+        };
+        assert_eq!(ids(&lease(&node, 1, 5).await), ["early"]);
+        open.commit().await;
+        let beside = lease(&node, 2, 6).await;
+        assert_eq!(ids(&beside), [""; 0], "delay {delay}");
+        assert_eq!(beside.next_due, Some(at(60)), "nothing is to be had before that lease is over");
+        let (tenant, queue, id) = (String::new(), ORDERS.to_owned(), "early".to_owned());
+        let held = Held { tenant, queue, id, attempt: 1, token: [1; 16] };
+        let settle = LeaseSettle { lease: held, at: at(7), decide: Box::new(|_, _| Change::Done) };
+        assert_eq!(node.store.settle_leased(vec![settle]).await.unwrap(), [LeaseSettled::Applied]);
+        assert_eq!(ids(&lease(&node, 3, 8).await), ["late"]);
+    }
 }

@@ -26,11 +26,11 @@ const LAPSED_MAX: usize = 1000;
 /// How many rows are fetched to find one that can be read.
 const FETCHED: i64 = 8;
 
-/// That an event was not put back out of order while somebody has a later one of its key; it waits for the end of
-/// that lease.
+/// That nobody has a later one of its key: one that was put back out of order, or that was published by somebody who
+/// took longer to commit, waits for the end of that lease.
 macro_rules! not_met {
     () => {
-        "(out_of_order = 0 OR NOT EXISTS (SELECT 1 FROM redrive.held other WHERE other.key = event.key \
+        "(event.key IS NULL OR NOT EXISTS (SELECT 1 FROM redrive.held other WHERE other.key = event.key \
          AND other.state = 6 AND other.stream = event.stream))"
     };
 }
@@ -207,6 +207,8 @@ impl Desk {
                     "SELECT ",
                     live_columns!(),
                     " FROM redrive.live event WHERE stream = $1 AND (key IS NULL OR key <> ALL($2)) AND ",
+                    not_met!(),
+                    " AND ",
                     is_head!("event"),
                     " ORDER BY seq LIMIT $3"
                 ),
@@ -258,6 +260,8 @@ impl Desk {
                     concat!(
                         "SELECT published FROM redrive.live event WHERE stream = $1 \
                          AND (key IS NULL OR key <> ALL($2)) AND ",
+                        not_met!(),
+                        " AND ",
                         is_head!("event"),
                         " ORDER BY seq LIMIT 1"
                     ),
