@@ -155,6 +155,31 @@ impl Memory {
         Table::clone(&lock(&self.data.world).state.table)
     }
 
+    /// Draws the number of an event that is [published later](Self::publish_late), when others may have been seen that
+    /// have larger ones: as in a store in which several transactions are open.
+    ///
+    /// # Errors
+    ///
+    /// Where a sync failed.
+    #[doc(hidden)]
+    pub fn draw(&self, queue: &str, tenant: &str) -> Result<Seq, StoreError> {
+        let mut world = self.world()?;
+        let drawn = world.state.next_seq(queue, tenant)?;
+        world.state.keep();
+        Ok(drawn.1)
+    }
+
+    /// Publishes under a number that was drawn before.
+    #[doc(hidden)]
+    pub fn publish_late(&self, events: Vec<New>, drawn: Seq) -> Answer<Vec<Result<Published, PublishError>>> {
+        self.commit(|state| {
+            state.drawn = Some(drawn);
+            let said = events.iter().map(|new| state.publish(new)).collect();
+            state.drawn = None;
+            Ok(said)
+        })
+    }
+
     /// Makes the next commit that changes something fail. Several are queued.
     #[doc(hidden)]
     pub fn fail_next(&self, fault: Fault) {

@@ -35,6 +35,8 @@ pub(super) enum Sent {
     ByHandler,
     /// Not published yet.
     Not,
+    /// Its publisher has drawn a number for it, and not committed.
+    Begun,
     /// Published, and nobody said what became of it.
     Unsure,
     /// Looked up when it was sure that it would be found: it is not there, and its publisher gave up.

@@ -3,7 +3,7 @@
 //! The model is told of every commit that happened, also of those whose caller was told otherwise. It says
 //! what the store should have answered, and what a scheduler may do. It knows nothing of how either works.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,6 +57,8 @@ pub(super) struct Model {
     effects: Vec<Option<Seq>>,
     specs: Vec<QueueSpec>,
     last_seqs: BTreeMap<StreamId, Seq>,
+    /// Numbers that publishers have drawn for events that are not committed.
+    drawn: BTreeSet<Seq>,
     streams: BTreeMap<StreamId, (usize, String)>,
     /// What is known of identities whose events were edited into others.
     pub(super) gone: BTreeMap<usize, Gone>,
@@ -105,6 +107,8 @@ pub(super) struct Record {
     pub(super) hastened: u32,
     /// The commit in which an order put it in the way of others.
     pub(super) put_back: u64,
+    /// The last of its key that was there before it, though its number is larger.
+    pub(super) overtaken_by: Seq,
 }
 
 /// What is known of the deaths that an event may have been the cause of.
@@ -198,6 +202,7 @@ impl Model {
             effects: vec![None; chains],
             specs,
             last_seqs: BTreeMap::new(),
+            drawn: BTreeSet::new(),
             streams: BTreeMap::new(),
             gone: BTreeMap::new(),
             chain_names,
@@ -221,9 +226,11 @@ impl Model {
         if (known.0, &known.1) != (queue, &event.tenant) {
             return Err(format!("{} came into a stream of others", event.id));
         }
-        if let Some(last) = self.last_seqs.insert(stream, seq).filter(|last| *last >= seq) {
-            return Err(format!("{} has {seq:?}, which is not after {last:?}", event.id));
+        let is_late = self.drawn.remove(&seq);
+        if !is_late {
+            self.follow(stream, seq)?;
         }
+        let overtaken = chain.filter(|_| is_late).and_then(|chain| self.chains[chain].last().copied());
         let due = event.when.moment(at);
         let spec = &self.specs[queue];
         let record = Record {
@@ -249,11 +256,19 @@ impl Model {
             taken_away: 0,
             hastened: 0,
             put_back: 0,
+            overtaken_by: overtaken.unwrap_or(Seq(0)),
         };
         self.give_identity(intent, seq);
         self.events.insert(seq, record);
         if let Some(chain) = chain {
-            self.chains[chain].push(seq);
+            let place = self.chains[chain].partition_point(|other| *other < seq);
+            self.chains[chain].insert(place, seq);
+            for other in self.chains[chain].split_off(place + 1) {
+                if let Some(record) = self.events.get_mut(&other) {
+                    record.deaths.spree = 0;
+                }
+                self.chains[chain].push(other);
+            }
             self.relieve(chain);
         }
         Ok(())

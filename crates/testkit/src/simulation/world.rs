@@ -40,6 +40,9 @@ mod fault;
 
 mod audit;
 
+mod crossing;
+
+use crossing::Crossing;
 use node::{Node, Op};
 use workers::{Call, Lot};
 
@@ -61,6 +64,7 @@ pub(super) struct World {
     /// What decides on shards that are given back: dice of its own, so that seeds from before there was such a thing
     /// still mean what they did.
     giving: Chance,
+    crossing: Crossing,
     plan: Plan,
     intents: Vec<Intent>,
     store: Memory,
@@ -116,6 +120,7 @@ impl World {
             now,
             chance,
             giving,
+            crossing: Crossing::new(seed, plan.give_back > 0),
             plan,
             intents,
             store,
@@ -162,6 +167,9 @@ impl World {
 
     /// Something happens.
     fn step(&mut self) -> Check {
+        if self.commit_late_perhaps()? {
+            return Ok(());
+        }
         let kind = self.chance.below(100);
         let done = match kind {
             _ if self.plan.operators && self.chance.one_in(7) => self.operate_some()?,
@@ -198,6 +206,9 @@ impl World {
             if self.limbo {
                 self.recover()?;
             }
+            if self.commit_late_perhaps()? {
+                continue;
+            }
             let first = self.chance.below(7);
             let mut done = false;
             for kind in (first..7).chain(0..first) {
@@ -214,7 +225,7 @@ impl World {
                     break;
                 }
             }
-            if done || self.wake_due()? {
+            if done || self.wake_due()? || self.commit_late()? {
                 continue;
             }
             if self.is_over() {
@@ -262,10 +273,11 @@ impl World {
     }
 
     fn is_over(&self) -> bool {
-        let over = |intent: &Intent| !matches!(intent.sent, Sent::Not | Sent::Unsure);
+        let over = |intent: &Intent| !matches!(intent.sent, Sent::Not | Sent::Begun | Sent::Unsure);
         let quiet = |node: &Node| !node.up || node.scheduler.is_quiet();
         self.intents.iter().all(over)
             && self.orphans.is_empty()
+            && self.crossing.is_over()
             && self.nodes.iter().all(quiet)
             && self.unfinished().next().is_none()
     }

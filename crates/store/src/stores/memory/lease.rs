@@ -126,10 +126,9 @@ impl State {
         sorted.into_iter().map(|(_, seq)| seq).filter(|seq| !self.is_met(*seq)).collect()
     }
 
-    /// Whether it was put back out of order while somebody has a later one of its key.
+    /// Whether somebody has a later one of its key: it was put back out of order, or came late.
     fn is_met(&self, seq: Seq) -> bool {
-        let late = self.rows.get(&seq).filter(|row| row.entry.progress.out_of_order);
-        let chain = late.and_then(|row| row.chain.as_ref());
+        let chain = self.rows.get(&seq).and_then(|row| row.chain.as_ref());
         chain.is_some_and(|chain| self.members(chain).any(Row::is_out))
     }
 

@@ -66,7 +66,10 @@ impl State {
         queue: &QueueSpec,
     ) -> Result<Row, StoreError> {
         let event = Arc::clone(event);
-        let (stream, seq) = self.next_seq(&event.queue, &event.tenant)?;
+        let (stream, seq) = match self.drawn.take() {
+            Some(seq) => (StreamId(u32::try_from(seq.0 >> NUMBER_BITS).unwrap_or(0)), seq),
+            None => self.next_seq(&event.queue, &event.tenant)?,
+        };
         let chain = event.key.as_deref().filter(|_| queue.ordered).map(|key| (stream, Arc::from(key)));
         let entry = Entry {
             seq,

@@ -94,6 +94,8 @@ pub(super) struct State {
     pub(super) served: Map<String, StreamId>,
     pub(super) table: Arc<Table>,
     table_before: Option<Arc<Table>>,
+    /// The number of the next event that is published, where it was drawn before.
+    pub(super) drawn: Option<Seq>,
     /// What became runnable since the last commit.
     pub(super) arrived: Vec<Seq>,
     /// Whether something was taken out of an owner's hands since the last commit.

@@ -1,7 +1,7 @@
 //! The order of keys.
 
 use redrive_core::Moment;
-use redrive_core::entry::Seq;
+use redrive_core::entry::{Seq, StreamId};
 
 use super::{Check, Fate, Hold, Model, Record};
 
@@ -10,6 +10,20 @@ impl Model {
     pub(in super::super) fn blocker(&self, record: &Record) -> Option<&Record> {
         let before = self.chains[record.chain?].iter().take_while(|seq| **seq < record.seq);
         before.filter_map(|seq| self.events.get(seq)).find(|record| is_in_the_way(record))
+    }
+
+    /// A publisher draws a number.
+    pub(in super::super) fn draw(&mut self, stream: StreamId, seq: Seq) -> Check {
+        self.drawn.insert(seq);
+        self.follow(stream, seq)
+    }
+
+    /// Numbers of a stream are drawn in order.
+    pub(super) fn follow(&mut self, stream: StreamId, seq: Seq) -> Check {
+        match self.last_seqs.insert(stream, seq).filter(|last| *last >= seq) {
+            Some(last) => Err(format!("{seq:?} is drawn, which is not after {last:?}")),
+            None => Ok(()),
+        }
     }
 
     /// Whether an attempt may be made, here or outside, now or when it is due.
@@ -74,9 +88,10 @@ impl Model {
             return Err(format!("{seq:?} had its effect {} times", record.effects));
         }
         let (Some(chain), out_of_order) = (record.chain, record.progress.out_of_order) else { return Ok(()) };
+        let overtaken_by = record.overtaken_by;
         let last = self.effects[chain];
         self.effects[chain] = last.max(Some(seq));
-        match last.filter(|last| *last > seq && !out_of_order) {
+        match last.filter(|last| *last > seq.max(overtaken_by) && !out_of_order) {
             Some(last) => Err(format!("the effect of {seq:?} came after that of {last:?} of its key")),
             None => Ok(()),
         }

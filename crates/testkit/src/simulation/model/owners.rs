@@ -117,6 +117,8 @@ impl Model {
     /// Its handler killed the process, as whose it ran.
     pub(in super::super) fn killed(&mut self, grant: Grant, seq: Seq) -> Check {
         let current = self.is_current(grant);
+        let blocker = self.events.get(&seq).and_then(|record| self.blocker(record));
+        let is_overtaken = blocker.is_some_and(|before| before.overtaken_by >= seq);
         let Some(record) = self.events.get_mut(&seq) else { return Ok(()) };
         if !current {
             // Nobody counts what an old owner dies of; but it did it.
@@ -124,7 +126,8 @@ impl Model {
             return Ok(());
         }
         record.deaths.kills += 1;
-        record.deaths.spree += 1;
+        // One that came late is before it now: until that is over nobody looks for it, and care may end meanwhile.
+        record.deaths.spree = if is_overtaken { 0 } else { record.deaths.spree + 1 };
         if record.deaths.spree > KILLS_MAX {
             return Err(format!("{seq:?} killed its process {} times", record.deaths.spree));
         }

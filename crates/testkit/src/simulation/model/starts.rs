@@ -38,7 +38,9 @@ impl Model {
         if beside.contains(&(grant, seq)) {
             return wrong("while it is under way on the same node".into());
         }
-        if let Some(before) = self.blocker(record).filter(|before| before.put_back <= recalled) {
+        // Who was there before one that was published late need not wait for it.
+        let is_before = |before: &&Record| before.put_back <= recalled && before.overtaken_by < seq;
+        if let Some(before) = self.blocker(record).filter(is_before) {
             return wrong(format!("before {:?} of its key is over ({:?})", before.seq, before.fate));
         }
         self.check_rules(start, record)?;

@@ -35,7 +35,11 @@ impl World {
             return Ok(true);
         }
         let Some(node) = node else { return Ok(false) };
+        self.publish_across(node)?;
         let index = self.chance.below(self.nodes[node].ops.len());
+        if self.takes_longer(node, index) {
+            return Ok(true);
+        }
         let op = self.nodes[node].ops.swap_remove(index);
         self.perform(Some(node), op)?;
         Ok(true)
@@ -115,7 +119,15 @@ impl World {
             }
         }
         self.arm(false);
-        let answer = at_once(self.store.settle(group.clone()));
+        let mut answer = at_once(self.store.settle(group.clone()));
+        match &mut answer {
+            Ok(answers) => {
+                group.iter().zip(answers).for_each(|(settle, answer)| self.uncross(settle, answer))
+            }
+            Err(_) => {
+                group.iter().for_each(|settle| self.see_all(settle.grant.epoch, (settle.seq, settle.rev)))
+            }
+        }
         self.committed();
         match answer {
             Ok(answers) => {

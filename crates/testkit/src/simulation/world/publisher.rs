@@ -1,6 +1,7 @@
 //! Publishers: they try again until they are told, and sometimes again after that.
 
 use redrive_core::Event;
+use redrive_core::entry::Seq;
 use redrive_core::event::Fingerprint;
 use redrive_store::{New, PublishError, Published, Store, StoreError};
 use std::sync::Arc;
@@ -33,18 +34,33 @@ impl World {
         if self.intents[batch[0]].sent == Sent::Unsure && !self.calm && self.chance.one_in(3) {
             return self.look_up(batch[0]);
         }
+        if self.begin_late(batch[0])? {
+            return Ok(true);
+        }
         self.publish(&batch)?;
         Ok(true)
     }
 
     pub(super) fn publish(&mut self, batch: &[usize]) -> Check {
+        self.publish_as(batch, None)
+    }
+
+    /// Publishes, perhaps under a number that was drawn before.
+    pub(super) fn publish_as(&mut self, batch: &[usize], drawn: Option<Seq>) -> Check {
         let news = batch.iter().map(|intent| self.intents[*intent].new_event(self.now)).collect();
         self.arm(false);
-        let answer = at_once(self.store.publish(news));
+        let answer = match drawn {
+            Some(seq) => at_once(self.store.publish_late(news, seq)),
+            None => at_once(self.store.publish(news)),
+        };
         say!(self, "a publisher publishes {batch:?}: {}", words::published(&answer));
+        let mut accepted = Vec::new();
         match answer {
             Ok(answers) => {
                 for (intent, answer) in batch.iter().zip(answers) {
+                    if let Ok(Published::Accepted(seq)) = &answer {
+                        accepted.push((*intent, *seq));
+                    }
                     self.published(*intent, answer)?;
                 }
             }
@@ -64,6 +80,7 @@ impl World {
             }
         }
         self.committed();
+        accepted.into_iter().for_each(|(intent, seq)| self.cross(intent, seq));
         Ok(())
     }
 

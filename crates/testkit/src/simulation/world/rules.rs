@@ -19,8 +19,9 @@ impl World {
     pub(super) fn hear(&mut self) {
         let order = Order::Arrival(self.stamp);
         for number in 0..self.nodes.len() {
-            for arrivals in self.nodes[number].hear() {
-                if !self.nodes[number].up {
+            for mut arrivals in self.nodes[number].hear() {
+                let is_left = self.is_left_to_tell(&mut arrivals.entries) || arrivals.recall;
+                if !self.nodes[number].up || !is_left {
                     continue;
                 }
                 let missed = !self.calm && self.chance.one_in(self.plan.rates.missed_arrival);
@@ -35,6 +36,7 @@ impl World {
                 self.nodes[number].inbox.push(mail);
             }
         }
+        self.all_told();
     }
 
     /// A scheduler is told that something may have been taken out of its hands.

@@ -17,7 +17,7 @@ use crate::simulation::words;
 /// What the handler leaves on the receipt.
 const LEFT: &[u8] = b"left";
 /// How many bits of a seq are the number within its stream, as the store in memory has it.
-const NUMBER_BITS: u32 = 40;
+pub(super) const NUMBER_BITS: u32 = 40;
 
 impl World {
     /// Runs a handler's work in a transaction that settles its event.
@@ -37,7 +37,11 @@ impl World {
 
         let judged = self.model.judge(grant, seq, rev, None);
         self.arm(true);
-        let answer = at_once(self.store.transact(job));
+        let mut answer = at_once(self.store.transact(job));
+        if let Ok(Transacted::Committed { next }) = &mut answer {
+            self.forget_next(grant.epoch, (seq, rev), next);
+        }
+        self.see_all(grant.epoch, (seq, rev));
         say!(
             self,
             "the store transacts {} rev {rev} for {}: {}",
