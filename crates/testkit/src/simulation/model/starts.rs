@@ -129,9 +129,11 @@ impl Model {
 
     /// A change without an attempt: whether its time has come.
     pub(in super::super) fn check_unasked(&self, settle: &Settle, now: Moment) -> Check {
-        let Settle { seq, rev, ref change, .. } = *settle;
+        let Settle { grant, seq, rev, ref change, .. } = *settle;
         let Some(record) = self.events.get(&seq) else { return Err(format!("{seq:?} is not there")) };
         match change {
+            // Of an old owner who tries again, while others went on: it will change nothing.
+            _ if !self.is_current(grant) && record.rev != rev => Ok(()),
             // Of one that an order changed meanwhile: it will change nothing.
             _ if record.taken_away.max(record.put_back) > 0 && record.rev != rev => Ok(()),
             Change::Expired { .. } if record.expires.is_some_and(|expires| expires <= now) => Ok(()),

@@ -122,10 +122,10 @@ impl World {
         let mut answer = at_once(self.store.settle(group.clone()));
         match &mut answer {
             Ok(answers) => {
-                group.iter().zip(answers).for_each(|(settle, answer)| self.uncross(settle, answer))
+                group.iter().zip(answers).for_each(|(settle, answer)| self.uncross(settle, answer));
             }
             Err(_) => {
-                group.iter().for_each(|settle| self.see_all(settle.grant.epoch, (settle.seq, settle.rev)))
+                group.iter().for_each(|settle| self.see_all(settle.grant.epoch, (settle.seq, settle.rev)));
             }
         }
         self.committed();
