@@ -267,6 +267,8 @@ impl Model {
                 if let Some(record) = self.events.get_mut(&other) {
                     record.deaths.spree = 0;
                 }
+                // Whoever is behind one that came late is not loaded, and care ends without it.
+                self.owners[shard as usize].careful.remove(&other);
                 self.chains[chain].push(other);
             }
             self.relieve(chain);
