@@ -122,7 +122,7 @@ async fn nothing_of_work_is_left_in_a_session() {
     for _ in 0..4 {
         redrive
             .transact(|tx| {
-                tx.query("SELECT set_config('synchronous_commit', 'off', false)", &[])?;
+                tx.query("SELECT set_config('TimeZone', 'Asia/Tokyo', false)", &[])?;
                 tx.query("SELECT pg_try_advisory_lock_shared(17)::text", &[])?;
                 Ok::<_, Failed>(())
             })
@@ -131,11 +131,11 @@ async fn nothing_of_work_is_left_in_a_session() {
     }
     let left = redrive
         .transact(|tx| {
-            let look = "SELECT current_setting('synchronous_commit') || ' ' || (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 17)::text";
+            let look = "SELECT current_setting('TimeZone') || ' ' || (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 17)::text";
             Ok::<_, Failed>(tx.query(look, &[])?[0].get::<String>(0)?)
         })
         .await;
-    assert_eq!(left.unwrap(), "on 0");
+    assert_eq!(left.unwrap(), "UTC 0");
 }
 
 #[tokio::test]
