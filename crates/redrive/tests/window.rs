@@ -117,7 +117,7 @@ async fn what_is_wrong_with_an_address_or_a_setting_is_said() {
     let none = Settings { count: 0, ..settings() };
     for (address, settings, says) in [
         ("memory:", none, "`count` is between 1 and"),
-        ("redis:", settings(), "use `sqlite:FILE` or `memory:`"),
+        ("redis:", settings(), "there is no such store; use `sqlite:FILE`"),
         ("sqlite:", settings(), "names no file"),
     ] {
         let error = Window::open(address, settings).await.unwrap_err().to_string();
