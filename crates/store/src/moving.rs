@@ -10,6 +10,7 @@
 //!
 //! It costs two looks at the source, two at the target, and memory for one batch.
 
+#[cfg(feature = "sqlite")]
 use std::path::PathBuf;
 
 use crate::error::StoreError;

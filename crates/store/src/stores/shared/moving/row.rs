@@ -38,6 +38,7 @@ pub(in crate::stores) struct Row {
 #[derive(Debug, Clone)]
 pub(in crate::stores) struct Home {
     pub(in crate::stores) stream: Arc<Stream>,
+    #[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "a file has one shard"))]
     pub(in crate::stores) shard: u32,
     /// Whether it never ran, never changed, and need not wait for its time.
     pub(in crate::stores) is_fresh: bool,
@@ -223,6 +224,7 @@ pub(in crate::stores) fn set_columns(values: &mut Vec<Value>, columns: &Columns,
 }
 
 /// How much room a row takes.
+#[cfg(feature = "sqlite")]
 pub(in crate::stores) fn bytes(values: &[Value]) -> usize {
     let of = |value: &Value| match value {
         Value::Text(text) => text.len(),

@@ -123,6 +123,7 @@ pub(in crate::stores) fn tables() -> Vec<Table> {
 
 impl Table {
     /// What a column is called in PostgreSQL, which has a word of its own called `window`.
+    #[cfg(feature = "postgres")]
     pub(in crate::stores) fn in_postgres(column: &'static str) -> &'static str {
         if column == "window" { "remembered" } else { column }
     }
