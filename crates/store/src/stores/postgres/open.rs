@@ -153,5 +153,8 @@ pub(super) fn explain(place: &str, error: sqlx::Error) -> StoreError {
         (sqlx::Error::PoolTimedOut, _) => "it does not answer".to_owned(),
         _ => said(&error),
     };
-    StoreError::Open { path: place.into(), why, source: Some(Arc::new(error)) }
+    // That of a store that was moved says it all, and would be told again with each cause.
+    let is_said = code.as_deref() == Some(moving::CODE);
+    let source = if is_said { None } else { Some(Arc::new(error) as crate::error::Cause) };
+    StoreError::Open { path: place.into(), why, source }
 }
