@@ -9,14 +9,15 @@ use redrive::store::postgres::sqlx::{self, Connection, PgConnection};
 use redrive_testkit::postgres::Server;
 
 use crate::node;
+use crate::notices::Notices;
 
 /// How long what is left may take.
 const PATIENCE: Duration = Duration::from_secs(120);
-const LOOK: Duration = Duration::from_millis(50);
 
 /// Waits until nothing is left, and compares; gives the figures.
 pub(crate) async fn account(server: &Server, published: &[String]) -> String {
     let redrive = Options::new().postgres(node::settings("auditor")).open(&server.url()).await.unwrap();
+    let mut notices = Notices::of(server, "events", &["live", "held"]).await;
     let began = Instant::now();
     let dead = loop {
         let counts = redrive.counts().await.unwrap();
@@ -26,8 +27,8 @@ pub(crate) async fn account(server: &Server, published: &[String]) -> String {
         if of(|state| state != State::Dead) == 0 {
             break of(|state| state == State::Dead);
         }
-        assert!(began.elapsed() < PATIENCE, "something is left: {counts:?}");
-        tokio::time::sleep(LOOK).await;
+        let left = PATIENCE.saturating_sub(began.elapsed());
+        notices.next(left, || format!("something is left: {counts:?}")).await;
     };
     let mut done = 0;
     let mut dead_ids = Vec::new();

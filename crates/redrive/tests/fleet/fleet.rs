@@ -9,12 +9,11 @@ use redrive::store::nodes::Nodes;
 use redrive_testkit::postgres::{Proxy, Server, Weather};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::notices::Notices;
 use crate::{GRACE, LEASE, NODES, node};
 
 /// How long a process may need to start or to end, and shards to be even again, however slow the machine is.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often to look who owns what.
-const LOOK: Duration = Duration::from_millis(10);
 
 /// By how many seconds the clocks of the machines are wrong.
 const WRONG: [i64; NODES] = [3600, -3600, 0];
@@ -61,6 +60,8 @@ pub(crate) struct Fleet {
     direct: String,
     /// Who looks who owns what.
     looker: Redrive,
+    /// Says when that changed: heartbeats, and who owns what.
+    notices: Notices,
     nodes: Vec<Member>,
 }
 
@@ -107,13 +108,14 @@ impl Fleet {
     pub(crate) async fn start(server: &Server) -> Self {
         let direct = server.url();
         let looker = Options::new().postgres(node::settings("looker")).open(&direct).await.unwrap();
+        let notices = Notices::of(server, "owners", &["node", "shard"]).await;
         let member = |number| {
             let (name, line) = (format!("node-{number}"), Proxy::start(server).unwrap());
             let wrong = WRONG[number];
             let life = Life::start(&name, wrong, &line, &direct);
             Member { name, wrong, line, life }
         };
-        let fleet = Self { nodes: (0..NODES).map(member).collect(), looker, direct };
+        let mut fleet = Self { nodes: (0..NODES).map(member).collect(), looker, notices, direct };
         fleet.until_even().await;
         fleet
     }
@@ -147,8 +149,8 @@ impl Fleet {
             if nodes.owned_by(id) == 0 && nodes.shards.iter().all(|row| row.owner.is_some()) {
                 break Took { took: began.elapsed(), stood };
             }
-            assert!(began.elapsed() < PATIENCE, "nobody takes over from {name}: {nodes:?}");
-            tokio::time::sleep(LOOK).await;
+            let left = PATIENCE.saturating_sub(began.elapsed());
+            self.notices.next(left, || format!("nobody takes over from {name}: {nodes:?}")).await;
         };
         let Member { line, life, name, wrong } = &mut self.nodes[victim];
         match fault {
@@ -179,7 +181,7 @@ impl Fleet {
     }
 
     /// Waits until all live, and each has its share.
-    async fn until_even(&self) {
+    async fn until_even(&mut self) {
         let began = Instant::now();
         loop {
             let nodes = self.look().await;
@@ -188,8 +190,8 @@ impl Fleet {
             if sharing.len() == NODES && sharing.iter().all(|id| nodes.owned_by(*id) == share) {
                 return;
             }
-            assert!(began.elapsed() < PATIENCE, "shards are not shared out evenly: {nodes:?}");
-            tokio::time::sleep(LOOK).await;
+            let left = PATIENCE.saturating_sub(began.elapsed());
+            self.notices.next(left, || format!("shards are not shared out evenly: {nodes:?}")).await;
         }
     }
 }

@@ -8,22 +8,32 @@ use redrive::engine::{Options, Redrive};
 use redrive::store::postgres::sqlx::{self, Connection, PgConnection};
 use redrive::{Event, Published};
 use redrive_testkit::postgres::Server;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
 
 use crate::node;
 
 /// How many keys there are.
 const KEYS: u64 = 16;
-/// How long to wait after each batch: some hundred events a second, so that there is always something under way.
-const PAUSE: Duration = Duration::from_millis(40);
+/// How often a batch is published: some hundred events a second, so that there is always something under way.
+const EVERY: Duration = Duration::from_millis(40);
 
 /// Somebody who publishes.
 pub(crate) struct Load {
     is_over: Arc<AtomicBool>,
+    /// How many batches there were.
+    batches: watch::Receiver<u64>,
     publishing: JoinHandle<Vec<String>>,
 }
 
 impl Load {
+    /// Returns when so many more batches were published.
+    pub(crate) async fn more(&mut self, count: u64) {
+        let until = *self.batches.borrow_and_update() + count;
+        self.batches.wait_for(|batches| *batches >= until).await.unwrap();
+    }
+
     /// Stops; gives the names of all that was accepted, with their queues.
     pub(crate) async fn stop(self) -> Vec<String> {
         self.is_over.store(true, Relaxed);
@@ -37,12 +47,15 @@ pub(crate) async fn start(server: &Server) -> Load {
     sqlx::raw_sql(node::TABLES).execute(&mut conn).await.unwrap();
     let redrive = Options::new().postgres(node::settings("load")).open(&server.url()).await.unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
-    let publishing = tokio::spawn(publish(redrive, Arc::clone(&is_over)));
-    Load { is_over, publishing }
+    let (told, batches) = watch::channel(0);
+    let publishing = tokio::spawn(publish(redrive, Arc::clone(&is_over), told));
+    Load { is_over, batches, publishing }
 }
 
-async fn publish(redrive: Redrive, is_over: Arc<AtomicBool>) -> Vec<String> {
+async fn publish(redrive: Redrive, is_over: Arc<AtomicBool>, told: watch::Sender<u64>) -> Vec<String> {
     let mut published = Vec::new();
+    let mut pace = tokio::time::interval(EVERY);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for n in 0_u64.. {
         if is_over.load(Relaxed) {
             break;
@@ -59,7 +72,8 @@ async fn publish(redrive: Redrive, is_over: Arc<AtomicBool>) -> Vec<String> {
             assert!(matches!(answer.unwrap(), Published::Accepted(_)), "{name} is new");
             published.push(name);
         }
-        tokio::time::sleep(PAUSE).await;
+        told.send_replace(n + 1);
+        pace.tick().await;
     }
     redrive.shutdown(Duration::ZERO).await.unwrap();
     published

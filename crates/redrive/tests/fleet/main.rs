@@ -11,6 +11,8 @@ mod load;
 
 mod node;
 
+mod notices;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -48,7 +50,7 @@ async fn campaign(faults: u64, seed: u64) {
     let began = Instant::now();
     let server = Server::start(Disk::Fast).unwrap();
     let mut fleet = Fleet::start(&server).await;
-    let load = load::start(&server).await;
+    let mut load = load::start(&server).await;
     let mut dice = Seeded::new(seed);
     let mut below = |count: u64| dice.roll() % count;
     let mut taken_over: BTreeMap<Fault, Vec<Duration>> = BTreeMap::new();
@@ -56,7 +58,7 @@ async fn campaign(faults: u64, seed: u64) {
         // Every kind in turn, so that a short run has all of them; whom it meets, and when, is up to the dice.
         let fault = Fault::ALL[usize::try_from(number).unwrap() % Fault::ALL.len()];
         let victim = usize::try_from(below(NODES as u64)).unwrap();
-        tokio::time::sleep(Duration::from_millis(below(400))).await;
+        load.more(below(10)).await;
         let took = fleet.suffer(victim, fault).await;
         println!("{:>4} of {faults}: node {victim} {fault:?}: {took:?}", number + 1);
         let bound = fault.bound() + took.stood;

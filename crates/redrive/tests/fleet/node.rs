@@ -124,6 +124,7 @@ async fn start_call(pool: PgPool, node: String, call: Delivery) -> Result<(), Fa
             .await
             .map_err(Failure::transient)?;
     }
+    // What is called takes its time, so that faults meet calls that are under way.
     tokio::time::sleep(CALL / 5).await;
     Ok(())
 }
