@@ -91,17 +91,20 @@ enum Left {
 }
 
 async fn left(redrive: &Redrive) -> Left {
+    // All states as of one moment: between two looks, one that waited may be due, and be in neither.
+    let is_left = |state| matches!(state, State::Ready | State::Waiting);
+    match redrive.counts().await {
+        Ok(counts) if !counts.iter().any(|count| is_left(count.state)) => return Left::Nothing,
+        Ok(_) => {}
+        Err(error) => panic!("cannot count events: {error}"),
+    }
     let now = redrive.now();
     if !page(redrive, State::Ready).await.is_empty() {
         return Left::Ready;
     }
     let waiting = page(redrive, State::Waiting).await;
     let due = waiting.iter().filter_map(|(_, found)| found.due).filter(|due| *due > now).min();
-    match due {
-        _ if waiting.is_empty() => Left::Nothing,
-        Some(due) => Left::Waiting(due),
-        None => Left::Ready,
-    }
+    due.map_or(Left::Ready, Left::Waiting)
 }
 
 async fn page(redrive: &Redrive, state: State) -> Vec<(std::sync::Arc<redrive_core::Event>, Found)> {
