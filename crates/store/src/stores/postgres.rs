@@ -61,6 +61,10 @@ mod batch;
 
 mod at_once;
 
+mod aside;
+
+mod places;
+
 mod heads;
 
 mod publish;
@@ -145,6 +149,7 @@ pub use settings::Settings;
 pub use sqlx;
 pub use transact::with;
 
+use batch::Piece;
 use desk::{Desk, run};
 use faults::broken;
 use office::{Doing, Office};
@@ -226,6 +231,20 @@ impl Postgres {
         })
     }
 
+    /// Writes things with whatever else waits in the line.
+    fn put<W: Piece>(&self, line: &Line<W, W::Answer>, what: Vec<W>) -> Answer<Vec<W::Answer>> {
+        if self.office.check().is_err() {
+            return Box::pin(std::future::ready(Err(StoreError::Closed)));
+        }
+        match line.write_now(what, &self.office.gate) {
+            Ok(told) => Box::pin(async move { told.await.unwrap_or(Err(StoreError::Closed)) }),
+            Err(what) => {
+                let line = line.clone();
+                self.call(async move { line.write(what).await })
+            }
+        }
+    }
+
     /// Writes something, in one commit.
     fn write<T: Send + 'static>(
         &self,
@@ -263,8 +282,7 @@ impl Store for Postgres {
     }
 
     fn publish(&self, events: Vec<New>) -> Answer<Vec<Result<Published, PublishError>>> {
-        let line = self.publishes.clone();
-        self.call(async move { line.publish(events).await })
+        self.put(&self.publishes, events)
     }
 
     fn take(&self, shard: u32, now: Moment) -> Answer<Taken> {
@@ -301,8 +319,7 @@ impl Store for Postgres {
     }
 
     fn settle(&self, settles: Vec<Settle>) -> Answer<Vec<Settled>> {
-        let line = self.settles.clone();
-        self.call(async move { line.settle(settles).await })
+        self.put(&self.settles, settles)
     }
 
     fn note(&self, grant: Grant, under_way: Vec<Seq>) -> Answer<()> {
@@ -437,6 +454,7 @@ impl Store for Postgres {
             // Everybody who has begun is done before this is ours.
             let _all = Arc::clone(&office.gate).write_owned().await;
             let _ = tokio::time::timeout(Duration::from_secs(5), office.leave()).await;
+            office.at_hand.clear();
             office.pool.close().await;
             office.side.close().await;
         });

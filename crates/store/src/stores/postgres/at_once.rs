@@ -4,7 +4,8 @@
 //! (`schema/1-at-once.sql`): one round trip, and a process that stands still cannot leave it open. What is not so simple
 //! is handed back, for a desk.
 //!
-//! A publish is two round trips: places are drawn first, because a row's checksum has its place in it.
+//! Places are drawn first, because a row's checksum has its place in it; where no order is to be kept, they were drawn
+//! along with the publish before ([`super::places`]).
 //!
 //! Behind a pooler a statement is prepared in one session and run in another, so there everything is handed back.
 //!
@@ -12,19 +13,20 @@
 //! said on it that would have told. It is repeated like any other commit of unknown fate.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redrive_core::entry::Seq;
 use redrive_core::event::identity;
-use sqlx::pool::PoolConnection;
-use sqlx::{PgConnection, Postgres, Row};
+use sqlx::{PgConnection, Row};
 
 use super::desk::{READ_SPECS, spec_of};
 use super::faults::{Fault, Kind, kind};
 use super::heads::Keys;
 use super::office::{News, Office, Tries, Trouble};
 use super::publish::{Answer, Given, Item, Lives, Receipts};
+use super::rows::EventRow;
 use super::writer::LOCKED;
 use crate::store::{New, Published, QueueSpec};
 use crate::stores::shared::numbers::{bits, column, nanos, seq};
@@ -39,37 +41,6 @@ const SPECS_MAX: usize = 10_000;
 pub(super) const LOST: &str = "RD001";
 const ANEW: &str = "RD002";
 
-/// A connection on which a statement is its own transaction.
-pub(super) struct Aside {
-    pub(super) conn: PoolConnection<Postgres>,
-    is_busy: bool,
-}
-
-impl Aside {
-    pub(super) async fn take(office: &Office) -> sqlx::Result<Self> {
-        Ok(Self { conn: office.pool.acquire().await?, is_busy: false })
-    }
-
-    /// Says something, and hears the answer. Who goes away in between leaves the connection to nobody.
-    pub(super) async fn say<T>(
-        &mut self,
-        what: impl AsyncFnOnce(&mut PgConnection) -> sqlx::Result<T>,
-    ) -> sqlx::Result<T> {
-        self.is_busy = true;
-        let said = what(&mut self.conn).await;
-        self.is_busy = matches!(&said, Err(error) if kind(error) == Kind::Cut);
-        said
-    }
-}
-
-impl Drop for Aside {
-    fn drop(&mut self) {
-        if self.is_busy {
-            self.conn.close_on_drop();
-        }
-    }
-}
-
 impl Office {
     /// How long a statement waits for locks.
     pub(super) fn lock_wait(&self, is_shared: bool) -> i64 {
@@ -81,7 +52,7 @@ impl Office {
     /// where it was not answered.
     pub(super) async fn publish_at_once(
         self: &Arc<Self>,
-        events: &[New],
+        events: &[&New],
         is_shared: bool,
         given: &mut Given,
     ) -> Result<Vec<Option<Answer>>, Trouble> {
@@ -99,7 +70,7 @@ impl Office {
 
     async fn publish_once(
         self: &Arc<Self>,
-        events: &[New],
+        events: &[&New],
         wait: i64,
         given: &mut Given,
     ) -> Result<Vec<Option<Answer>>, Trouble> {
@@ -108,11 +79,15 @@ impl Office {
         if items.is_empty() {
             return Ok(answers);
         }
-        let mut aside = Aside::take(self).await.map_err(Fault::Sql)?;
-        let draw = self.schema.sql("SELECT nextval('redrive.place') FROM generate_series(1, $1)");
-        let count = column(items.len() as u64);
-        let drawn = aside.say(async |conn| sqlx::query_scalar(draw).bind(count).fetch_all(conn).await).await;
-        let places: Vec<i64> = drawn.map_err(Fault::Sql)?;
+        let mut aside = self.at_hand.take(&self.pool).await.map_err(Fault::Sql)?;
+        let asked = Instant::now();
+        // Within a key, whoever comes later has a later place.
+        let ahead =
+            if items.iter().any(|item| item.key().is_some()) { None } else { self.places.take(items.len()) };
+        let places = match ahead {
+            Some(places) => places,
+            None => aside.say(async |conn| self.draw(conn, items.len()).await).await.map_err(Fault::Sql)?,
+        };
         for (item, place) in items.iter_mut().zip(places) {
             item.seq = seq(item.stream.id, bits(place));
         }
@@ -122,18 +97,25 @@ impl Office {
         items.sort_by(|a, b| a.identity().cmp(&b.identity()).then(a.at.cmp(&b.at)));
         let open = self.tellings.begin();
         match aside.say(async |conn| self.keep(conn, &items, wait).await).await {
-            Ok((fresh, number)) => {
+            Ok(Done { taken, number, drawn }) => {
+                self.places.add(drawn, asked);
                 let mut news = News { number, ..News::default() };
                 let mut keys = Keys::new();
                 items.sort_by_key(|item| item.at);
-                for item in items.iter().filter(|item| fresh.contains(&item.seq)) {
+                for item in items.iter().filter(|item| !taken.contains(&item.seq)) {
                     match item.key().filter(|_| !item.spec.pull) {
                         Some(key) => drop(keys.insert((item.stream.id, key.to_owned()), item.stream.clone())),
                         None => item.tell(&mut news),
                     }
                     answers[item.at] = Some(Ok(Published::Accepted(item.seq)));
                 }
-                self.tell_heads(&mut aside.conn, keys, &mut news, |seq| fresh.contains(&seq)).await;
+                let ours: HashSet<Seq> = if keys.is_empty() {
+                    HashSet::new()
+                } else {
+                    items.iter().map(|item| item.seq).collect()
+                };
+                let ours = |seq: Seq| ours.contains(&seq) && !taken.contains(&seq);
+                let _ = aside.say(async |conn| self.tell_heads(conn, keys, &mut news, ours).await).await;
                 self.tell_of(open, news);
                 Ok(answers)
             }
@@ -161,26 +143,44 @@ impl Office {
         known.insert(spec.name.clone(), Arc::clone(spec));
     }
 
-    /// Those that can be kept, and need not wait for their time, in queues that are known here.
-    async fn simple<'a>(&self, events: &'a [New]) -> Result<Vec<Item<'a>>, Fault> {
-        let mut items = Vec::with_capacity(events.len());
-        let mut specs = self.specs.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let names = events.iter().map(|new| new.event.queue.as_str());
-        let new: BTreeSet<&str> = names.filter(|name| !specs.contains_key(*name)).collect();
+    /// These queues, as far as they exist: as they were read last, or read now.
+    async fn specs_of<'a>(
+        &self,
+        names: BTreeSet<&'a str>,
+    ) -> Result<BTreeMap<&'a str, Arc<QueueSpec>>, Fault> {
+        let mut specs = BTreeMap::new();
+        let mut new: Vec<&'a str> = Vec::new();
+        {
+            let known = self.specs.lock().unwrap_or_else(PoisonError::into_inner);
+            for name in names {
+                match known.get(name) {
+                    Some(spec) => drop(specs.insert(name, Arc::clone(spec))),
+                    None => new.push(name),
+                }
+            }
+        }
         if !new.is_empty() {
-            let new: Vec<&str> = new.into_iter().collect();
-            let found = sqlx::query(self.schema.sql(READ_SPECS)).bind(new).fetch_all(&self.pool).await?;
+            let found = sqlx::query(self.schema.sql(READ_SPECS)).bind(&new).fetch_all(&self.pool).await?;
             for row in found {
                 let spec = Arc::new(spec_of(&row)?);
                 self.remember(&spec);
-                specs.insert(spec.name.clone(), spec);
+                specs.extend(
+                    new.iter().find(|name| **name == spec.name).map(|name| (*name, Arc::clone(&spec))),
+                );
             }
         }
+        Ok(specs)
+    }
+
+    /// Those that can be kept, and need not wait for their time, in queues that are known here.
+    async fn simple<'a>(&self, events: &[&'a New]) -> Result<Vec<Item<'a>>, Fault> {
+        let mut items = Vec::with_capacity(events.len());
+        let specs = self.specs_of(events.iter().map(|new| new.event.queue.as_str()).collect()).await?;
         // Somebody is about to make a stream: it is waited for once, and by all others not at all.
         let mut is_held_up = false;
         for (at, new) in events.iter().enumerate() {
             let event = &new.event;
-            let Some(spec) = specs.get(&event.queue) else { continue };
+            let Some(spec) = specs.get(event.queue.as_str()) else { continue };
             if event.check().is_err() {
                 continue;
             }
@@ -204,50 +204,97 @@ impl Office {
         Ok(items)
     }
 
-    /// Which of them were new, and the number of the transaction.
-    async fn keep(
-        &self,
-        conn: &mut PgConnection,
-        items: &[Item<'_>],
-        wait: i64,
-    ) -> sqlx::Result<(HashSet<Seq>, Option<u64>)> {
+    /// Places, drawn now.
+    async fn draw(&self, conn: &mut PgConnection, count: usize) -> sqlx::Result<Vec<i64>> {
+        let draw = self.schema.sql("SELECT nextval('redrive.place') FROM generate_series(1, $1)");
+        sqlx::query_scalar(draw).bind(column(count as u64)).fetch_all(conn).await
+    }
+
+    /// Keeps those that are new, which are in the order of their identities.
+    async fn keep(&self, conn: &mut PgConnection, items: &[Item<'_>], wait: i64) -> sqlx::Result<Done> {
         let specs: BTreeMap<&str, &QueueSpec> =
             items.iter().map(|item| (item.spec.name.as_str(), &*item.spec)).collect();
         let specs = Specs::of(specs.into_values());
-        let sorted: Vec<&Item<'_>> = items.iter().collect();
-        let receipts = Receipts::of(&sorted);
+        let receipts = Receipts::of(items.iter());
+        let rows: Vec<EventRow> = items.iter().map(Item::row).collect();
         let mut live = Lives::default();
-        for item in items {
-            live.push(&item.row(), item);
+        for (row, item) in rows.iter().zip(items) {
+            live.push(row, item);
         }
-        let keep = "SELECT fresh, number FROM redrive.publish_at_once($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, \
-                    $12, $13, $14, $15, $16, $17, $18, $19, $20)";
+        let all_new = self.newness.is_likely();
+        let draw = self.places.wanted(items.len());
+        let keep = "SELECT fresh, number, drawn FROM redrive.publish_at_once($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, \
+                    $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)";
         let row = sqlx::query(self.schema.sql(keep))
             .bind(wait)
+            .bind(all_new)
+            .bind(column(draw as u64))
             .bind(specs.names)
             .bind(specs.ordered)
             .bind(specs.remembered)
             .bind(specs.horizons)
             .bind(specs.pulls)
-            .bind(receipts.ids)
-            .bind(receipts.streams)
-            .bind(receipts.prints)
-            .bind(receipts.seqs)
-            .bind(receipts.published)
-            .bind(receipts.untils)
-            .bind(receipts.sums)
-            .bind(live.keys)
-            .bind(live.tags)
-            .bind(live.payloads)
-            .bind(live.extras)
-            .bind(live.calms)
-            .bind(live.sums)
-            .bind(live.shards)
+            .bind(&receipts.ids)
+            .bind(&receipts.streams)
+            .bind(&receipts.prints)
+            .bind(&receipts.seqs)
+            .bind(&receipts.published)
+            .bind(&receipts.untils)
+            .bind(&receipts.sums)
+            .bind(&live.keys)
+            .bind(&live.tags)
+            .bind(&live.payloads)
+            .bind(&live.extras)
+            .bind(&live.calms)
+            .bind(&live.sums)
+            .bind(&live.shards)
             .fetch_one(conn)
             .await?;
-        let fresh: Option<Vec<i64>> = row.try_get(0)?;
+        let mut taken = HashSet::new();
+        if let Some(fresh) = row.try_get::<Option<Vec<i64>>, _>(0)? {
+            let fresh: HashSet<i64> = fresh.into_iter().collect();
+            taken.extend(items.iter().map(|item| item.seq).filter(|seq| !fresh.contains(&column(seq.0))));
+        }
+        self.newness.seen(taken.is_empty());
         let number = row.try_get::<String, _>(1)?.parse().ok();
-        Ok((fresh.into_iter().flatten().map(|seq| Seq(bits(seq))).collect(), number))
+        let drawn = row.try_get::<Option<Vec<i64>>, _>(2)?.unwrap_or_default();
+        Ok(Done { taken, number, drawn })
+    }
+}
+
+/// What a publish did.
+struct Done {
+    /// Those whose identities were there before.
+    taken: HashSet<Seq>,
+    /// The number of the transaction.
+    number: Option<u64>,
+    /// Places for others.
+    drawn: Vec<i64>,
+}
+
+/// Whether events are likely to be new, all of a group. To insert what is thought to be new is cheaper than to look for
+/// each first, and dearer where that was wrong.
+#[derive(Debug, Default)]
+pub(super) struct Newness {
+    /// How many groups have to be new before this is thought again.
+    doubts: AtomicU32,
+}
+
+/// How many groups are looked at after one that had something in it that was not new.
+const DOUBTS: u32 = 32;
+
+impl Newness {
+    fn is_likely(&self) -> bool {
+        self.doubts.load(Relaxed) == 0
+    }
+
+    fn seen(&self, all_new: bool) {
+        if !all_new {
+            self.doubts.store(DOUBTS, Relaxed);
+        } else if !self.is_likely() {
+            // Two at once may count for one.
+            let _ = self.doubts.fetch_update(Relaxed, Relaxed, |doubts| doubts.checked_sub(1));
+        }
     }
 }
 

@@ -14,9 +14,12 @@ use crate::error::StoreError;
 /// Something that is written together with others.
 pub(super) trait Piece: Clone + Debug + Send + Sync + 'static {
     /// What is said of it.
-    type Answer: Send + 'static;
+    type Answer: Send + Sync + 'static;
     /// What commits that were not answered may have done with it.
-    type Doubt: Default + PartialEq + Send + 'static;
+    type Doubt: Default + PartialEq + Send + Sync + 'static;
+
+    /// About how many bytes it is.
+    fn size(&self) -> usize;
 
     /// Writes whatever of a batch has no answer. After a fault, what was done is in the batch. `is_shared`: others wait
     /// with it, so it waits for somebody's lock only shortly.
@@ -49,11 +52,15 @@ impl<W: Piece> Batch<W> {
         Self { what, answers, doubts }
     }
 
-    /// Takes the first of them out.
-    pub(super) fn take(&mut self, count: usize) -> Self {
-        let what = self.what.drain(..count).collect();
-        let answers = self.answers.drain(..count).collect();
-        Self { what, answers, doubts: self.doubts.drain(..count).collect() }
+    /// So many of them for each, in their order.
+    pub(super) fn split(self, counts: impl IntoIterator<Item = usize>) -> impl Iterator<Item = Self> {
+        let Self { what, answers, doubts } = self;
+        let (mut what, mut answers, mut doubts) = (what.into_iter(), answers.into_iter(), doubts.into_iter());
+        counts.into_iter().map(move |count| Self {
+            what: what.by_ref().take(count).collect(),
+            answers: answers.by_ref().take(count).collect(),
+            doubts: doubts.by_ref().take(count).collect(),
+        })
     }
 
     /// The places of those that have no answer.
@@ -62,8 +69,8 @@ impl<W: Piece> Batch<W> {
     }
 
     /// Those at these places.
-    pub(super) fn those(&self, left: &[usize]) -> Vec<W> {
-        left.iter().map(|at| self.what[*at].clone()).collect()
+    pub(super) fn those(&self, left: &[usize]) -> Vec<&W> {
+        left.iter().map(|at| &self.what[*at]).collect()
     }
 
     /// Whether some of them have their answer.

@@ -66,18 +66,21 @@ impl Office {
         keys: Keys,
         news: &mut News,
         are_ours: impl Fn(Seq) -> bool,
-    ) {
+    ) -> sqlx::Result<()> {
         if keys.is_empty() || !self.is_watched() {
-            return;
+            return Ok(());
         }
         let heads = self.heads(conn, &keys).await;
         let streams: Vec<&Arc<Stream>> = keys.values().collect();
         let miss = |news: &mut News, stream: &Arc<Stream>| {
             news.missed.entry(stream.id).or_insert_with(|| Arc::clone(stream));
         };
-        let Ok(heads) = heads else {
-            streams.into_iter().for_each(|stream| miss(news, stream));
-            return;
+        let heads = match heads {
+            Ok(heads) => heads,
+            Err(error) => {
+                streams.into_iter().for_each(|stream| miss(news, stream));
+                return Err(error);
+            }
         };
         for (stream, next) in streams.into_iter().zip(heads) {
             match next {
@@ -87,6 +90,7 @@ impl Office {
                 Next::Special => miss(news, stream),
             }
         }
+        Ok(())
     }
 
     /// Who is at the head of each, in their order.

@@ -17,12 +17,15 @@ use sqlx::query::Query;
 use sqlx::{Connection, PgConnection, PgPool};
 use tokio::sync::{Notify, RwLock};
 
+use super::aside::AtHand;
+use super::at_once::Newness;
 use super::desk::{Desk, For};
 use super::faults::{Fault, Kind, Step, kind, not_done, rolled_back, undecided};
 use super::forget::Cursor;
 use super::lent::Home;
 use super::names::Names;
 use super::once::{Earlier, Number, Numbers, numbers};
+use super::places::Places;
 use super::rows::Stream;
 use super::schema::Schema;
 use super::telling::{Open, Own, Tellings};
@@ -44,6 +47,8 @@ pub(super) type Doing<'a, T> = Pin<Box<dyn Future<Output = Step<T>> + Send + 'a>
 pub(super) struct Office {
     /// For desks.
     pub(super) pool: PgPool,
+    /// For statements that are transactions by themselves: some of those of the pool, kept.
+    pub(super) at_hand: Arc<AtHand>,
     /// For what must not wait for a desk: heartbeats, new streams, hints.
     pub(super) side: PgPool,
     pub(super) schema: Schema,
@@ -69,6 +74,8 @@ pub(super) struct Office {
     pub(super) seen: Seen,
     pub(super) names: Names,
     pub(super) numbers: Numbers,
+    pub(super) places: Places,
+    pub(super) newness: Newness,
     pub(super) tellings: Tellings,
     pub(super) own: Own,
     pub(super) watcher: Mutex<Option<Watcher>>,
@@ -311,7 +318,7 @@ impl Office {
             news.missed.extend(freed.into_iter().map(|((id, _), stream)| (id, stream)));
             news = news.in_doubt();
         } else {
-            self.tell_heads(&mut desk.conn, freed, &mut news, |_| true).await;
+            let _ = self.tell_heads(&mut desk.conn, freed, &mut news, |_| true).await;
         }
         self.tell_of(open, news);
         committed.map_err(Trouble::Unknown)

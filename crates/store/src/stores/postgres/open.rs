@@ -9,6 +9,8 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection, PgConnection};
 use tokio::sync::{Notify, RwLock};
 
+use super::aside::AtHand;
+use super::at_once::Newness;
 use super::faults::{Kind, kind, said};
 use super::forget::Cursor;
 use super::lent::Home;
@@ -17,6 +19,7 @@ use super::names::Names;
 use super::nodes;
 use super::office::Office;
 use super::once::Numbers;
+use super::places::Places;
 use super::schema::Schema;
 use super::settings::Settings;
 use super::telling::{Own, Tellings};
@@ -67,6 +70,7 @@ pub(super) async fn open(
     );
     let office = Office {
         pool,
+        at_hand: Arc::new(AtHand::of(desks)),
         side,
         schema,
         place,
@@ -82,6 +86,8 @@ pub(super) async fn open(
         seen: Seen::default(),
         names: Names::default(),
         numbers: Numbers::default(),
+        places: Places::default(),
+        newness: Newness::default(),
         tellings: Tellings::default(),
         own: Own::default(),
         watcher: Mutex::default(),

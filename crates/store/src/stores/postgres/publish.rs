@@ -159,7 +159,7 @@ impl DeskAt<'_> {
         }
         let mut sorted: Vec<&Item<'_>> = items.iter().collect();
         sorted.sort_by(|a, b| a.identity().cmp(&b.identity()).then(a.at.cmp(&b.at)));
-        let receipts = Receipts::of(&sorted);
+        let receipts = Receipts::of(sorted.into_iter());
         let rows: Vec<(EventRow, &Item<'_>)> =
             items.iter().filter(|item| !item.is_delayed()).map(|item| (item.row(), item)).collect();
         let mut live = Lives::default();
@@ -319,18 +319,18 @@ impl DeskAt<'_> {
 
 /// Receipts as arrays.
 #[derive(Default)]
-pub(super) struct Receipts {
-    pub(super) ids: Vec<String>,
+pub(super) struct Receipts<'a> {
+    pub(super) ids: Vec<&'a str>,
     pub(super) streams: Vec<i64>,
-    pub(super) prints: Vec<Vec<u8>>,
+    pub(super) prints: Vec<&'a [u8]>,
     pub(super) seqs: Vec<i64>,
     pub(super) published: Vec<i64>,
     pub(super) untils: Vec<i64>,
     pub(super) sums: Vec<i64>,
 }
 
-impl Receipts {
-    pub(super) fn of(items: &[&Item<'_>]) -> Self {
+impl<'a> Receipts<'a> {
+    pub(super) fn of(items: impl Iterator<Item = &'a Item<'a>>) -> Self {
         let mut all = Self::default();
         for item in items {
             let (id, stream) = item.identity();
@@ -338,9 +338,9 @@ impl Receipts {
             let (seq, published) = (column(item.seq.0), from_moment(item.new.at));
             let until = from_moment(times(&item.spec, item.new).1);
             all.sums.push(fresh_sum((stream, id), print, (seq, published, until)));
-            all.ids.push(id.to_owned());
+            all.ids.push(id);
             all.streams.push(i64::from(stream.0));
-            all.prints.push(print.to_vec());
+            all.prints.push(print);
             all.seqs.push(seq);
             all.published.push(published);
             all.untils.push(until);
@@ -351,12 +351,12 @@ impl Receipts {
 
 /// Events that may run, as arrays.
 #[derive(Default)]
-pub(super) struct Lives {
+pub(super) struct Lives<'a> {
     pub(super) seqs: Vec<i64>,
-    pub(super) ids: Vec<String>,
-    pub(super) keys: Vec<Option<String>>,
-    pub(super) tags: Vec<Option<String>>,
-    pub(super) payloads: Vec<Vec<u8>>,
+    pub(super) ids: Vec<&'a str>,
+    pub(super) keys: Vec<Option<&'a str>>,
+    pub(super) tags: Vec<Option<&'a str>>,
+    pub(super) payloads: Vec<&'a [u8]>,
     pub(super) extras: Vec<Option<Vec<u8>>>,
     pub(super) published: Vec<i64>,
     pub(super) calms: Vec<i64>,
@@ -365,14 +365,14 @@ pub(super) struct Lives {
     pub(super) shards: Vec<i64>,
 }
 
-impl Lives {
-    pub(super) fn push(&mut self, row: &EventRow, item: &Item<'_>) {
+impl<'a> Lives<'a> {
+    pub(super) fn push(&mut self, row: &'a EventRow, item: &Item<'_>) {
         let Parts { key, tag, extra, published, calm, crc } = row.parts();
         self.seqs.push(column(row.seq.0));
-        self.ids.push(row.event.id.clone());
-        self.keys.push(key.map(str::to_owned));
-        self.tags.push(tag.map(str::to_owned));
-        self.payloads.push(row.event.payload.clone());
+        self.ids.push(&row.event.id);
+        self.keys.push(key);
+        self.tags.push(tag);
+        self.payloads.push(&row.event.payload);
         self.extras.push(extra);
         self.published.push(published);
         self.calms.push(calm);

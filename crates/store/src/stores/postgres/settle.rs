@@ -38,6 +38,10 @@ impl Piece for Settle {
     type Answer = Settled;
     type Doubt = Option<Settled>;
 
+    fn size(&self) -> usize {
+        256
+    }
+
     /// Writes what became of events: what is simple with one statement, the rest at a desk.
     async fn write(office: &Arc<Office>, batch: &mut Batch<Self>, is_shared: bool) -> Step<()> {
         if !batch.is_doubted() {
@@ -79,7 +83,7 @@ async fn settle_with_care(office: &Arc<Office>, batch: &mut Batch<Settle>, is_sh
     if left.is_empty() {
         return Ok(());
     }
-    let settles = Arc::new(batch.those(&left));
+    let settles: Arc<Vec<Settle>> = Arc::new(batch.those(&left).into_iter().cloned().collect());
     let mut repeats = 0;
     loop {
         // What a try said that may have been committed.

@@ -18,7 +18,7 @@ use redrive_core::event::Mode;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 
-use super::at_once::{Aside, LOST, says};
+use super::at_once::{LOST, says};
 use super::faults::{Fault, Kind, kind};
 use super::heads::{Keys, Next};
 use super::held::plain_columns;
@@ -67,7 +67,7 @@ impl Office {
     /// `in_doubt` what was meant.
     pub(super) async fn settle_at_once(
         self: &Arc<Self>,
-        settles: &[Settle],
+        settles: &[&Settle],
         is_shared: bool,
         in_doubt: &mut HashMap<usize, Settled>,
     ) -> Result<Vec<Option<Settled>>, Fault> {
@@ -84,7 +84,7 @@ impl Office {
         let mut met = HashSet::new();
         // Of several settles of one event the first comes first, whatever it is.
         let mut first: Vec<Placed<'_>> =
-            settles.iter().enumerate().filter(|(_, settle)| met.insert(settle.seq)).collect();
+            settles.iter().copied().enumerate().filter(|(_, settle)| met.insert(settle.seq)).collect();
         first.sort_by_key(|(_, settle)| settle.seq);
         for kind in [Kinds::Done, Kinds::Ended, Kinds::Again] {
             let some: Vec<Placed<'_>> =
@@ -116,7 +116,7 @@ impl Office {
         Ok(answers)
     }
 
-    async fn streams_of(&self, settles: &[Settle]) -> Result<Streams, Fault> {
+    async fn streams_of(&self, settles: &[&Settle]) -> Result<Streams, Fault> {
         let ids: BTreeSet<StreamId> = settles.iter().map(|settle| stream_of(settle.seq)).collect();
         let mut named = HashMap::new();
         for id in &ids {
@@ -155,7 +155,7 @@ impl Office {
         streams: &Streams,
         wait: i64,
     ) -> Result<HashMap<Seq, Option<Entry>>, Trouble> {
-        let mut aside = Aside::take(self).await.map_err(Fault::Sql)?;
+        let mut aside = self.at_hand.take(&self.pool).await.map_err(Fault::Sql)?;
         let open = self.tellings.begin();
         let did = match kinds {
             Kinds::Done => aside.say(async |conn| self.finish(conn, some, wait).await).await,
@@ -191,21 +191,20 @@ impl Office {
             };
             done.insert(seq, next);
         }
-        self.tell_heads(&mut aside.conn, keys, &mut news, |_| true).await;
+        let _ = aside.say(async |conn| self.tell_heads(conn, keys, &mut news, |_| true).await).await;
         self.tell_of(open, news);
         Ok(done)
     }
 
     /// Done at the first attempt, in queues that keep no order.
     async fn finish(&self, conn: &mut PgConnection, some: &[Placed<'_>], wait: i64) -> sqlx::Result<Did> {
-        let (places, Rights { shards, epochs, incarnations }) = (places(some), Rights::of(some));
-        let ats: Vec<i64> = some.iter().map(|(_, settle)| from_moment(settle.at)).collect();
-        let done = "SELECT gone FROM redrive.done_at_once($1, $2, $3, $4, $5, $6, $7)";
+        let Rights { shards, epochs, incarnations } = Rights::of(some);
+        let last = some.iter().map(|(_, settle)| from_moment(settle.at)).max();
+        let done = "SELECT gone FROM redrive.done_at_once($1, $2, $3, $4, $5, $6)";
         let gone: Option<Vec<i64>> = sqlx::query_scalar(self.schema.sql(done))
             .bind(wait)
             .bind(seqs(some))
-            .bind(ats)
-            .bind(places)
+            .bind(last)
             .bind(shards)
             .bind(epochs)
             .bind(incarnations)

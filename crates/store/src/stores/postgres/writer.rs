@@ -13,8 +13,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use redrive_core::entry::{Seq, Settle, Settled};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use redrive_core::entry::Seq;
+use tokio::sync::{OwnedRwLockReadGuard, OwnedSemaphorePermit, RwLock, Semaphore, mpsc, oneshot};
 
 use super::at_once::says;
 use super::batch::{Batch, Piece};
@@ -31,7 +31,7 @@ const GROUP_MAX: usize = 2048;
 /// How many KiB share a commit at most.
 const GROUP_KIB_MAX: u32 = 8 << 10;
 /// How many groups of a line are under way at once.
-const GROUPS_AT_ONCE: usize = 2;
+pub(super) const GROUPS_AT_ONCE: usize = 2;
 /// How often a publish of unknown fate is repeated.
 const REPEATS_MAX: u32 = 10;
 /// What the database says where a lock was not to be had in time.
@@ -44,11 +44,16 @@ pub(super) struct Call<W, A> {
     kib: u32,
     /// Its room in the line.
     room: OwnedSemaphorePermit,
+    /// Whoever closes the store waits for this one, where nobody else does.
+    open: Option<OwnedRwLockReadGuard<()>>,
     tell: oneshot::Sender<Result<Vec<A>, StoreError>>,
 }
 
+/// The answers of a call, when it was written.
+pub(super) type Told<A> = oneshot::Receiver<Result<Vec<A>, StoreError>>;
+
 /// Where calls wait.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Line<W, A> {
     send: mpsc::UnboundedSender<Call<W, A>>,
     room: Arc<Semaphore>,
@@ -63,6 +68,12 @@ impl<W, A> std::fmt::Debug for Call<W, A> {
     }
 }
 
+impl<W, A> Clone for Line<W, A> {
+    fn clone(&self) -> Self {
+        Self { send: self.send.clone(), room: Arc::clone(&self.room) }
+    }
+}
+
 impl<W, A> Line<W, A> {
     /// A line, and where the calls come out.
     pub(super) fn new() -> (Self, Calls<W, A>) {
@@ -70,29 +81,43 @@ impl<W, A> Line<W, A> {
         (Self { send, room: Arc::new(Semaphore::new(QUEUED_KIB_MAX as usize)) }, calls)
     }
 
-    /// Writes things of so many bytes, when there is room.
-    async fn write(&self, what: Vec<W>, bytes: usize) -> Result<Vec<A>, StoreError> {
-        let kib = u32::try_from(bytes / 1024 + 1).unwrap_or(u32::MAX).min(QUEUED_KIB_MAX);
-        let room = Arc::clone(&self.room).acquire_many_owned(kib).await.map_err(|_| StoreError::Closed)?;
+    /// Puts a call at the end, where its room is.
+    fn put(
+        &self,
+        what: Vec<W>,
+        kib: u32,
+        room: OwnedSemaphorePermit,
+        open: Option<OwnedRwLockReadGuard<()>>,
+    ) -> Told<A> {
         let (tell, told) = oneshot::channel();
         let count = what.len();
-        self.send.send(Call { what, count, kib, room, tell }).map_err(|_| StoreError::Closed)?;
-        told.await.unwrap_or(Err(StoreError::Closed))
+        // Where nobody takes it any more, nobody tells either.
+        let _ = self.send.send(Call { what, count, kib, room, open, tell });
+        told
     }
 }
 
-impl Line<New, Answer> {
-    pub(super) async fn publish(&self, events: Vec<New>) -> Result<Vec<Answer>, StoreError> {
-        let bytes = events.iter().map(|new| new.event.payload.len() + 256).sum();
-        self.write(events, bytes).await
+impl<W: Piece> Line<W, W::Answer> {
+    /// Writes things when there is room.
+    pub(super) async fn write(&self, what: Vec<W>) -> Result<Vec<W::Answer>, StoreError> {
+        let kib = kib(&what);
+        let room = Arc::clone(&self.room).acquire_many_owned(kib).await.map_err(|_| StoreError::Closed)?;
+        self.put(what, kib, room, None).await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// Has things written, if there is room now and nobody is about to close; else they are given back. This needs no
+    /// task of its own: what is in the line is written, whoever goes away.
+    pub(super) fn write_now(&self, what: Vec<W>, gate: &Arc<RwLock<()>>) -> Result<Told<W::Answer>, Vec<W>> {
+        let kib = kib(&what);
+        let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(kib) else { return Err(what) };
+        let Ok(open) = Arc::clone(gate).try_read_owned() else { return Err(what) };
+        Ok(self.put(what, kib, room, Some(open)))
     }
 }
 
-impl Line<Settle, Settled> {
-    pub(super) async fn settle(&self, settles: Vec<Settle>) -> Result<Vec<Settled>, StoreError> {
-        let bytes = settles.len() * 256;
-        self.write(settles, bytes).await
-    }
+fn kib<W: Piece>(what: &[W]) -> u32 {
+    let bytes: usize = what.iter().map(Piece::size).sum();
+    u32::try_from(bytes / 1024 + 1).unwrap_or(u32::MAX).min(QUEUED_KIB_MAX)
 }
 
 /// Writes what comes, until nobody can call any more.
@@ -132,8 +157,7 @@ async fn write_group<W: Piece>(office: Arc<Office>, mut group: Vec<Call<W, W::An
     let fault = W::write(&office, &mut all, true).await.err();
     let is_alone = group.len() == 1;
     let mut fault = fault.filter(|fault| is_alone && !is_locked(fault));
-    for (Call { room, tell, .. }, count) in group.into_iter().zip(counts) {
-        let mut own = all.take(count);
+    for (Call { room, open, tell, .. }, mut own) in group.into_iter().zip(all.split(counts)) {
         if let Some(answers) = own.answered() {
             let _ = tell.send(Ok(answers));
         } else if let Some(fault) = fault.take() {
@@ -147,7 +171,7 @@ async fn write_group<W: Piece>(office: Arc<Office>, mut group: Vec<Call<W, W::An
                     Err(fault) => W::give_up(&office, own, &not_done(fault)),
                 };
                 let _ = tell.send(said);
-                drop(room);
+                drop((room, open));
             });
         }
     }
@@ -160,6 +184,10 @@ fn is_locked(fault: &Fault) -> bool {
 impl Piece for New {
     type Answer = Answer;
     type Doubt = Vec<Seq>;
+
+    fn size(&self) -> usize {
+        self.event.payload.len() + 256
+    }
 
     /// Publishes in one commit. One of unknown fate is repeated: its receipts say which of them it was.
     ///
@@ -209,7 +237,7 @@ async fn publish_with_care(office: &Arc<Office>, batch: &mut Batch<New>, is_shar
     if left.is_empty() {
         return Ok(());
     }
-    let events = Arc::new(batch.those(&left));
+    let events: Arc<Vec<New>> = Arc::new(batch.those(&left).into_iter().cloned().collect());
     let mut repeats = 0;
     loop {
         let doubts = left.iter().enumerate().flat_map(|(place, at)| {
