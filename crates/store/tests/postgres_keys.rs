@@ -8,7 +8,7 @@ use std::time::Duration;
 use redrive_core::entry::{Change, Park, Progress, Settled};
 use redrive_core::event::DeadReason;
 use redrive_store::lease::{Held, Lease, LeaseSettle, LeaseSettled, Leased};
-use redrive_store::{Arrivals, By, New, QueueSpec, Store};
+use redrive_store::{Arrivals, By, New, PublishError, Published, QueueSpec, Store};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 mod postgres_common;
@@ -74,6 +74,29 @@ async fn of_a_key_each_is_told_when_it_is_its_turn() {
         let Settled::Applied { next, .. } = settled else { panic!("{settled:?}") };
         let follows = next.map(|next| next.event.id.clone());
         assert_eq!(follows, ["2", "3"].into_iter().find(|next| *next > id).map(str::to_owned));
+    }
+}
+
+/// P1: places are drawn ahead for events without a key alone. One process has some at hand, another one publishes to a
+/// key, and then the first one does: its event has a later place, and runs later.
+#[tokio::test]
+async fn places_that_were_drawn_before_are_not_for_keys() {
+    let place = Place::new();
+    let (one, mut other) = (place.node().await, place.node().await);
+    other.take().await;
+    let seqs = |published: Vec<Result<Published, PublishError>>| {
+        let seq = |answer| if let Ok(Published::Accepted(seq)) = answer { seq } else { panic!("{answer:?}") };
+        published.into_iter().map(seq).collect::<Vec<_>>()
+    };
+    for round in 0..5 {
+        let group = |name: &str, key: Option<&str>| {
+            let new = |number| New::at(event(&format!("{name} {round} {number}"), key), at(0));
+            (0..16).map(new).collect::<Vec<_>>()
+        };
+        one.store.publish(group("no key", None)).await.unwrap();
+        let first = seqs(other.store.publish(group("first", Some("k"))).await.unwrap());
+        let second = seqs(one.store.publish(group("second", Some("k"))).await.unwrap());
+        assert!(first.is_sorted() && second.is_sorted() && first.last() < second.first());
     }
 }
 
