@@ -59,6 +59,8 @@ pub mod names;
 
 pub mod nodes;
 
+pub mod near;
+
 #[doc(hidden)]
 pub mod planted;
 

@@ -123,11 +123,13 @@ pub enum Flaw {
     /// The next of a key is published while the one before is being settled, and neither that settle nor a load finds
     /// it.
     NextMissedBySettle,
+    /// Events with a key are kept in whichever shard their publisher wishes for.
+    KeysGoNear,
 }
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Flaw; 56] = [
+    pub const ALL: [Flaw; 57] = [
         Self::FenceOff,
         Self::EpochWithoutRev,
         Self::DueOnlyHeads,
@@ -184,6 +186,7 @@ impl Flaw {
         Self::GivenAsClean,
         Self::LateFirstRuns,
         Self::NextMissedBySettle,
+        Self::KeysGoNear,
     ];
 }
 

@@ -39,6 +39,7 @@ mod ending;
 mod flow;
 mod giving;
 mod loading;
+mod places;
 mod queue;
 mod ruling;
 mod settling;

@@ -41,6 +41,7 @@ use std::time::Duration;
 
 use redrive_core::entry::{Entry, Seq};
 use redrive_core::event::State;
+use redrive_core::near::Near;
 use redrive_core::triage::{Filter, Subject};
 use redrive_core::{Event, Moment};
 use redrive_store::{Found, Listed, New, PublishError, Published, Query, Store, StoreError};
@@ -64,6 +65,7 @@ mod lent;
 mod line;
 mod lineage;
 mod missed;
+mod near;
 mod observe;
 mod open;
 mod perform;
@@ -104,6 +106,8 @@ struct Inner {
     /// Whether it was started, or is about to be.
     starting: AtomicBool,
     conductor: OnceLock<Conductor>,
+    /// What could run here at once, where the store is shared with other processes.
+    near: OnceLock<Arc<Near>>,
     /// Tells the clerk that there is something new about a job.
     clerk: Arc<tokio::sync::Notify>,
 }
@@ -133,6 +137,7 @@ impl Redrive {
             queues,
             starting: AtomicBool::new(false),
             conductor: OnceLock::new(),
+            near: OnceLock::new(),
             clerk: Arc::default(),
         }))
     }
@@ -159,7 +164,13 @@ impl Redrive {
     pub async fn publish(&self, event: Event) -> Result<Published, PublishError> {
         let (queue, new) = self.prepare(event, self.now());
         let answer = match new {
-            Ok(new) => self.0.store.publish(vec![new]).await.map_err(PublishError::from).and_then(only),
+            Ok(mut new) => {
+                let place = self.0.place(&mut new);
+                let answers = self.0.store.publish(vec![new]).await;
+                let answer = answers.map_err(PublishError::from).and_then(only);
+                near::answered(place, &answer);
+                answer
+            }
             Err(error) => Err(error),
         };
         observe::published(&queue, &answer);
@@ -176,9 +187,13 @@ impl Redrive {
     ) -> Result<Vec<Result<Published, PublishError>>, StoreError> {
         let now = self.now();
         let prepared: Vec<_> = events.into_iter().map(|event| self.prepare(event, now)).collect();
-        let good: Vec<New> = prepared.iter().filter_map(|(_, new)| new.as_ref().ok().cloned()).collect();
+        let mut good: Vec<New> = prepared.iter().filter_map(|(_, new)| new.as_ref().ok().cloned()).collect();
+        let places: Vec<_> = good.iter_mut().map(|new| self.0.place(new)).collect();
         let mut answers = match self.0.store.publish(good).await {
-            Ok(answers) => answers.into_iter(),
+            Ok(answers) => {
+                places.into_iter().zip(&answers).for_each(|(place, answer)| near::answered(place, answer));
+                answers.into_iter()
+            }
             Err(error) => {
                 let refused = Err(PublishError::Store(error.clone()));
                 prepared.iter().for_each(|(queue, _)| observe::published(queue, &refused));

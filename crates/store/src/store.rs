@@ -41,7 +41,8 @@ use std::time::Duration;
 
 use redrive_core::entry::{Entry, Grant, Seq, Settle, Settled, StreamId};
 pub use redrive_core::entry::{Load, Loaded, Overdue, Taken};
-use redrive_core::event::Fingerprint;
+use redrive_core::event::{Fingerprint, identity};
+use redrive_core::planted::{Flaw, has};
 use redrive_core::triage::{self, Controls, Filter, JobId};
 use redrive_core::{Event, Moment};
 
@@ -126,6 +127,8 @@ pub struct New {
     /// The policy's horizon for this event, where it has a tuning of its own. A shorter one than the queue's counts
     /// for nothing.
     pub horizon: Option<Duration>,
+    /// A shard in which it would run at once, where its publisher knows of one. A wish; see [`New::shard`].
+    pub near: Option<u32>,
 }
 
 impl New {
@@ -133,7 +136,20 @@ impl New {
     #[must_use]
     pub fn at(event: Event, at: Moment) -> Self {
         let fingerprint = Fingerprint::of(&event);
-        Self { event: Arc::new(event), fingerprint, at, horizon: None }
+        Self { event: Arc::new(event), fingerprint, at, horizon: None, near: None }
+    }
+
+    /// The shard in which it is kept, of so many.
+    ///
+    /// What needs the shard of the hash is the order of a key: one owner must see all of it. An event without a key is
+    /// found by no rule but by being in some shard: its identity is unique over all of them, whoever owns the shard
+    /// hands it out, and its row says where it is. So it goes where its publisher wishes. That this owner is another
+    /// one by now does no harm: the event runs there.
+    #[must_use]
+    pub fn shard(&self, shards: u32) -> u32 {
+        let is_free = self.event.key.is_none() || has(Flaw::KeysGoNear);
+        let near = self.near.filter(|near| is_free && *near < shards);
+        near.unwrap_or_else(|| identity::shard(&self.event, shards))
     }
 }
 

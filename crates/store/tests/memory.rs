@@ -257,6 +257,10 @@ mod planted {
         (Flaw::WithheldLeaks, "nothing_of_a_withheld_key_is_handed_out"),
     ];
 
+    /// What shows only where there are several shards.
+    const FOUND_WITH_SHARDS: [(Flaw, &str); 1] =
+        [(Flaw::KeysGoNear, "a_key_stays_together_whatever_is_wished")];
+
     /// What shows only when a process dies at the right moment: see `faults`.
     const FOUND_BY_FAULTS: [Flaw; 2] = [Flaw::MarkerInSecondCommit, Flaw::LookUpAfterFailedSync];
 
@@ -303,10 +307,10 @@ mod planted {
     /// Takes longer than all others together, and is about a bound that no flaw touches.
     const LEFT_OUT: &str = "too_many_causes_are_one_group";
 
-    fn broken_by(flaw: Option<Flaw>) -> Vec<&'static str> {
+    fn broken_by<const SHARDS: u32>(flaw: Option<Flaw>) -> Vec<&'static str> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         plant(flaw);
-        let all = conformance::all::<InMemory<1>>().into_iter().filter(|(name, _)| *name != LEFT_OUT);
+        let all = conformance::all::<InMemory<SHARDS>>().into_iter().filter(|(name, _)| *name != LEFT_OUT);
         let fails =
             |promise: fn() -> _| catch_unwind(AssertUnwindSafe(|| runtime.block_on(promise()))).is_err();
         let broken = all.filter(|(_, promise)| fails(*promise)).map(|(name, _)| name).collect();
@@ -316,9 +320,13 @@ mod planted {
 
     #[test]
     fn each_flaw_of_a_store_breaks_its_promise() {
-        assert_eq!(broken_by(None), [""; 0]);
+        assert_eq!(broken_by::<1>(None), [""; 0]);
         for (flaw, promise) in FOUND {
-            let broken = broken_by(Some(flaw));
+            let broken = broken_by::<1>(Some(flaw));
+            assert!(broken.contains(&promise), "{flaw:?} breaks only {broken:?}");
+        }
+        for (flaw, promise) in FOUND_WITH_SHARDS {
+            let broken = broken_by::<3>(Some(flaw));
             assert!(broken.contains(&promise), "{flaw:?} breaks only {broken:?}");
         }
     }
@@ -326,13 +334,14 @@ mod planted {
     #[test]
     fn flaws_of_the_engine_break_no_promise_of_a_store() {
         for flaw in OF_THE_ENGINE.into_iter().chain(FOUND_BY_FAULTS) {
-            assert_eq!(broken_by(Some(flaw)), [""; 0], "{flaw:?}");
+            assert_eq!(broken_by::<1>(Some(flaw)), [""; 0], "{flaw:?}");
         }
     }
 
     #[test]
     fn every_flaw_is_accounted_for() {
-        let known = FOUND.map(|(flaw, _)| flaw).into_iter().chain(FOUND_BY_FAULTS).chain(OF_THE_ENGINE);
+        let found = FOUND.into_iter().chain(FOUND_WITH_SHARDS).map(|(flaw, _)| flaw);
+        let known = found.chain(FOUND_BY_FAULTS).chain(OF_THE_ENGINE);
         let known: Vec<_> = known.collect();
         let forgotten: Vec<_> = Flaw::ALL.iter().filter(|flaw| !known.contains(flaw)).collect();
         assert!(forgotten.is_empty(), "{forgotten:?}");

@@ -271,3 +271,34 @@ async fn what_commits_late_arrives() {
     assert_eq!(heard.as_deref(), Some(postgres_common::ORDERS));
     assert!(owner.due_ids(at(9)).await.contains(&"early".to_owned()));
 }
+
+/// P4: a publisher wishes for a shard that was its own, and is another's by the time of the commit. It tells nobody, and
+/// the owner finds the event all the same.
+#[tokio::test]
+async fn what_is_near_in_a_shard_that_was_given_away_arrives_there() {
+    let place = Place::new();
+    let (mut owner, mut other) = (place.node().await, place.node().await);
+    other.take().await;
+    other.store.watch(std::sync::Arc::new(|_| {}));
+    other.publish("first", None).await.unwrap();
+    for taken in std::mem::take(&mut other.taken) {
+        other.store.release(taken.grant).await.unwrap();
+    }
+    owner.take().await;
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    owner.store.watch(std::sync::Arc::new(move |arrivals| {
+        let _ = tell.send(arrivals.missed);
+    }));
+    // Whoever begins to watch looks at everything.
+    told.recv().await.unwrap();
+    for shard in 0..2 {
+        let new = New { near: Some(shard), ..New::at(event(&format!("near {shard}"), None), at(0)) };
+        let published = other.store.publish(vec![new]).await.unwrap().remove(0);
+        assert!(matches!(published, Ok(Published::Accepted(_))), "{published:?}");
+        let heard = tokio::time::timeout(PATIENCE, told.recv()).await.expect("nobody was told of it");
+        assert_eq!(heard, Some(true));
+        let entry = owner.one(&format!("near {shard}")).await;
+        assert_eq!(entry.shard, shard);
+        assert!(matches!(owner.settle(&entry, Change::Done).await, Settled::Applied { .. }));
+    }
+}

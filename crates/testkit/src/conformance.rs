@@ -37,6 +37,8 @@ mod fence;
 
 mod loads;
 
+mod near;
+
 mod deaths;
 
 mod work;
@@ -81,6 +83,7 @@ pub use late::*;
 pub use leases::*;
 pub use loads::*;
 pub use looking::*;
+pub use near::*;
 pub use order::*;
 pub use orders::*;
 pub use parking::*;
@@ -178,6 +181,8 @@ macro_rules! promises {
             flows_are_loaded_apart,
             a_load_says_when_the_next_is_due,
             loads_keep_to_their_shard,
+            an_event_without_a_key_is_where_its_publisher_wishes,
+            a_key_stays_together_whatever_is_wished,
             arrivals_are_told_after_the_commit,
             an_arrival_is_as_a_load_would_give_it,
             the_end_of_parking_is_told,

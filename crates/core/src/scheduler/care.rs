@@ -118,7 +118,9 @@ impl Scheduler {
         self.giving.remove(&shard);
         for (_, flow) in self.flows.extract_if(.., |key, _| key.shard == shard) {
             self.queues[flow.queue].flows -= 1;
+            self.queues[flow.queue].aside -= flow.aside;
             if let Some(loading) = flow.loading {
+                self.queues[flow.queue].aside -= loading.aside;
                 self.queues[flow.queue].no_longer_expect(loading.coming);
                 self.loads -= 1;
             }

@@ -37,6 +37,8 @@ pub(super) struct Flow {
     /// Whether there may be more in the store that is due, by lane.
     pub(super) hungry: [bool; 2],
     pub(super) loading: Option<Loading>,
+    /// How many arrived for the first time that no load has been begun for.
+    pub(super) aside: u32,
     /// The earliest time at which something in the store becomes due.
     pub(super) next_due: Option<Moment>,
     /// The earliest timer that is set for it.
@@ -67,6 +69,8 @@ pub(super) struct Loading {
     pub(super) due: Option<Moment>,
     /// How many events it may bring, by lane.
     pub(super) coming: [usize; 2],
+    /// How many arrived for the first time before it began.
+    pub(super) aside: u32,
     /// Whether an order came since, that its snapshot may not have seen.
     pub(super) recalled: bool,
     /// Whether something left memory since that has not ended, and was left out because it was there.
@@ -85,6 +89,7 @@ impl Flow {
             keyed: 0,
             hungry: [false; 2],
             loading: None,
+            aside: 0,
             next_due: None,
             armed: None,
             load_after: None,

@@ -67,16 +67,26 @@ impl Scheduler {
             if !has(Flaw::ArrivalsLostInLoad) {
                 loading.arrived[lane.index()] = true;
             }
+            self.leave_aside(key, lane);
             return;
         }
         // While there is older work in the store, that goes first.
         let queue = &self.queues[flow.queue];
         let ready = flow.ready[lane.index()].len();
         if flow.hungry[lane.index()] || queue.room(lane) == 0 || ready >= queue.flow_max() {
+            self.leave_aside(key, lane);
             self.hunger_in(key, &[lane]);
             return;
         }
         self.accept(key, entry, now);
+    }
+
+    /// A load brings it: until then it counts as one that wants a place.
+    fn leave_aside(&mut self, key: FlowKey, lane: Lane) {
+        if let Some(flow) = self.flows.get_mut(&key).filter(|_| lane == Lane::Live) {
+            flow.aside += 1;
+            self.queues[flow.queue].aside += 1;
+        }
     }
 
     /// Puts an event into memory, unless a rule holds it back.
@@ -183,7 +193,8 @@ impl Scheduler {
         for (hungry, coming) in flow.hungry.iter_mut().zip(coming) {
             *hungry &= coming == 0;
         }
-        flow.loading = Some(Loading { coming, ..Loading::default() });
+        let aside = if coming[Lane::Live.index()] > 0 { std::mem::take(&mut flow.aside) } else { 0 };
+        flow.loading = Some(Loading { coming, aside, ..Loading::default() });
         self.loads += 1;
         self.queues[flow.queue].expect(coming);
         let [live_max, retry_max] = coming;
@@ -197,6 +208,7 @@ impl Scheduler {
         self.loads -= 1;
         self.queues[flow.queue].no_longer_expect(loading.coming);
         flow.hungry = [false; 2];
+        flow.aside += loading.aside;
         if let Some(due) = loading.due {
             flow.note_due(due);
         }
@@ -208,9 +220,10 @@ impl Scheduler {
     pub(super) fn loaded(&mut self, key: FlowKey, loaded: Loaded, now: Moment) {
         let Some(flow) = self.flows.get_mut(&key) else { return };
         let Some(loading) = flow.loading.take() else { return };
-        let Loading { mut gone, arrived, mut due, coming, recalled, is_blind } = loading;
+        let Loading { mut gone, arrived, mut due, coming, aside, recalled, is_blind } = loading;
         self.loads -= 1;
         self.queues[flow.queue].no_longer_expect(coming);
+        self.queues[flow.queue].aside -= aside;
         if has(Flaw::StaleLoad) {
             gone.clear();
         }

@@ -143,6 +143,8 @@ pub(super) struct Queue {
     windows: [Window; 2],
     /// Flows that belong to it.
     pub(super) flows: usize,
+    /// Events that arrived for the first time and are not in memory, because a load is to bring them.
+    pub(super) aside: u32,
 }
 
 /// What a lane has in memory.
@@ -168,6 +170,7 @@ impl Queue {
             favoured: Lane::Live,
             windows: [Window::default(); 2],
             flows: 0,
+            aside: 0,
         }
     }
 
@@ -218,6 +221,11 @@ impl Queue {
     pub(super) fn room(&self, lane: Lane) -> usize {
         let Window { held, coming, .. } = self.windows[lane.index()];
         if self.bytes_left(lane) == 0 { 0 } else { (self.plan.window_max / 2).saturating_sub(held + coming) }
+    }
+
+    /// Whether nothing more of a lane may come into memory, whatever loads bring.
+    pub(super) fn is_full(&self, lane: Lane) -> bool {
+        self.bytes_left(lane) == 0 || self.windows[lane.index()].held >= self.plan.window_max / 2
     }
 
     /// How many more bytes of a lane may come into memory.

@@ -193,7 +193,8 @@ impl Scheduler {
         if tells_letters && !has(Flaw::FlowsForgottenEarly) {
             return;
         }
-        self.flows.remove(&key);
+        let aside = self.flows.remove(&key).map_or(0, |flow| flow.aside);
         self.queues[queue].flows -= 1;
+        self.queues[queue].aside -= aside;
     }
 }

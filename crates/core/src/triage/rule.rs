@@ -181,7 +181,7 @@ impl Controls {
         self.now(now).any(is_meant)
     }
 
-    fn now(&self, now: Moment) -> impl Iterator<Item = &Rule> {
+    pub(crate) fn now(&self, now: Moment) -> impl Iterator<Item = &Rule> {
         let holds = move |control: &&Control| control.until.is_none_or(|until| until > now);
         self.list.iter().filter(holds).map(|control| &control.rule)
     }

@@ -85,7 +85,7 @@ async fn conduct(inner: &Inner) -> Result<(), StartError> {
     let mut dice = Seeded::new(inner.seed.unwrap_or_else(|| RandomState::new().hash_one(now)));
     // Before anything is taken, so that nothing starts that is not to.
     scheduler.handle(Input::Ruled(inner.store.controls().await?), now, &mut dice);
-    let sharing = Sharing::join(&inner.store).await?;
+    let sharing = Sharing::join(&inner.store, &queues).await?;
     let mut owned = Vec::new();
     if sharing.is_none() {
         for shard in 0..inner.store.shards() {
@@ -106,6 +106,7 @@ async fn conduct(inner: &Inner) -> Result<(), StartError> {
     if inner.conductor.set(Conductor { commands, failed }).is_err() {
         return Err(StartError::Twice);
     }
+    sharing.iter().for_each(|sharing| sharing.tell_publishers(inner));
     let mut conducting = Conducting {
         context: Arc::new(Context {
             store: inner.store.clone(),
@@ -218,7 +219,7 @@ impl Conducting {
             self.scheduler.set_origin(self.context.clock.origin());
             self.look_at_lease(now);
             self.scheduler.act(now, &mut actions);
-            self.part_with(&mut actions);
+            self.part_with(&mut actions, now);
             if let Err(error) = perform(&self.context, &mut actions, &mut self.attempts, &self.answers) {
                 return self.end(Some(error)).await;
             }
@@ -265,6 +266,7 @@ impl Conducting {
     fn take_in(&mut self, woken: Woken) -> Result<(), StoreError> {
         let now = self.context.clock.now();
         let (mut ended, mut answered) = (Vec::new(), Vec::new());
+        self.sharing.iter().for_each(|sharing| sharing.near.hear());
         match woken {
             Woken::Arrived(arrivals) => self.arrived(arrivals, now),
             Woken::Attempted(attempted) => self.attempted(attempted, &mut ended),
@@ -459,6 +461,7 @@ impl Conducting {
         // Not the tasks: one may have nothing left to do.
         let late = self.scheduler.under_way().len();
         self.clerk.0.abort();
+        self.sharing.iter().for_each(|sharing| sharing.near.close());
         // From now on whoever waits for a commit is answered by the store itself.
         self.arrivals.close();
         while self.arrivals.try_recv().is_ok() {}

@@ -12,6 +12,8 @@ pub struct Figures {
     pub attempts: u64,
     /// Effects in the domain.
     pub effects: u64,
+    /// Events that were published into a shard of their publisher's.
+    pub near: u64,
     /// What went wrong on request, by kind.
     pub faults: BTreeMap<&'static str, u64>,
     /// What operators and workers did, by verb.
@@ -44,6 +46,7 @@ impl Figures {
         self.steps += other.steps;
         self.attempts += other.attempts;
         self.effects += other.effects;
+        self.near += other.near;
         self.stir(other.digest);
         let sums = [
             (&mut self.faults, &other.faults),
@@ -63,6 +66,7 @@ impl fmt::Display for Figures {
         writeln!(f, "steps     {:>12}", self.steps)?;
         writeln!(f, "attempts  {:>12}", self.attempts)?;
         writeln!(f, "effects   {:>12}", self.effects)?;
+        writeln!(f, "near      {:>12}", self.near)?;
         let tables = [
             ("events by fate", &self.fates),
             ("orders by verb", &self.orders),

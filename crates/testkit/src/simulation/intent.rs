@@ -26,6 +26,8 @@ pub(super) struct Intent {
     /// Another one, published in the transaction of this one's handler.
     pub(super) child: Option<usize>,
     pub(super) sent: Sent,
+    /// The shard that its publisher wishes for.
+    pub(super) near: Option<u32>,
 }
 
 /// What its publisher knows.
@@ -118,6 +120,7 @@ impl Intent {
             mended: chance.pick(&MENDED),
             child: None,
             sent: Sent::Not,
+            near: None,
         }
     }
 
@@ -137,6 +140,7 @@ impl Intent {
             mended: chance.pick(&MENDED),
             child: None,
             sent: Sent::ByHandler,
+            near: None,
         }
     }
 
@@ -161,7 +165,13 @@ impl Intent {
 
     /// As it is handed to a store.
     pub(super) fn new_event(&self, at: redrive_core::Moment) -> New {
-        New { event: Arc::clone(&self.event), fingerprint: self.fingerprint, at, horizon: None }
+        New {
+            event: Arc::clone(&self.event),
+            fingerprint: self.fingerprint,
+            at,
+            horizon: None,
+            near: self.near,
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use redrive_core::planted::{Flaw, plant};
 /// Seeds that found bugs which take long to find. Some of these bugs were not planted at first: they are how the
 /// scheduler was written. When the simulation changes, its seeds mean something else; then others are looked for,
 /// which takes a while, and these want to be replaced.
-pub const KNOWN: [(Flaw, u64); 11] = [
+pub const KNOWN: [(Flaw, u64); 12] = [
     (Flaw::LookUpAfterFailedSync, 700),
     (Flaw::StrikesWithoutDeath, 226),
     (Flaw::LettersForgotten, 974),
@@ -19,6 +19,7 @@ pub const KNOWN: [(Flaw, u64); 11] = [
     (Flaw::FlowsForgottenEarly, 200_258),
     (Flaw::NextBesideTakenAway, 5343),
     (Flaw::KeyRunsTwice, 5343),
+    (Flaw::KeysGoNear, 8906),
 ];
 
 /// A seed that found a bug, and what did not hold.

@@ -16,14 +16,16 @@ use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
 use redrive_core::Moment;
 use redrive_core::entry::{Grant, StreamId};
+use redrive_core::near::Near;
 use redrive_core::nodes::{Step, look_in, steps};
 use redrive_core::scheduler::{Action, FlowKey, Input};
 use redrive_store::nodes::{Nodes, Tenure};
 use redrive_store::{Arrivals, Store, StoreError, Taken};
 use tokio::time::Instant;
 
-use super::super::observe;
 use super::super::perform::Answered;
+use super::super::queue::Queue;
+use super::super::{Inner, observe};
 use super::Conducting;
 
 /// How many shards are taken at the same time: each wants a connection.
@@ -45,6 +47,8 @@ pub(in crate::engine) struct Visit {
 #[derive(Debug)]
 pub(super) struct Sharing {
     pub(super) tenure: Arc<Tenure>,
+    /// What publishers in this process may keep to it.
+    pub(super) near: Arc<Near>,
     /// Whether somebody looks around.
     is_visiting: bool,
     look_at: Instant,
@@ -56,17 +60,28 @@ impl Drop for Sharing {
     /// However the loop ended: nobody owns anything here any more, and the others are not to wait for longer than a
     /// lease.
     fn drop(&mut self) {
+        self.near.close();
         self.tenure.resign();
     }
 }
 
 impl Sharing {
     /// Joins those that share the store, if it is one that is shared.
-    pub(super) async fn join(store: &Arc<dyn Store>) -> Result<Option<Self>, StoreError> {
+    pub(super) async fn join(
+        store: &Arc<dyn Store>,
+        queues: &[Arc<Queue>],
+    ) -> Result<Option<Self>, StoreError> {
         let Some(tenure) = store.tenure() else { return Ok(None) };
         store.enlist(true).await?;
         let (look_at, heard) = (Instant::now(), BTreeMap::new());
-        Ok(Some(Self { tenure, is_visiting: false, look_at, heard }))
+        let names = queues.iter().map(|queue| queue.plan.name.clone());
+        let near = Arc::new(Near::new(names, store.shards()));
+        Ok(Some(Self { tenure, near, is_visiting: false, look_at, heard }))
+    }
+
+    /// Lets whoever publishes here know what could run here at once.
+    pub(super) fn tell_publishers(&self, inner: &Inner) {
+        let _ = inner.near.set(self.near.clone());
     }
 
     /// Returns when it is time to look around.
@@ -229,11 +244,10 @@ impl Conducting {
         Some(Instant::now() + sharing.tenure.term(now).left(now))
     }
 
-    /// Does what is to be done about shards, and leaves the other actions.
-    pub(super) fn part_with(&mut self, actions: &mut Vec<Action>) {
-        if self.sharing.is_none() {
-            return;
-        }
+    /// Does what is to be done about shards, and leaves the other actions. Publishers hear what is free now.
+    pub(super) fn part_with(&mut self, actions: &mut Vec<Action>, now: Moment) {
+        let Some(sharing) = &self.sharing else { return };
+        sharing.near.update(&self.scheduler, now);
         let is_about_shards = |action: &mut Action| matches!(action, Action::Lost(_) | Action::Given { .. });
         for action in actions.extract_if(.., is_about_shards).collect::<Vec<_>>() {
             match action {

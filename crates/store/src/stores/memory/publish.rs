@@ -24,7 +24,8 @@ impl State {
         if self.is_remembered(&identity, new.at) {
             return self.answer_again(&identity, new);
         }
-        let row = self.row(&new.event, new.at, &queue)?;
+        let mut row = self.row(&new.event, new.at, &queue)?;
+        row.entry.shard = new.shard(self.shards_max);
         let Entry { seq, .. } = row.entry;
         let horizon = new.horizon.unwrap_or_default().max(queue.horizon);
         let until = row.entry.progress.due.max(new.at) + horizon + queue.window;

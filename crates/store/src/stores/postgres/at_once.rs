@@ -18,7 +18,6 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use redrive_core::entry::Seq;
-use redrive_core::event::identity;
 use sqlx::{PgConnection, Row};
 
 use super::desk::{READ_SPECS, spec_of};
@@ -195,7 +194,7 @@ impl Office {
                     stream => stream?,
                 },
             };
-            let shard = identity::shard(event, self.shards);
+            let shard = new.shard(self.shards);
             let item = Item { at, new, stream, spec: Arc::clone(spec), seq: Seq(0), shard };
             if !item.is_delayed() {
                 items.push(item);

@@ -111,7 +111,7 @@ impl DeskAt<'_> {
                         stream,
                         spec,
                         seq: Seq(0),
-                        shard: self.shard_of(event),
+                        shard: events[at].shard(self.office.shards),
                     });
                 }
                 None => {

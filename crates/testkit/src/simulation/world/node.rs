@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use redrive_core::entry::{Grant, Load, Seq, Settle};
+use redrive_core::near::Near;
 use redrive_core::scheduler::{FlowKey, Input, Scheduler, Ticket};
 use redrive_core::triage::Controls;
 use redrive_core::{Moment, Seeded};
@@ -22,6 +23,8 @@ pub(super) struct Node {
     pub(super) life: u32,
     pub(super) up: bool,
     pub(super) scheduler: Scheduler,
+    /// What publishers beside it may keep to it.
+    pub(super) near: Near,
     pub(super) dice: Seeded,
     /// Its own opening of the store.
     pub(super) store: Memory,
@@ -115,6 +118,8 @@ impl Node {
         for queue in plan.queues.iter().filter(|queue| !queue.pull) {
             scheduler.add_queue(queue.plan());
         }
+        let run = plan.queues.iter().filter(|queue| !queue.pull).map(|queue| queue.name.clone());
+        let near = Near::new(run, plan.shards);
         let store = store.reopen();
         let heard: Arc<Mutex<Vec<Arrivals>>> = Arc::default();
         let ear = Arc::clone(&heard);
@@ -127,6 +132,7 @@ impl Node {
             life,
             up: true,
             scheduler,
+            near,
             dice,
             store,
             heard,

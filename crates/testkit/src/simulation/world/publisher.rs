@@ -2,9 +2,7 @@
 
 use redrive_core::Event;
 use redrive_core::entry::Seq;
-use redrive_core::event::Fingerprint;
 use redrive_store::{New, PublishError, Published, Store, StoreError};
-use std::sync::Arc;
 
 use super::World;
 use super::perform::at_once;
@@ -47,6 +45,7 @@ impl World {
 
     /// Publishes, perhaps under a number that was drawn before.
     pub(super) fn publish_as(&mut self, batch: &[usize], drawn: Option<Seq>) -> Check {
+        batch.iter().for_each(|intent| self.look_near(*intent));
         let news = batch.iter().map(|intent| self.intents[*intent].new_event(self.now)).collect();
         self.arm(false);
         let answer = match drawn {
@@ -84,6 +83,20 @@ impl World {
         Ok(())
     }
 
+    /// A publisher is in the process of some node, and keeps the event there if there is a place for it. Its
+    /// wish stays the same over its tries.
+    fn look_near(&mut self, intent: usize) {
+        let of = &self.intents[intent];
+        let Some(chance) = self.near.as_mut().filter(|_| of.sent == Sent::Not) else { return };
+        let (first, count) = (chance.below(self.nodes.len()), self.nodes.len());
+        let mut nodes = (first..count).chain(0..first).map(|node| &self.nodes[node]).filter(|node| node.up);
+        let place = nodes.find_map(|node| node.near.take(&of.event, self.now));
+        let Some(shard) = place.map(|place| place.shard()) else { return };
+        say!(self, "e{intent} is to be near, in shard {shard}");
+        self.figures.near += 1;
+        self.intents[intent].near = Some(shard);
+    }
+
     fn published(&mut self, intent: usize, answer: Result<Published, PublishError>) -> Check {
         match answer {
             Ok(Published::Accepted(seq)) => self.accepted(intent, seq, self.now)?,
@@ -114,8 +127,7 @@ impl World {
             return Ok(false);
         }
         let other = Event::clone(&self.intents[intent].event).payload(*b"something else");
-        let new =
-            New { fingerprint: Fingerprint::of(&other), event: Arc::new(other), at: self.now, horizon: None };
+        let new = New::at(other, self.now);
         let answer = at_once(self.store.publish(vec![new]));
         match answer.as_deref() {
             Ok([Err(PublishError::IdReused { .. })]) => Ok(true),

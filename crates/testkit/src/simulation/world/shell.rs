@@ -72,7 +72,10 @@ impl World {
     /// Asks a scheduler what to do.
     pub(super) fn act(&mut self, number: usize) -> Check {
         let mut actions = std::mem::take(&mut self.actions);
-        self.nodes[number].scheduler.act(self.now, &mut actions);
+        let node = &mut self.nodes[number];
+        node.near.hear();
+        node.scheduler.act(self.now, &mut actions);
+        node.near.update(&node.scheduler, self.now);
         for action in actions.drain(..) {
             self.take_on(number, action)?;
         }

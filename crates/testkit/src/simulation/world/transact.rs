@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use redrive_core::entry::{Change, Seq, StreamId};
-use redrive_core::event::identity;
 use redrive_core::scheduler::Ticket;
 use redrive_store::{Claim, Job, Store, StoreError, Transacted, Tx, Work, memory};
 
@@ -119,7 +118,7 @@ impl World {
     pub(super) fn accepted(&mut self, intent: usize, seq: Seq, at: redrive_core::Moment) -> Check {
         let of = &self.intents[intent];
         let stream = StreamId(u32::try_from(seq.0 >> NUMBER_BITS).unwrap_or(0));
-        let place = (identity::shard(&of.event, self.plan.shards), stream);
+        let place = (of.new_event(at).shard(self.plan.shards), stream);
         let Intent { queue, chain, event, .. } = of;
         self.model.accept(Accepted { intent, queue: *queue, chain: *chain, event, at, seq, place })
     }
