@@ -98,7 +98,8 @@ impl Office {
         match aside.say(async |conn| self.keep(conn, &items, wait).await).await {
             Ok(Done { taken, number, drawn }) => {
                 self.places.add(drawn, asked);
-                let mut news = News { number, ..News::default() };
+                let is_near = items.iter().all(Item::is_near);
+                let mut news = News { number, is_near, ..News::default() };
                 let mut keys = Keys::new();
                 items.sort_by_key(|item| item.at);
                 for item in items.iter().filter(|item| !taken.contains(&item.seq)) {

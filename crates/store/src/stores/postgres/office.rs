@@ -108,6 +108,9 @@ pub(super) struct News {
     pub(super) recall: bool,
     /// The number of the transaction, where all that others want to know of it is told.
     pub(super) number: Option<u64>,
+    /// Whether all of it is in shards of this process, as far as it knows: others have nothing to look for. Where it is
+    /// wrong about that, their next look finds it.
+    pub(super) is_near: bool,
 }
 
 impl News {
@@ -119,7 +122,7 @@ impl News {
             let stream = || Arc::new(Stream { id: entry.stream, queue, tenant });
             self.missed.entry(entry.stream).or_insert_with(stream);
         }
-        Self { number: None, ..self }
+        Self { number: None, is_near: false, ..self }
     }
 }
 
@@ -312,6 +315,7 @@ impl Office {
             missed: std::mem::take(&mut desk.missed),
             recall: desk.recall,
             number: desk.number,
+            is_near: false,
         };
         let freed = std::mem::take(&mut desk.freed);
         if is_unknown {
@@ -326,14 +330,16 @@ impl Office {
 
     /// Tells what a commit brought.
     pub(super) fn tell_of(&self, open: Open<'_>, news: News) {
-        let News { arrived, missed, recall, number } = news;
+        let News { arrived, missed, recall, number, is_near } = news;
         // Where nobody watches, nobody looks, and whoever begins to watch looks at everything.
         if let Some(number) = number.filter(|_| self.is_watched()) {
             self.own.add(number);
         }
         let streams = missed.values().map(|stream| stream.named()).collect();
         let missed = !missed.is_empty();
-        self.tell(open, Arrivals { entries: arrived, missed, recall, streams, ..Arrivals::default() });
+        let is_near = is_near && !missed && !recall && !arrived.is_empty();
+        let arrivals = Arrivals { entries: arrived, missed, recall, streams, ..Arrivals::default() };
+        if is_near { self.tell_here(open, arrivals) } else { self.tell(open, arrivals) }
     }
 
     /// Tells whoever watches, and has the others told.
@@ -342,6 +348,11 @@ impl Office {
             return;
         }
         self.hint.notify_one();
+        self.tell_here(open, arrivals);
+    }
+
+    /// Tells whoever watches.
+    fn tell_here(&self, open: Open<'_>, arrivals: Arrivals) {
         let watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(watcher) = watcher {
             open.tell(arrivals, &watcher);

@@ -67,6 +67,11 @@ impl Item<'_> {
         self.new.event.key.as_deref().filter(|_| self.spec.ordered)
     }
 
+    /// Whether it is in a shard that its publisher runs, by what that one knows.
+    pub(super) fn is_near(&self) -> bool {
+        self.new.near == Some(self.shard) && self.new.event.key.is_none()
+    }
+
     /// Whether it has to wait for its time.
     pub(super) fn is_delayed(&self) -> bool {
         self.new.event.when.moment(self.new.at) > self.new.at
