@@ -42,7 +42,7 @@ async fn a_newer_schema_is_refused() {
     let node = place.node().await;
     node.store.close().await.unwrap();
     let mut raw = place.raw().await;
-    raw.say("UPDATE redrive.meta SET schema = 99").await.unwrap();
+    raw.say("UPDATE redrive.meta SET schema = 99, least = 99").await.unwrap();
     let refused = Postgres::open(&place.url, place.settings()).await.unwrap_err();
     assert!(matches!(refused, StoreError::Newer { found: 99, .. }), "{refused}");
 }

@@ -35,10 +35,7 @@ use crate::found::{Count, Found, Listed, Matching, Query};
 use crate::lease::{self, Lease, LeaseSettle, LeaseSettled, Leased};
 use crate::nodes::{Nodes, Tenure};
 use crate::operate::{Advance, AuditLine, Group, GroupQuery, Operated, Order};
-use crate::store::{
-    Answer, By, Domain, Keep, Load, Loaded, New, Published, QueueSpec, Store, Taken, Watcher,
-};
-use crate::stores::shared::numbers::{column, nanos};
+use crate::store::{Answer, By, Domain, Load, Loaded, New, Published, QueueSpec, Store, Taken, Watcher};
 use crate::transaction::{Job, Transacted};
 
 mod settings;
@@ -143,16 +140,23 @@ mod names;
 
 mod faults;
 
+#[cfg(feature = "planted")]
+mod meddle;
+
 pub use lent::{Wakeup, commit, spoil};
+#[cfg(feature = "planted")]
+#[doc(hidden)]
+pub use meddle::Step;
 pub use settings::Settings;
 /// The driver, for whoever works in the same transaction.
 pub use sqlx;
 pub use transact::with;
 
 use batch::Piece;
-use desk::{Desk, run};
+use desk::Desk;
 use faults::broken;
 use office::{Doing, Office};
+use schema::STEPS;
 use writer::Line;
 
 /// How many threads drive the connections. They wait nearly all of the time.
@@ -173,6 +177,14 @@ impl Postgres {
     /// # Errors
     /// [`StoreError::Open`] with what to do about it, and [`StoreError::Newer`] where a newer program made the tables.
     pub async fn open(url: &str, settings: Settings) -> Result<Self, StoreError> {
+        Self::open_by(url, settings, STEPS).await
+    }
+
+    async fn open_by(
+        url: &str,
+        settings: Settings,
+        steps: &'static [schema::Step],
+    ) -> Result<Self, StoreError> {
         let no_threads = |error: std::io::Error| StoreError::Open {
             path: "the database".into(),
             why: format!("no threads could be started: {error}"),
@@ -187,7 +199,7 @@ impl Postgres {
         let (publishes, to_publish) = Line::new();
         let (settles, to_settle) = Line::new();
         let url = url.to_owned();
-        let opening = runtime.spawn(async move { open::open(&url, &settings).await });
+        let opening = runtime.spawn(async move { open::open(&url, &settings, steps).await });
         let opened = match opening.await {
             Ok(opened) => opened,
             Err(_) => Err(broken("opening the database ended early")),
@@ -462,28 +474,6 @@ impl Store for Postgres {
             let _ = task.await;
             Ok(())
         })
-    }
-}
-
-impl Desk {
-    /// Makes a queue known.
-    async fn declare(&mut self, spec: &QueueSpec, by: By) -> sqlx::Result<()> {
-        let Keep { time, count } = spec.keep;
-        run!(
-            self,
-            "INSERT INTO redrive.queue (name, ordered, remembered, horizon, pull, keep_time, keep_count) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (name) DO UPDATE SET ordered = $2, remembered = $3, \
-             horizon = $4, pull = $5, keep_time = $6, keep_count = $7 WHERE $8",
-            &spec.name,
-            i64::from(spec.ordered),
-            column(nanos(spec.window)),
-            column(nanos(spec.horizon)),
-            i64::from(spec.pull),
-            time.map(|time| column(nanos(time))),
-            count.map(column),
-            by == By::Runner
-        )
-        .map(drop)
     }
 }
 

@@ -15,6 +15,9 @@ use redrive_store::{
 };
 use redrive_testkit::postgres::{Server, a_name};
 
+#[cfg(feature = "planted")]
+pub(crate) mod steps;
+
 pub(crate) const ORDERS: &str = "orders";
 
 /// How long a test waits for what must happen, however slow the machine is.

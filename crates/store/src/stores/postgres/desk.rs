@@ -34,9 +34,9 @@ use super::office::Office;
 use super::receipt::Receipt;
 use super::rows::Stream;
 use super::rules::Rules;
-use crate::store::{Keep, QueueSpec};
+use crate::store::{By, Keep, QueueSpec};
 use crate::stores::shared::cells::Cells;
-use crate::stores::shared::numbers::{bits, signed, to_duration};
+use crate::stores::shared::numbers::{bits, column, nanos, signed, to_duration};
 
 /// Queues with these names.
 pub(super) const READ_SPECS: &str = "SELECT name, ordered, remembered, horizon, pull, keep_time, keep_count \
@@ -172,6 +172,26 @@ impl Desk {
     pub(super) async fn finish(&mut self) -> Step<()> {
         self.write_counts().await?;
         self.fence().await
+    }
+
+    /// Makes a queue known.
+    pub(super) async fn declare(&mut self, spec: &QueueSpec, by: By) -> sqlx::Result<()> {
+        let Keep { time, count } = spec.keep;
+        run!(
+            self,
+            "INSERT INTO redrive.queue (name, ordered, remembered, horizon, pull, keep_time, keep_count) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (name) DO UPDATE SET ordered = $2, remembered = $3, \
+             horizon = $4, pull = $5, keep_time = $6, keep_count = $7 WHERE $8",
+            &spec.name,
+            i64::from(spec.ordered),
+            column(nanos(spec.window)),
+            column(nanos(spec.horizon)),
+            i64::from(spec.pull),
+            time.map(|time| column(nanos(time))),
+            count.map(column),
+            by == By::Runner
+        )
+        .map(drop)
     }
 }
 

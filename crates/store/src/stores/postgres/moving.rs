@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::faults::{broken, rolled_back};
 use super::open::explain;
 use super::rows::Stream;
-use super::schema::Schema;
+use super::schema::{STEPS, Schema};
 use super::settings::Settings;
 use super::url::{self, Place};
 use crate::error::StoreError;
@@ -51,7 +51,7 @@ impl Database {
             .enable_all()
             .build()
             .map_err(|error| broken(format!("no thread could be started: {error}")))?;
-        let schema = Schema::new(&settings.schema);
+        let schema = Schema::new(&settings.schema, STEPS);
         let failed = |error| explain(&place, error);
         let connect = async { tokio::time::timeout(CONNECT, options.connect()).await };
         let mut conn = match runtime.block_on(connect) {
@@ -65,7 +65,8 @@ impl Database {
             }
         };
         let found = runtime.block_on(schema.migrate(&mut conn, settings)).map_err(failed)?;
-        let shards = found.shards(&place)?;
+        // A table or a column that nobody here knows of would be left behind.
+        let shards = found.shards_of_all(&place)?;
         Ok(Self { runtime, conn, schema, place, shards })
     }
 

@@ -20,10 +20,11 @@ use super::nodes;
 use super::office::Office;
 use super::once::Numbers;
 use super::places::Places;
-use super::schema::Schema;
+use super::schema::{Schema, Step};
 use super::settings::Settings;
 use super::telling::{Own, Tellings};
 use super::url::{self, Place};
+use super::writer::LOCKED;
 use crate::error::StoreError;
 use crate::stores::shared::numbers::signed;
 use crate::stores::shared::rules::Seen;
@@ -39,6 +40,7 @@ const CONNECT_AGAIN: Duration = Duration::from_millis(200);
 pub(super) async fn open(
     address: &str,
     settings: &Settings,
+    steps: &'static [Step],
 ) -> Result<(Office, PgConnectOptions), StoreError> {
     let Place { options, pooled, shown } = url::read(address)?;
     let pooled = pooled || settings.pooled;
@@ -46,7 +48,7 @@ pub(super) async fn open(
     let place = format!("{shown}, schema {}", settings.schema);
     let failed = |error| explain(&place, error);
     settings.check().map_err(|why| StoreError::Open { path: place.clone().into(), why, source: None })?;
-    let schema = Schema::new(&settings.schema);
+    let schema = Schema::new(&settings.schema, steps);
     let mut conn = connect(&options, settings.patience).await.map_err(failed)?;
     let shards = schema.migrate(&mut conn, settings).await.map_err(failed)?.shards(&place)?;
     let tenure = nodes::enrol(&mut conn, &schema, settings).await.map_err(failed)?;
@@ -149,6 +151,11 @@ pub(super) fn explain(place: &str, error: sqlx::Error) -> StoreError {
         ),
         (_, Some(moving::CODE)) => {
             error.as_database_error().map(|said| said.message().to_owned()).unwrap_or_default()
+        }
+        (_, Some(LOCKED)) => {
+            "its tables are to be changed, and somebody's transaction that is open is in the way; end it (see \
+             pg_stat_activity), and open this again"
+                .to_owned()
         }
         (_, Some("57P03")) => format!("{}; try again when it has started", said(&error)),
         (_, Some("25006")) => format!("{}; it is a standby: name the primary", said(&error)),

@@ -1,9 +1,11 @@
 -- Names are written as in the default schema, `redrive`; another name takes its place when the step is done.
 
--- One row. `orders` counts the orders that may have taken something out of an owner's hands.
+-- One row. `schema`: how many steps were done. `least`: how many of them a program has to know. `orders` counts the orders
+-- that may have taken something out of an owner's hands.
 CREATE TABLE redrive.meta (
     one BIGINT PRIMARY KEY CHECK (one = 1),
     schema BIGINT NOT NULL,
+    least BIGINT NOT NULL,
     shards BIGINT NOT NULL,
     orders BIGINT NOT NULL
 ) WITH (fillfactor = 50);
