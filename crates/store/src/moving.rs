@@ -1,9 +1,9 @@
 //! Taking a whole store along, to another place.
 //!
 //! Rows are read in the order of their keys, checked, and written in batches; where the target stands is committed with
-//! each batch, so that a move that was cut off goes on where it was. In between neither side can be used: the source
-//! refuses every write, whoever has it open, and the target refuses to be opened. At the end both sides are read once
-//! more, and are the same in number and sum, or the target stays closed.
+//! each batch, so that a move that was cut off goes on where it was. In between neither side can be used: both refuse
+//! every write, whoever has them open, and the target refuses to be opened. At the end both sides are read once more, and
+//! are the same in number and sum, or the target stays closed.
 //!
 //! Seqs, identities, revs and the numbers of streams stay what they are. The shard of an event is worked out anew. The
 //! target is a life of its own: another incarnation, and epochs that are larger than any the source gave out.
@@ -50,6 +50,8 @@ pub struct Options {
     pub keep_source: bool,
     /// Whether rows are taken along, as they are, that are not what was written.
     pub even_damaged: bool,
+    /// Whether a target is emptied first that has nothing in it but a move of this source that was not finished.
+    pub start_over: bool,
     /// How many rows are one commit at most; a thousand where it is 0.
     pub batch_rows: usize,
 }
@@ -137,7 +139,8 @@ pub enum MoveError {
     },
     /// A table is not the same on both sides.
     #[error(
-        "{table}: {from} rows there and {to} here, and they differ; the target stays closed. Empty it and move again"
+        "{table}: {from} rows there and {to} here, and they differ; the target stays closed. `--start-over` empties it and \
+         begins again"
     )]
     Differs {
         /// Which.

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use redrive_store::moving::{Go, MoveError, Options, Place, Progress, Step};
 use redrive_store::{Sqlite, sqlite};
-use redrive_testkit::postgres::a_name;
+use redrive_testkit::postgres::{Server, a_name};
 
 mod moving_common;
 
 use moving_common::{
-    ask, copy_files, database, full_file, open_database, open_file, run, run_all, run_while, say, why_closed,
+    ask, copy_files, database, full_file, open_database, open_file, run, run_all, run_while, say, settings,
+    why_closed,
 };
 
 fn names(path: &std::path::Path) -> Vec<String> {
@@ -55,6 +56,42 @@ async fn whatever_can_be_asked_of_a_store_has_the_same_answer_where_it_was_moved
         run(&database(&schema), &Place::File(back.clone()), Options::default()).await.unwrap();
         assert_same(&ask(&twin, &names).await, &ask(&open_file(&back), &names).await);
     }
+}
+
+#[tokio::test]
+async fn from_one_database_to_another_it_is_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    let (file, asked) = full_file(path.clone(), 2).await;
+    let (names, twin) = (names(&path), folder.path().join("twin.db"));
+    copy_files(&path, &twin);
+    let (one, two) = (a_name("moved"), a_name("moved"));
+    run(&file, &database(&one), Options::default()).await.unwrap();
+
+    // With another number of shards, and cut off after each batch.
+    let mut settings = settings(&two);
+    settings.shards = 5;
+    let to = Place::Database(Server::shared().url(), settings);
+    let mut options = Options::default();
+    options.batch_rows = 20;
+    let mut stops = 0;
+    let moved = loop {
+        let told = |progress: &Progress| if progress.step == Step::Copy { Go::Stop } else { Go::On };
+        match run_while(&database(&one), &to, options, told).await {
+            Ok(moved) => break moved,
+            Err(MoveError::Stopped) => stops += 1,
+            Err(error) => panic!("{error}"),
+        }
+        assert!(why_closed(&one).await.contains("it was moved, or is about to be, to postgres"));
+        assert!(why_closed(&two).await.contains("is not finished"));
+    };
+    assert!(stops > 20 && moved.tables.iter().all(|table| table.rows > 0), "{stops}: {moved:?}");
+    assert!(why_closed(&one).await.contains(&format!("schema {two}")));
+    let (there, twin) = (open_database(&two).await, open_file(&twin));
+    assert_eq!(there.shards(), 5);
+    assert_same(&asked, &ask(&there, &names).await);
+    assert_eq!(run_all(&twin).await, run_all(&there).await);
+    assert_same(&ask(&twin, &names).await, &ask(&there, &names).await);
 }
 
 #[tokio::test]

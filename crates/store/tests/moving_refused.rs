@@ -212,7 +212,8 @@ async fn what_is_not_the_same_in_the_end_is_told_and_stays_closed() {
         let schema = a_name("differs");
         let stopped = run_while(&from, &database(&schema), Options::default(), stop_before_comparing).await;
         assert!(matches!(stopped, Err(MoveError::Stopped)));
-        say(&schema, change).await;
+        // Nobody but a move can do so.
+        say(&schema, &format!("SET redrive_move.is_mover = 'yes'; {change}")).await;
         let error = run(&from, &database(&schema), Options::default()).await.unwrap_err();
         assert!(
             matches!(error, MoveError::Differs { table: differs, .. } if differs == table),

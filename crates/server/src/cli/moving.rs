@@ -7,16 +7,18 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use redrive::store::moving::{self, Go, Moved, Options, Place, Progress, Step};
+use redrive::store::moving::{self, Go, MoveError, Moved, Options, Place, Progress, Step};
 use redrive::store::postgres::Settings;
 use serde_json::{Value, json};
 
 use super::out::{Out, say, several, table, text};
 
+/// The exit code of what was ended by Ctrl-C, as shells have it.
+const INTERRUPTED: u8 = 130;
 /// What is said below the flags.
 const FOOT: &str = "\
-Both sides are refused to everybody while it runs. Cut off at any point, the same command goes on where it was; in the \
-end both sides are read once more and compared, and the target can be used only if they are the same. The source then \
+Both sides are refused to everybody while it runs. Cut off at any point, the same command goes on where it was; Ctrl-C \
+lets a batch come to its end, and a second one does not. In the end both sides are read once more and compared, and the target can be used only if they are the same. The source then \
 says where it went to whoever opens it; --undo takes that off again.
 
 A password is best in PGPASSWORD or a password file: others see the command line.";
@@ -40,6 +42,9 @@ pub(super) struct Args {
     /// Also where rows are damaged. They are taken along as they are, not run, and told of by the server.
     #[arg(long, conflicts_with = "undo")]
     even_damaged: bool,
+    /// Empty the target first, if all that is in it is a move of this source that was not finished
+    #[arg(long, conflicts_with = "undo")]
+    start_over: bool,
     /// Take the mark off a source that was moved, or is about to be, so that it can be used again
     #[arg(long)]
     undo: bool,
@@ -57,6 +62,7 @@ pub(super) async fn run(args: Args) -> Result<ExitCode> {
     let to = place(to, &settings).context("--to")?;
     let mut options = Options::default();
     (options.keep_source, options.even_damaged) = (args.keep_source, args.even_damaged);
+    options.start_over = args.start_over;
 
     let is_stopped = Arc::new(AtomicBool::new(false));
     let stop = Arc::clone(&is_stopped);
@@ -68,17 +74,27 @@ pub(super) async fn run(args: Args) -> Result<ExitCode> {
             if stop.load(Relaxed) { Go::Stop } else { Go::On }
         })
     });
+    let shown = bar.clone();
     let heard = tokio::spawn(async move {
         // The first one lets a batch come to its end, a second one does not wait.
         let _ = tokio::signal::ctrl_c().await;
         is_stopped.store(true, Relaxed);
+        shown.suspend(|| say("it stops after this batch; Ctrl-C again stops it at once"));
         let _ = tokio::signal::ctrl_c().await;
-        std::process::exit(130);
+        std::process::exit(INTERRUPTED.into());
     });
     let moved = moving.await.context("the move")?;
     heard.abort();
     bar.finish_and_clear();
-    tell(&moved?, args.keep_source, out)
+    match moved {
+        Err(MoveError::Stopped) => {
+            say(
+                "stopped; the same command goes on where it was, and `redrive move --undo --from …` gives it up",
+            );
+            Ok(ExitCode::from(INTERRUPTED))
+        }
+        moved => tell(&moved?, args.keep_source, out),
+    }
 }
 
 /// What an address means. One with a password in it is not repeated.

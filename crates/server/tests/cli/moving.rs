@@ -1,8 +1,16 @@
 //! `redrive move`, as it is typed. What it does to stores is tested where stores are.
 
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use redrive::Event;
+use redrive::store::postgres::sqlx::{self, AssertSqlSafe, Connection as _, PgConnection, Row as _};
+use redrive::store::{By, New, Postgres, QueueSpec, Sqlite, Store as _, postgres, sqlite};
+use redrive_testkit::postgres::{Disk, Server};
+
 use crate::house::House;
 use crate::letters::{die, publish};
-use crate::program::run;
+use crate::program::{Running, run};
 
 const QUEUE: &str = "[queues.orders.pull]\n";
 
@@ -79,4 +87,92 @@ async fn what_cannot_be_moved_is_told_with_what_to_do_and_without_passwords() {
     assert_eq!(flags.code, Some(2));
     // Nothing came of any of it.
     run(house.folder.path(), &["dead", "ls", "--store", "sqlite:redrive.db"], &[], "").await.fine();
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How many events are moved: three batches.
+const EVENTS: usize = 2500;
+
+/// A file with some events in it.
+async fn file_with_events(path: &Path) {
+    let store = Sqlite::open(path, sqlite::Settings::default()).expect("a file");
+    let orders = QueueSpec { name: "orders".to_owned(), ..QueueSpec::default() };
+    store.declare(orders, By::Runner).await.expect("a queue");
+    let event = |n: usize| New::at(Event::new("orders", n.to_string()), redrive::Moment::default());
+    store.publish((0..EVENTS).map(event).collect()).await.expect("events");
+    store.close().await.expect("a clean end");
+}
+
+async fn number(conn: &mut PgConnection, sql: &str) -> i64 {
+    sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).fetch_one(conn).await.expect("a number").get(0)
+}
+
+async fn until(conn: &mut PgConnection, sql: &str, is: i64) {
+    let began = Instant::now();
+    while number(conn, sql).await != is {
+        assert!(began.elapsed() < PATIENCE, "it never is {is}: {sql}");
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Somebody is in the way of the first batch of receipts, so that it is under way when Ctrl-C is heard.
+#[tokio::test(flavor = "multi_thread")]
+async fn ctrl_c_lets_a_batch_come_to_its_end_and_says_how_to_go_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    file_with_events(&folder.path().join("redrive.db")).await;
+    let server = Server::start(Disk::Fast).expect("a server");
+    let url = server.url();
+    let empty = Postgres::open(&url, postgres::Settings::default()).await.expect("a database");
+    empty.close().await.expect("a clean end");
+    let mut conn = PgConnection::connect(&url).await.expect("a connection");
+    let hold = "CREATE FUNCTION public.hold() RETURNS trigger LANGUAGE plpgsql AS \
+                $$ BEGIN PERFORM pg_advisory_xact_lock(17); RETURN NULL; END $$; \
+                CREATE TRIGGER hold BEFORE INSERT ON redrive.receipt FOR EACH STATEMENT EXECUTE FUNCTION public.hold(); \
+                SELECT pg_advisory_lock(17)";
+    sqlx::raw_sql(hold).execute(&mut conn).await.expect("it is held");
+    let (waiting, moving, receipts, release) = (
+        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted",
+        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid <> pg_backend_pid()",
+        "SELECT count(*) FROM redrive.receipt",
+        "SELECT pg_advisory_unlock(17)::int::bigint",
+    );
+    let there = ["move", "--from", "sqlite:redrive.db", "--to", url.as_str()];
+    let start = || Running::start(folder.path(), &there, &[]);
+
+    // The second one does not wait for anything.
+    let mut running = start();
+    until(&mut conn, waiting, 1).await;
+    running.interrupt();
+    tokio::task::block_in_place(|| running.hear("Ctrl-C again stops it at once"));
+    running.interrupt();
+    let ended = tokio::task::block_in_place(|| running.end());
+    assert_eq!((ended.code, ended.out.as_str()), (Some(130), ""), "{ended:?}");
+    assert_eq!(number(&mut conn, release).await, 1);
+    until(&mut conn, moving, 0).await;
+    let begun = number(&mut conn, receipts).await;
+    assert!(begun == 0 || begun == 1000, "a batch is there or not: {begun}");
+
+    // The first one waits for the batch that is under way.
+    assert_eq!(number(&mut conn, "SELECT 1::bigint FROM pg_advisory_lock(17)").await, 1);
+    let mut running = start();
+    until(&mut conn, waiting, 1).await;
+    running.interrupt();
+    tokio::task::block_in_place(|| running.hear("Ctrl-C again stops it at once"));
+    assert_eq!(number(&mut conn, release).await, 1);
+    let ended = tokio::task::block_in_place(|| running.end());
+    assert_eq!((ended.code, ended.out.as_str()), (Some(130), ""), "{ended:?}");
+    assert!(ended.err.contains("the same command goes on where it was"), "{ended:?}");
+    assert!(ended.err.contains("`redrive move --undo --from …` gives it up"), "{ended:?}");
+    assert_eq!(number(&mut conn, receipts).await, begun + 1000, "it was the last one");
+
+    // Given up, it goes on no more, but may start over.
+    let file = async |args: &[&str]| run(folder.path(), args, &[], "").await;
+    file(&["move", "--undo", "--from", "sqlite:redrive.db"]).await.fine();
+    let given_up = file(&there).await;
+    assert!(given_up.code == Some(1) && given_up.err.contains("`--start-over` empties"), "{given_up:?}");
+    let moved = file(&[&there[..], &["--start-over", "--json"]].concat()).await.fine().json();
+    let receipts = moved["tables"].as_array().into_iter().flatten().find(|is| is["table"] == "receipts");
+    assert_eq!(receipts.map(|table| table["rows"].clone()), Some(EVENTS.into()), "{moved:#}");
+    let wrong = file(&["move", "--undo", "--start-over", "--from", "sqlite:redrive.db"]).await;
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
 }

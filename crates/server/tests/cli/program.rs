@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -67,19 +67,46 @@ pub(crate) async fn run(folder: &Path, args: &[&str], variables: &[(&str, &str)]
     running.await.expect("it ran")
 }
 
+/// The program, while it runs.
+pub(crate) struct Running {
+    child: Child,
+    talk: BufReader<ChildStderr>,
+    said: String,
+}
+
+impl Running {
+    pub(crate) fn start(folder: &Path, args: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut child = command(folder, args, variables).spawn().expect("the program starts");
+        let talk = BufReader::new(child.stderr.take().expect("a stderr"));
+        Self { child, talk, said: String::new() }
+    }
+
+    /// Returns when it has said a line with this in it, or nothing more.
+    pub(crate) fn hear(&mut self, sign: &str) {
+        while self.talk.read_line(&mut self.said).expect("talk") > 0 && !self.said.contains(sign) {}
+    }
+
+    /// Somebody types Ctrl-C.
+    pub(crate) fn interrupt(&self) {
+        let sent = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
+        assert!(sent.expect("kill runs").success());
+    }
+
+    /// It runs to its end.
+    pub(crate) fn end(mut self) -> Said {
+        self.talk.read_to_string(&mut self.said).expect("talk");
+        Said::of(self.child.wait_with_output().expect("it ends"), &self.said)
+    }
+}
+
 /// A run against a server that hears Ctrl-C once it has said a line that begins like this.
 pub(crate) async fn interrupted(house: &House, args: &[&str], sign: &str) -> Said {
-    let mut command = command(house.folder.path(), args, &[("REDRIVE_URL", &house.url(""))]);
+    let mut running = Running::start(house.folder.path(), args, &[("REDRIVE_URL", &house.url(""))]);
     let sign = format!("redrive: {sign}");
     let running = tokio::task::spawn_blocking(move || {
-        let mut child = command.spawn().expect("the program starts");
-        let mut talk = BufReader::new(child.stderr.take().expect("a stderr"));
-        let mut said = String::new();
-        while talk.read_line(&mut said).expect("talk") > 0 && !said.contains(&sign) {}
-        let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
-        assert!(sent.expect("kill runs").success());
-        talk.read_to_string(&mut said).expect("talk");
-        Said::of(child.wait_with_output().expect("it ends"), &said)
+        running.hear(&sign);
+        running.interrupt();
+        running.end()
     });
     running.await.expect("it ran")
 }

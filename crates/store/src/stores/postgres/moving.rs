@@ -1,8 +1,11 @@
 //! A database as one side of a move.
 //!
-//! What becomes of it is in a table of its own. A process that opens a store enrols in `node`, so a trigger there keeps
-//! everybody out of a target that is not finished; a source has triggers on all tables. To make one waits for those who
-//! are writing, and only then it is looked whether a server runs: none can come in between.
+//! What becomes of it is in a table of its own, and triggers on all tables refuse every write: of a source, and of a target
+//! that is not finished, to which only the session of the move may write. A process that opens a store enrols in `node`,
+//! so it is refused as well. To make a trigger waits for those who are writing, and only then it is looked whether a server
+//! runs, and whether a target is empty: nobody can come in between.
+//!
+//! Of two moves that have the same side the second is refused, by an advisory lock of the session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +33,9 @@ mod put;
 /// The code of the error that says that a store was moved.
 pub(super) const CODE: &str = "RDMOV";
 
+/// The variable of a session that may write to a target.
+const MOVER: &str = "redrive_move.is_mover";
+
 /// How long it may take until the database answers.
 const CONNECT: Duration = Duration::from_secs(10);
 
@@ -43,7 +49,7 @@ pub(in crate::stores) struct Database {
 }
 
 impl Database {
-    pub(in crate::stores) fn open(address: &str, settings: &Settings, _: Role) -> Result<Self, MoveError> {
+    pub(in crate::stores) fn open(address: &str, settings: &Settings, role: Role) -> Result<Self, MoveError> {
         let Place { options, shown, .. } = url::read(address)?;
         let place = format!("{shown}, schema {}", settings.schema);
         settings.check().map_err(|why| StoreError::Open { path: place.clone().into(), why, source: None })?;
@@ -67,7 +73,23 @@ impl Database {
         let found = runtime.block_on(schema.migrate(&mut conn, settings)).map_err(failed)?;
         // A table or a column that nobody here knows of would be left behind.
         let shards = found.shards_of_all(&place)?;
-        Ok(Self { runtime, conn, schema, place, shards })
+        let mut side = Self { runtime, conn, schema, place, shards };
+        side.have_alone()?;
+        if role == Role::Into {
+            side.say(&format!("SET {MOVER} = 'yes'"))?;
+        }
+        Ok(side)
+    }
+
+    /// Makes sure that no other move has it.
+    fn have_alone(&mut self) -> Result<(), MoveError> {
+        let lock = "SELECT pg_try_advisory_lock(hashtextextended($1, 8462018))";
+        let name = format!("redrive move {}", self.schema.name());
+        let locked = sqlx::query_scalar(lock).bind(name).fetch_one(&mut self.conn);
+        if self.runtime.block_on(locked).map_err(rolled_back)? {
+            return Ok(());
+        }
+        Err(MoveError::Refused(format!("another `redrive move` is at work on {}", self.place)))
     }
 
     /// A statement of ours, with the name of the schema in place of `redrive.`. What is put into it is made here.
@@ -98,17 +120,11 @@ impl Database {
         self.runtime.block_on(found).map_err(rolled_back)
     }
 
-    /// Writes down a move, and has a trigger refuse what is written to some tables. A server that runs is an error, and
-    /// then nothing is written down.
-    fn close(
-        &mut self,
-        role: Role,
-        mark: &Mark,
-        why: &str,
-        tables: &[String],
-        more: &str,
-    ) -> Result<(), MoveError> {
-        let triggers: String = tables
+    /// Writes down a move, and has triggers refuse what is written to all tables. Where a server runs, or the target is not
+    /// empty, that is an error, and nothing is written down.
+    fn close(&mut self, role: Role, mark: &Mark, why: &str, more: &str) -> Result<(), MoveError> {
+        let triggers: String = self
+            .tables()?
             .iter()
             .map(|table| {
                 format!(
@@ -118,14 +134,15 @@ impl Database {
             })
             .collect();
         let (why, place) = (quoted(why), quoted(&mark.place));
-        let (role, id, code) = (role.as_str(), quoted(&mark.id), CODE);
+        let (role, id, life, code) = (role.as_str(), quoted(&mark.id), mark.life, CODE);
         self.say(&format!(
             "CREATE TABLE IF NOT EXISTS redrive.moving (role TEXT PRIMARY KEY, id TEXT NOT NULL, place TEXT NOT NULL, \
-             done BOOLEAN NOT NULL);\n\
-             INSERT INTO redrive.moving (role, id, place, done) VALUES ('{role}', {id}, {place}, false) \
-             ON CONFLICT (role) DO UPDATE SET id = EXCLUDED.id, place = EXCLUDED.place, done = false;\n\
-             CREATE OR REPLACE FUNCTION redrive.moved() RETURNS trigger LANGUAGE plpgsql AS \
-             $moved$ BEGIN RAISE EXCEPTION USING ERRCODE = '{code}', MESSAGE = {why}; END $moved$;\n\
+             life BIGINT NOT NULL, done BOOLEAN NOT NULL);\n\
+             INSERT INTO redrive.moving (role, id, place, life, done) VALUES ('{role}', {id}, {place}, {life}, false) \
+             ON CONFLICT (role) DO UPDATE SET id = EXCLUDED.id, place = EXCLUDED.place, life = EXCLUDED.life, done = false;\n\
+             CREATE OR REPLACE FUNCTION redrive.moved() RETURNS trigger LANGUAGE plpgsql AS $moved$ BEGIN \
+             IF '{role}' = 'from' OR current_setting('{MOVER}', true) IS DISTINCT FROM 'yes' THEN \
+             RAISE EXCEPTION USING ERRCODE = '{code}', MESSAGE = {why}; END IF; RETURN NULL; END $moved$;\n\
              {triggers}{more}\
              DO $running$ BEGIN IF EXISTS (SELECT 1 FROM redrive.node WHERE until > clock_timestamp()) THEN \
              RAISE EXCEPTION USING ERRCODE = '{code}', MESSAGE = 'a server runs on it'; END IF; END $running$"
@@ -175,22 +192,26 @@ impl Side for Database {
         if !self.is_there("moving")? {
             return Ok(None);
         }
-        let sql = self.sql("SELECT id, place, done FROM redrive.moving WHERE role = $1");
+        let sql = self.sql("SELECT id, place, life, done FROM redrive.moving WHERE role = $1");
         let found = sqlx::query(sql).bind(role.as_str()).fetch_optional(&mut self.conn);
         let found = self.runtime.block_on(found).map_err(rolled_back)?;
         let read = |row: sqlx::postgres::PgRow| {
-            Ok(Mark { id: row.try_get(0)?, place: row.try_get(1)?, is_done: row.try_get(2)? })
+            let (id, place) = (row.try_get(0)?, row.try_get(1)?);
+            Ok(Mark { id, place, life: row.try_get(2)?, is_done: row.try_get(3)? })
         };
         found.map(read).transpose().map_err(rolled_back)
     }
 
+    fn life(&mut self) -> Result<i64, StoreError> {
+        self.number("SELECT min(incarnation) FROM redrive.shard")
+    }
+
     fn fence(&mut self, mark: &Mark) -> Result<(), MoveError> {
-        let tables = self.tables()?;
         let why = format!(
             "it was moved, or is about to be, to {}; open that, or use this one again with `redrive move --undo`",
             mark.place
         );
-        self.close(Role::From, mark, &why, &tables, "")
+        self.close(Role::From, mark, &why, "")
     }
 
     fn leave(&mut self) -> Result<(), StoreError> {
@@ -228,18 +249,38 @@ impl Side for Database {
     }
 
     fn begin(&mut self, mark: &Mark, tables: &[Table]) -> Result<(), MoveError> {
-        for table in tables {
-            if self.count(table)? > 0 {
-                return Err(not_empty(&self.place(), table.name));
-            }
-        }
-        let more = "CREATE TABLE redrive.moving_table (name TEXT PRIMARY KEY, cursor TEXT NOT NULL);
-";
+        let check: String = tables.iter().map(empty_or_not).collect();
+        let more = format!(
+            "CREATE TABLE redrive.moving_table (name TEXT PRIMARY KEY, cursor TEXT NOT NULL);\n\
+             DO $empty$ BEGIN {check} END $empty$;\n"
+        );
         let why = format!(
             "a move of {} into it is not finished; run the same `redrive move` again to go on",
             mark.place
         );
-        self.close(Role::Into, mark, &why, &["node".to_owned()], more)
+        self.close(Role::Into, mark, &why, &more).map_err(|error| match &error {
+            MoveError::Store(StoreError::Broken { what, .. }) => {
+                let full = tables.iter().find(|table| what.contains(&full(table)));
+                full.map_or(error, |table| not_empty(&self.place(), table.name))
+            }
+            _ => error,
+        })
+    }
+
+    fn empty(&mut self, mark: &Mark, tables: &[Table]) -> Result<(), StoreError> {
+        let id = quoted(&mark.id);
+        let all: Vec<String> = tables.iter().map(|table| format!("redrive.{}", table.postgres)).collect();
+        self.say(&format!(
+            "DO $sure$ BEGIN IF NOT EXISTS (SELECT 1 FROM redrive.moving WHERE role = 'into' AND id = {id} AND NOT done) \
+             THEN RAISE EXCEPTION 'it is not what was to be emptied'; END IF; END $sure$;\n\
+             ALTER TABLE redrive.audit DISABLE TRIGGER audit_stays;\n\
+             TRUNCATE redrive.live, {};\n\
+             ALTER TABLE redrive.audit ENABLE TRIGGER audit_stays;\n\
+             DROP TABLE redrive.moving_table;\n\
+             DELETE FROM redrive.moving WHERE role = 'into';\n\
+             DROP FUNCTION redrive.moved() CASCADE",
+            all.join(", ")
+        ))
     }
 
     fn cursors(&mut self) -> Result<Cursors, StoreError> {
@@ -315,6 +356,21 @@ impl Side for Database {
         let found: Option<(String, String)> = self.runtime.block_on(found).map_err(rolled_back)?;
         Ok(found.map(|(queue, tenant)| Arc::new(Stream { id, queue, tenant })))
     }
+}
+
+/// What is said of a table of a target that has something in it.
+fn full(table: &Table) -> String {
+    format!("there are {} in it", table.name)
+}
+
+/// Refuses a target with something in a table.
+fn empty_or_not(table: &Table) -> String {
+    let live = if table.form == Form::Event { "EXISTS (SELECT 1 FROM redrive.live) OR " } else { "" };
+    format!(
+        "IF {live}EXISTS (SELECT 1 FROM redrive.{}) THEN RAISE EXCEPTION USING ERRCODE = '{CODE}', MESSAGE = '{}'; END IF; ",
+        table.postgres,
+        full(table)
+    )
 }
 
 /// What is left of an owner that died: that the next one is to be careful, and what was noted.

@@ -5,7 +5,7 @@
 //! | commit | from then on |
 //! |---|---|
 //! | the source is fenced, with the number of the move | nobody writes to it |
-//! | the target has that number | nobody opens it |
+//! | the target has that number | nobody opens it, nor writes to it |
 //! | a batch, with how far its table is | it is not written again |
 //! | the counters | the next seq is larger than any that was moved |
 //! | the target is done, after both were compared | it can be opened |
@@ -65,6 +65,8 @@ pub(in crate::stores) struct Mark {
     pub(in crate::stores) id: String,
     /// Where the other side is, without what is secret.
     pub(in crate::stores) place: String,
+    /// The life of the source: another store at the same place has another one.
+    pub(in crate::stores) life: i64,
     pub(in crate::stores) is_done: bool,
 }
 
@@ -102,6 +104,9 @@ pub(in crate::stores) trait Side {
     /// What is written down of a move, if there is one.
     fn mark(&mut self, role: Role) -> Result<Option<Mark>, StoreError>;
 
+    /// The source: its incarnation.
+    fn life(&mut self) -> Result<i64, StoreError>;
+
     /// The source: nobody can write to it from now on.
     fn fence(&mut self, mark: &Mark) -> Result<(), MoveError>;
 
@@ -117,8 +122,11 @@ pub(in crate::stores) trait Side {
     /// The source: tables that are not ours.
     fn others(&mut self) -> Result<Vec<String>, StoreError>;
 
-    /// The target: nobody can open it from now on. It must be empty.
+    /// The target: nobody can open it, nor write to it, from now on. It must be empty.
     fn begin(&mut self, mark: &Mark, tables: &[Table]) -> Result<(), MoveError>;
+
+    /// The target: takes away what this move has put there, and that it was begun; all of it, or nothing.
+    fn empty(&mut self, mark: &Mark, tables: &[Table]) -> Result<(), StoreError>;
 
     /// The target: how far each table is.
     fn cursors(&mut self) -> Result<Cursors, StoreError>;

@@ -1,8 +1,9 @@
 //! A file as one side of a move.
 //!
 //! The move owns the file, as a server would, and writes down in a table of its own what becomes of it. Those that
-//! publish need not own a file, and may have it open; so the source also has triggers that refuse every write, which
-//! every connection heeds from its next statement on.
+//! publish need not own a file, and may have it open; so both sides also have triggers that refuse every write, which
+//! every connection heeds from its next statement on. The move itself writes to a target with a row in a table of passes,
+//! which it puts there and takes away in each of its transactions: nobody else ever sees it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,6 +38,8 @@ mod put;
 const MARKS: &str = "redrive_moving";
 /// How far each table is.
 const CURSORS: &str = "redrive_moving_table";
+/// Has a row in the transactions of a move that may write to a target.
+const PASS: &str = "redrive_moving_pass";
 /// What the triggers begin with that refuse writes.
 const FENCE: &str = "redrive_moved_";
 
@@ -66,6 +69,19 @@ impl File {
         let done = work(&tx).map_err(rolled_back)?;
         tx.commit().map_err(rolled_back)?;
         Ok(done)
+    }
+
+    /// The same, for whoever may write to a target that is not finished.
+    fn put_in_one<T>(
+        &mut self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        self.in_one(|conn| {
+            conn.execute("INSERT INTO redrive_moving_pass (one) VALUES (1)", [])?;
+            let done = work(conn)?;
+            conn.execute("DELETE FROM redrive_moving_pass", [])?;
+            Ok(done)
+        })
     }
 
     /// Brings what is in the log into the file: the writer that usually does so is not there.
@@ -107,9 +123,7 @@ pub(super) fn why_closed(conn: &Connection, path: &Path) -> rusqlite::Result<Opt
                 )));
             }
             (_, false) => {
-                return Ok(Some(format!(
-                    "a move of {place} into it is not finished; run the same `redrive move` again to go on"
-                )));
+                return Ok(Some(unfinished(&place)));
             }
             _ => {}
         }
@@ -126,13 +140,41 @@ fn things(conn: &Connection, kind: &str) -> rusqlite::Result<Vec<String>> {
 fn write_mark(conn: &Connection, role: Role, mark: &Mark) -> rusqlite::Result<()> {
     conn.execute_batch(
         "CREATE TABLE IF NOT EXISTS redrive_moving (role TEXT PRIMARY KEY, id TEXT NOT NULL, place TEXT NOT NULL, \
-         done INTEGER NOT NULL) STRICT",
+         life INTEGER NOT NULL, done INTEGER NOT NULL) STRICT",
     )?;
     conn.execute(
-        "INSERT OR REPLACE INTO redrive_moving (role, id, place, done) VALUES (?1, ?2, ?3, ?4)",
-        params![role.as_str(), mark.id, mark.place, mark.is_done],
+        "INSERT OR REPLACE INTO redrive_moving (role, id, place, life, done) VALUES (?1, ?2, ?3, ?4, ?5)",
+        params![role.as_str(), mark.id, mark.place, mark.life, mark.is_done],
     )
     .map(drop)
+}
+
+/// Refuses every write to the tables of the store, where something is so.
+fn refuse(conn: &Connection, why: &str, when: &str) -> rusqlite::Result<()> {
+    let why = why.replace('\'', "''");
+    let ours = things(conn, "table")?;
+    for table in ours.iter().filter(|name| name.starts_with("redrive_") && !name.starts_with(MARKS)) {
+        for verb in ["INSERT", "UPDATE", "DELETE"] {
+            conn.execute_batch(&format!(
+                "CREATE TRIGGER {FENCE}{table}_{verb} BEFORE {verb} ON {table} {when} \
+                 BEGIN SELECT RAISE(ABORT, '{why}'); END"
+            ))?;
+        }
+    }
+    Ok(())
+}
+
+/// Refuses nothing any more.
+fn let_in(conn: &Connection) -> rusqlite::Result<()> {
+    for trigger in things(conn, "trigger")?.iter().filter(|name| name.starts_with(FENCE)) {
+        conn.execute_batch(&format!("DROP TRIGGER {trigger}"))?;
+    }
+    Ok(())
+}
+
+/// What is said of a target.
+fn unfinished(place: &str) -> String {
+    format!("a move of {place} into it is not finished; run the same `redrive move` again to go on")
 }
 
 impl Side for File {
@@ -152,30 +194,28 @@ impl Side for File {
                 return Ok(None);
             }
             conn.query_row(
-                "SELECT id, place, done FROM redrive_moving WHERE role = ?1",
+                "SELECT id, place, life, done FROM redrive_moving WHERE role = ?1",
                 [role.as_str()],
-                |row| Ok(Mark { id: row.get(0)?, place: row.get(1)?, is_done: row.get(2)? }),
+                |row| {
+                    let (id, place) = (row.get(0)?, row.get(1)?);
+                    Ok(Mark { id, place, life: row.get(2)?, is_done: row.get(3)? })
+                },
             )
             .optional()
         };
         find(&self.conn).map_err(rolled_back)
     }
 
+    fn life(&mut self) -> Result<i64, StoreError> {
+        let life = "SELECT incarnation FROM redrive_meta";
+        self.conn.query_row(life, [], |row| row.get(0)).map_err(rolled_back)
+    }
+
     fn fence(&mut self, mark: &Mark) -> Result<(), MoveError> {
-        let why = format!("this store was moved, or is about to be, to {}", mark.place).replace('\'', "''");
+        let why = format!("this store was moved, or is about to be, to {}", mark.place);
         self.in_one(|conn| {
             write_mark(conn, Role::From, mark)?;
-            let ours = things(conn, "table")?;
-            let ours = ours.iter().filter(|name| name.starts_with("redrive_") && !name.starts_with(MARKS));
-            for table in ours {
-                for verb in ["INSERT", "UPDATE", "DELETE"] {
-                    conn.execute_batch(&format!(
-                        "CREATE TRIGGER {FENCE}{table}_{verb} BEFORE {verb} ON {table} \
-                         BEGIN SELECT RAISE(ABORT, '{why}'); END"
-                    ))?;
-                }
-            }
-            Ok(())
+            refuse(conn, &why, "")
         })?;
         Ok(())
     }
@@ -189,9 +229,7 @@ impl Side for File {
 
     fn free(&mut self) -> Result<(), StoreError> {
         self.in_one(|conn| {
-            for trigger in things(conn, "trigger")?.iter().filter(|name| name.starts_with(FENCE)) {
-                conn.execute_batch(&format!("DROP TRIGGER {trigger}"))?;
-            }
+            let_in(conn)?;
             conn.execute("DELETE FROM redrive_moving WHERE role = 'from'", []).map(drop)
         })?;
         self.checkpoint(CheckpointMode::TRUNCATE)
@@ -232,19 +270,49 @@ impl Side for File {
     }
 
     fn begin(&mut self, mark: &Mark, tables: &[Table]) -> Result<(), MoveError> {
-        for table in tables {
-            if self.count(table)? > 0 {
-                return Err(not_empty(&self.place(), table.name));
+        let full = self.in_one(|conn| {
+            for table in tables {
+                if count(conn, table)? > 0 {
+                    return Ok(Some(table.name));
+                }
             }
-        }
-        self.in_one(|conn| {
             write_mark(conn, Role::Into, mark)?;
             conn.execute_batch(&format!(
-                "CREATE TABLE {CURSORS} (name TEXT PRIMARY KEY, cursor TEXT NOT NULL) STRICT"
+                "CREATE TABLE {CURSORS} (name TEXT PRIMARY KEY, cursor TEXT NOT NULL) STRICT; \
+                 CREATE TABLE {PASS} (one INTEGER PRIMARY KEY) STRICT"
             ))?;
-            Ok(())
+            refuse(conn, &unfinished(&mark.place), &format!("WHEN NOT EXISTS (SELECT 1 FROM {PASS})"))?;
+            Ok(None)
         })?;
-        Ok(())
+        full.map_or(Ok(()), |table| Err(not_empty(&self.place(), table)))
+    }
+
+    fn empty(&mut self, mark: &Mark, tables: &[Table]) -> Result<(), StoreError> {
+        self.in_one(|conn| {
+            let mine = "DELETE FROM redrive_moving WHERE role = 'into' AND id = ?1 AND NOT done";
+            if conn.execute(mine, [&mark.id])? == 0 {
+                return Err(rusqlite::Error::QueryReturnedNoRows);
+            }
+            let_in(conn)?;
+            // The audit is never changed; this is a copy of a part of one.
+            let audit =
+                "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = 'redrive_audit'";
+            let kept: Vec<(String, String)> = conn
+                .prepare(audit)?
+                .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+                .collect::<rusqlite::Result<_>>()?;
+            for (name, _) in &kept {
+                conn.execute_batch(&format!("DROP TRIGGER {name}"))?;
+            }
+            for table in tables.iter().map(|table| table.sqlite).chain(["redrive_live"]) {
+                conn.execute_batch(&format!("DELETE FROM {table}"))?;
+            }
+            for (_, sql) in &kept {
+                conn.execute_batch(sql)?;
+            }
+            conn.execute_batch(&format!("DROP TABLE {CURSORS}; DROP TABLE {PASS}"))
+        })?;
+        self.checkpoint(CheckpointMode::TRUNCATE)
     }
 
     fn cursors(&mut self) -> Result<Cursors, StoreError> {
@@ -261,7 +329,7 @@ impl Side for File {
             None if table.form == Form::Event => Rules::read(&self.conn).map_err(rolled_back)?,
             None => Rules::new(redrive_core::triage::Controls::default()),
         };
-        self.in_one(|conn| {
+        self.put_in_one(|conn| {
             put::rows(conn, table, rows, &rules)?;
             conn.prepare_cached("INSERT OR REPLACE INTO redrive_moving_table (name, cursor) VALUES (?1, ?2)")?
                 .execute([table.name, cursor])
@@ -273,7 +341,7 @@ impl Side for File {
 
     fn count_on(&mut self, counters: &Counters) -> Result<(), StoreError> {
         let epoch = counters.epoch + EPOCH_LEAP;
-        let incarnation = self.in_one(|conn| {
+        let incarnation = self.put_in_one(|conn| {
             conn.execute(
                 "UPDATE redrive_meta SET epoch = ?1, deaths = ?2, orders = ?3, clean = ?4",
                 params![epoch, counters.deaths, counters.orders, counters.unclean.is_none()],
@@ -292,20 +360,15 @@ impl Side for File {
 
     fn done(&mut self) -> Result<(), StoreError> {
         self.in_one(|conn| {
-            conn.execute_batch(&format!("DROP TABLE {CURSORS}"))?;
+            let_in(conn)?;
+            conn.execute_batch(&format!("DROP TABLE {CURSORS}; DROP TABLE {PASS}"))?;
             conn.execute("UPDATE redrive_moving SET done = 1 WHERE role = 'into'", []).map(drop)
         })?;
         self.checkpoint(CheckpointMode::TRUNCATE)
     }
 
     fn count(&mut self, table: &Table) -> Result<u64, StoreError> {
-        let select = match table.form {
-            Form::Event => {
-                "SELECT (SELECT count(*) FROM redrive_live) + (SELECT count(*) FROM redrive_held)".to_owned()
-            }
-            _ => format!("SELECT count(*) FROM {}", table.sqlite),
-        };
-        self.conn.query_row(&select, [], |row| row.get(0).map(bits)).map_err(rolled_back)
+        count(&self.conn, table).map_err(rolled_back)
     }
 
     fn read(
@@ -338,6 +401,16 @@ impl Side for File {
     fn stream(&mut self, id: StreamId) -> Result<Option<Arc<Stream>>, StoreError> {
         self.names.of(&self.conn, id).map_err(rolled_back)
     }
+}
+
+fn count(conn: &Connection, table: &Table) -> rusqlite::Result<u64> {
+    let select = match table.form {
+        Form::Event => {
+            "SELECT (SELECT count(*) FROM redrive_live) + (SELECT count(*) FROM redrive_held)".to_owned()
+        }
+        _ => format!("SELECT count(*) FROM {}", table.sqlite),
+    };
+    conn.query_row(&select, [], |row| row.get(0).map(bits))
 }
 
 /// A value as it is. A text that is none is bytes, which no column of texts takes.

@@ -38,6 +38,9 @@ pub(crate) fn run(from: &Place, to: &Place, options: &Options, told: Told<'_>) -
     if moved.from == moved.to {
         return Err(MoveError::Refused(format!("{} is both the source and the target", moved.to)));
     }
+    if options.start_over {
+        moving.start_over(from, to)?;
+    }
     let is_done = moving.begin(from, to)?;
     moved.left = from.others()?;
     if !is_done {
@@ -91,12 +94,36 @@ struct Moving<'a> {
 }
 
 impl Moving<'_> {
+    /// Empties a target that has an unfinished move of this source in it. Of any other nothing is taken away: what is wrong
+    /// with it is said when the move begins.
+    fn start_over(&mut self, from: &mut dyn Side, to: &mut dyn Side) -> Result<(), MoveError> {
+        let Some(here) = to.mark(Role::Into)?.filter(|here| !here.is_done) else { return Ok(()) };
+        let (source, target) = (from.place(), to.place());
+        if from.mark(Role::From)?.is_some_and(|there| there.is_done || there.place != target) {
+            return Ok(());
+        }
+        if here.place != source || here.life != from.life()? {
+            return Err(MoveError::Refused(format!(
+                "what is in {target} is an unfinished move of {}, as it was then, and not of this {source}; nothing was \
+                 taken away. Drop its schema, or the file, if nobody needs it",
+                here.place
+            )));
+        }
+        Ok(to.empty(&here, &self.tables)?)
+    }
+
     /// Makes sure that both sides are this move's alone. Whether an earlier run had come to its end but for the source.
     fn begin(&mut self, from: &mut dyn Side, to: &mut dyn Side) -> Result<bool, MoveError> {
         let there = from.mark(Role::From)?;
         let here = to.mark(Role::Into)?;
         let (source, target) = (from.place(), to.place());
         let is_ours = |mark: &Mark, there: &Mark| mark.id == there.id;
+        if let Some(unfinished) = from.mark(Role::Into)?.filter(|mark| !mark.is_done) {
+            return Err(MoveError::Refused(format!(
+                "a move of {} into {source} is not finished: that is not all of a store",
+                unfinished.place
+            )));
+        }
         match (&there, &here) {
             (Some(there), _) if there.is_done => {
                 let place = &there.place;
@@ -104,7 +131,7 @@ impl Moving<'_> {
             }
             (Some(there), Some(here)) if is_ours(here, there) => Ok(here.is_done),
             (Some(there), None) if there.place == target => {
-                to.begin(&Mark { id: there.id.clone(), place: source, is_done: false }, &self.tables)?;
+                to.begin(&Mark { place: source, ..there.clone() }, &self.tables)?;
                 Ok(false)
             }
             (Some(there), _) => Err(MoveError::Refused(format!(
@@ -113,14 +140,16 @@ impl Moving<'_> {
                 there.place
             ))),
             (None, Some(here)) if !here.is_done => Err(MoveError::Refused(format!(
-                "a move of {} into {target} was begun, and given up or is another one; empty the target first",
+                "a move of {} into {target} was begun, and given up or is another one; `--start-over` empties the target, if \
+                 it was of this source",
                 here.place
             ))),
             (None, _) => {
                 let id = number();
                 self.check_empty(to)?;
-                from.fence(&Mark { id: id.clone(), place: target, is_done: false })?;
-                let begun = to.begin(&Mark { id, place: source, is_done: false }, &self.tables);
+                let mark = Mark { id, place: target, life: from.life()?, is_done: false };
+                from.fence(&mark)?;
+                let begun = to.begin(&Mark { place: source, ..mark }, &self.tables);
                 if matches!(begun, Err(MoveError::Refused(_))) {
                     from.free()?;
                 }

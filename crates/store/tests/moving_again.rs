@@ -1,0 +1,314 @@
+//! A target in which a move was begun: nobody else writes to it, and what was given up can start over.
+#![cfg(all(feature = "postgres", feature = "sqlite", unix))]
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::path::Path;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use redrive_core::Event;
+use redrive_store::moving::{self, Go, MoveError, Options, Place, Progress};
+use redrive_store::postgres::sqlx::{self, AssertSqlSafe, Connection as _, PgConnection, Row as _};
+use redrive_store::{By, New, Postgres, QueueSpec, Sqlite, Store, sqlite};
+use redrive_testkit::postgres::{Server, a_name};
+
+mod moving_common;
+
+use moving_common::{ask, at, database, open_database, open_file, run, run_while, say, settings, why_closed};
+
+const UNFINISHED: &str = "into it is not finished; run the same `redrive move` again to go on";
+/// How many events a store has here.
+const EVENTS: usize = 7;
+
+async fn publish(store: &dyn Store, id: &str) -> Result<(), String> {
+    let event = New::at(Event::new("orders", id), at(1));
+    let published = store.publish(vec![event]).await.map_err(|error| error.to_string())?.remove(0);
+    published.map(drop).map_err(|error| error.to_string())
+}
+
+/// A file with some events in it.
+async fn small_file(path: &Path) -> Place {
+    let store = open_file(path);
+    store.declare(QueueSpec { name: "orders".to_owned(), ..QueueSpec::default() }, By::Runner).await.unwrap();
+    for n in 0..EVENTS {
+        publish(&*store, &n.to_string()).await.unwrap();
+    }
+    store.close().await.unwrap();
+    Place::File(path.to_owned())
+}
+
+/// Some events at a time.
+fn few() -> Options {
+    let mut options = Options::default();
+    options.batch_rows = 3;
+    options
+}
+
+fn starting_over() -> Options {
+    let mut options = few();
+    options.start_over = true;
+    options
+}
+
+/// Begins a move, which ends in the middle of its events.
+async fn begin(from: &Place, to: &Place) {
+    let stop = |progress: &Progress| if progress.table == "events" { Go::Stop } else { Go::On };
+    let stopped = run_while(from, to, few(), stop).await;
+    assert!(matches!(stopped, Err(MoveError::Stopped)), "{stopped:?}");
+}
+
+async fn undo(from: &Place) -> Result<Option<String>, MoveError> {
+    let from = from.clone();
+    tokio::task::spawn_blocking(move || moving::undo(&from)).await.unwrap()
+}
+
+#[track_caller]
+fn refused(moved: Result<moving::Moved, MoveError>, told: &str) {
+    assert!(matches!(&moved, Err(MoveError::Refused(why)) if why.contains(told)), "{told}: {moved:?}");
+}
+
+/// How many events a place has.
+async fn events(place: &Place) -> i64 {
+    match place {
+        Place::File(path) => {
+            let raw = rusqlite::Connection::open(path).unwrap();
+            raw.query_row("SELECT count(*) FROM redrive_live", [], |row| row.get(0)).unwrap()
+        }
+        Place::Database(_, settings) => {
+            say(&settings.schema, "SELECT count(*) FROM redrive.live").await[0].get(0)
+        }
+        place => panic!("{place:?}"),
+    }
+}
+
+#[tokio::test]
+async fn nobody_publishes_into_a_database_that_a_move_is_not_finished_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let from = small_file(&folder.path().join("store.db")).await;
+    let schema = a_name("again");
+    // A process has it open, and was not heard of for longer than its lease.
+    let mut patient = settings(&schema);
+    patient.lease = Duration::from_secs(600);
+    let open = Postgres::open(&Server::shared().url(), patient).await.unwrap();
+    say(&schema, "UPDATE redrive.node SET until = clock_timestamp() - interval '1 s'").await;
+    begin(&from, &database(&schema)).await;
+    assert_eq!(say(&schema, "SELECT count(*) FROM redrive.queue").await[0].get::<i64, _>(0), 1);
+    let moved = events(&database(&schema)).await;
+
+    let told = publish(&open, "mine").await.unwrap_err();
+    assert!(told.contains(UNFINISHED) && told.contains("store.db"), "{told}");
+    let queue = QueueSpec { name: "mine".to_owned(), ..QueueSpec::default() };
+    let told = open.declare(queue, By::Runner).await.unwrap_err().to_string();
+    assert!(told.contains(UNFINISHED), "{told}");
+    let mut conn = PgConnection::connect(&Server::shared().url()).await.unwrap();
+    for sql in [
+        "SELECT redrive.publish('orders', 'mine')",
+        "BEGIN; SELECT redrive.publish('orders', 'mine', key => 'k', delay => interval '1 h'); COMMIT",
+        "DELETE FROM redrive.receipt",
+    ] {
+        let sql = sql.replace("redrive.", &format!("{schema}."));
+        let error = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut conn).await.unwrap_err();
+        let said = error.as_database_error().unwrap();
+        assert!(said.code().as_deref() == Some("RDMOV") && said.message().contains(UNFINISHED), "{said}");
+        sqlx::raw_sql("ROLLBACK").execute(&mut conn).await.unwrap();
+    }
+    assert_eq!(events(&database(&schema)).await, moved, "nothing came of it");
+
+    run(&from, &database(&schema), few()).await.unwrap();
+    publish(&open, "mine").await.unwrap();
+    say(&schema, "SELECT redrive.publish('orders', 'also')").await;
+    assert_eq!(events(&database(&schema)).await, i64::try_from(EVENTS).unwrap() + 2);
+}
+
+#[tokio::test]
+async fn nobody_publishes_into_a_file_that_a_move_is_not_finished_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, target) = (folder.path().join("store.db"), folder.path().join("new.db"));
+    let (from, to) = (small_file(&path).await, Place::File(target.clone()));
+    open_file(&target).close().await.unwrap();
+    // Those that publish have it open all the time.
+    let mut guest = sqlite::Settings::default();
+    (guest.role, guest.disk_least) = (sqlite::Role::Guest, 0);
+    let guest = Sqlite::open(&target, guest).unwrap();
+    begin(&from, &to).await;
+    let told = publish(&guest, "mine").await.unwrap_err();
+    assert!(told.contains(UNFINISHED) && told.contains("store.db"), "{told}");
+    run(&from, &to, few()).await.unwrap();
+    publish(&guest, "mine").await.unwrap();
+    assert_eq!(events(&to).await, i64::try_from(EVENTS).unwrap() + 1);
+}
+
+/// Somebody is in the middle of writing when the target is found to be empty.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_about_to_be_written_to_a_target_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    let from = small_file(&path).await;
+    let schema = a_name("again");
+    open_database(&schema).await.close().await.unwrap();
+    let mut conn = PgConnection::connect(&Server::shared().url()).await.unwrap();
+    let write = format!("BEGIN; INSERT INTO {schema}.kept (name, bytes) VALUES ('mine', '')");
+    sqlx::raw_sql(AssertSqlSafe(write)).execute(&mut conn).await.unwrap();
+    let moving = {
+        let (from, to) = (from.clone(), database(&schema));
+        tokio::spawn(async move { run(&from, &to, few()).await })
+    };
+    let waits =
+        format!("SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = '{schema}.kept'::regclass");
+    let began = Instant::now();
+    while say(&schema, &waits).await[0].get::<i64, _>(0) == 0 {
+        assert!(began.elapsed() < Duration::from_secs(60) && !moving.is_finished(), "it does not wait");
+    }
+    sqlx::raw_sql("COMMIT").execute(&mut conn).await.unwrap();
+    refused(moving.await.unwrap(), "is not empty, there are kept in it");
+    open_database(&schema).await.close().await.unwrap();
+    publish(&*open_file(&path), "more").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_move_that_was_given_up_starts_over() {
+    let folder = tempfile::tempdir().unwrap();
+    for (n, to) in [database(&a_name("again")), Place::File(folder.path().join("new.db"))].iter().enumerate()
+    {
+        let path = folder.path().join(format!("{n}.db"));
+        let from = small_file(&path).await;
+        begin(&from, to).await;
+        assert!(events(to).await > 0);
+        // The source was used since, and what was moved is not what there is.
+        undo(&from).await.unwrap();
+        let store = open_file(&path);
+        publish(&*store, "since").await.unwrap();
+        let names = ["0", "since"].map(|id| format!("\torders\t{id}"));
+        let asked = ask(&store, &names).await;
+        store.close().await.unwrap();
+        drop(store);
+        refused(run(&from, to, few()).await, "`--start-over` empties the target");
+        run(&from, to, starting_over()).await.unwrap();
+        let there = match to {
+            Place::File(path) => open_file(path),
+            Place::Database(_, settings) => open_database(&settings.schema).await,
+            place => panic!("{place:?}"),
+        };
+        assert_eq!(asked, ask(&there, &names).await);
+        there.close().await.unwrap();
+        drop(there);
+        // Also the audit of it is as unchangeable as any.
+        if let Place::File(path) = to {
+            let raw = rusqlite::Connection::open(path).unwrap();
+            let triggers =
+                "SELECT count(*) FROM sqlite_schema WHERE type = 'trigger' AND name LIKE 'redrive%'";
+            assert_eq!(raw.query_row(triggers, [], |row| row.get::<_, i64>(0)).unwrap(), 2);
+        } else if let Place::Database(_, settings) = to {
+            let enabled = "SELECT count(*) FROM pg_trigger WHERE tgrelid = 'redrive.audit'::regclass \
+                           AND tgenabled = 'O' AND NOT tgisinternal";
+            assert_eq!(say(&settings.schema, enabled).await[0].get::<i64, _>(0), 1);
+        }
+    }
+}
+
+/// In the middle of it, without giving it up: from the beginning again.
+#[tokio::test]
+async fn a_move_that_is_under_way_starts_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let from = small_file(&folder.path().join("store.db")).await;
+    for to in [database(&a_name("again")), Place::File(folder.path().join("new.db"))] {
+        begin(&from, &to).await;
+        let mut first = None;
+        let told = move |progress: &Progress| {
+            let first = first.get_or_insert_with(|| progress.clone());
+            assert!(first.table == "queues" && first.rows == 1, "{first:?}");
+            Go::On
+        };
+        run_while(&from, &to, starting_over(), told).await.unwrap();
+        assert_eq!(events(&to).await, i64::try_from(EVENTS).unwrap());
+        undo(&from).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn nothing_else_is_emptied() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let (one, two) = (small_file(&path("one.db")).await, small_file(&path("two.db")).await);
+    for (n, to) in [database(&a_name("again")), Place::File(path("new.db"))].into_iter().enumerate() {
+        begin(&one, &to).await;
+        let there = events(&to).await;
+        assert!(there > 0);
+        // It is another source's.
+        refused(run(&two, &to, starting_over()).await, "nothing was taken away");
+        // Another store is where the source was.
+        undo(&one).await.unwrap();
+        std::fs::rename(path("one.db"), path("kept.db")).unwrap();
+        small_file(&path("one.db")).await;
+        refused(run(&one, &to, starting_over()).await, "as it was then, and not of this");
+        std::fs::rename(path("kept.db"), path("one.db")).unwrap();
+        // The source is about to go elsewhere.
+        let elsewhere = Place::File(path(&format!("elsewhere-{n}.db")));
+        begin(&one, &elsewhere).await;
+        refused(run(&one, &to, starting_over()).await, "this is another place");
+        undo(&one).await.unwrap();
+        assert_eq!(events(&to).await, there, "all of it is still there");
+
+        // What is finished is a store, and what somebody has made, too.
+        run(&one, &to, starting_over()).await.unwrap();
+        undo(&one).await.unwrap();
+        refused(run(&one, &to, starting_over()).await, "is not empty");
+        assert_eq!(events(&to).await, i64::try_from(EVENTS).unwrap());
+    }
+    let own = small_file(&path("own.db")).await;
+    refused(run(&one, &own, starting_over()).await, "is not empty");
+    assert_eq!(events(&own).await, i64::try_from(EVENTS).unwrap());
+}
+
+#[tokio::test]
+async fn half_a_store_is_not_moved_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let from = small_file(&folder.path().join("store.db")).await;
+    for (n, half) in
+        [database(&a_name("again")), Place::File(folder.path().join("half.db"))].iter().enumerate()
+    {
+        begin(&from, half).await;
+        let on = Place::File(folder.path().join(format!("on-{n}.db")));
+        refused(run(half, &on, few()).await, "that is not all of a store");
+        run(&from, half, few()).await.unwrap();
+        run(half, &on, few()).await.unwrap();
+        undo(&from).await.unwrap();
+    }
+}
+
+/// One of them is in the middle of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_moves_at_once_one_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = small_file(&folder.path().join("store.db")).await;
+    let (one, two, other) =
+        (database(&a_name("again")), database(&a_name("again")), database(&a_name("again")));
+    run(&file, &one, few()).await.unwrap();
+    let (tell, told) = channel();
+    let (go, goes) = channel();
+    let moving = {
+        let (one, two) = (one.clone(), two.clone());
+        tokio::spawn(async move {
+            let mut once = Some((tell, goes));
+            let stand = move |_: &Progress| {
+                if let Some((tell, goes)) = once.take() {
+                    tell.send(()).unwrap();
+                    goes.recv().unwrap();
+                }
+                Go::On
+            };
+            run_while(&one, &two, few(), stand).await
+        })
+    };
+    tokio::task::block_in_place(|| told.recv().unwrap());
+    let busy = "another `redrive move` is at work on";
+    refused(run(&one, &two, few()).await, busy);
+    refused(run(&one, &other, starting_over()).await, busy);
+    refused(run(&two, &other, few()).await, busy);
+    let undone = undo(&one).await;
+    assert!(matches!(&undone, Err(MoveError::Refused(why)) if why.contains(busy)), "{undone:?}");
+    go.send(()).unwrap();
+    moving.await.unwrap().unwrap();
+    let Place::Database(_, settings) = &one else { panic!() };
+    assert!(why_closed(&settings.schema).await.contains("it was moved"));
+}
