@@ -290,6 +290,7 @@ mod planted {
         Flaw::RetriesTooEarly,
         Flaw::RulesForgotten,
         Flaw::RecallMissesLoads,
+        Flaw::RecallMissesArrivals,
         Flaw::RecallMissesNotes,
         Flaw::CareEndsBlind,
         Flaw::FlowsForgottenEarly,

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
+use super::loading::lane;
 use super::queue::Lane;
 use super::table::SeqSet;
 use crate::entry::{Entry, Seq, StreamId};
@@ -58,6 +59,10 @@ struct Kin {
     others: Vec<Seq>,
 }
 
+/// How many arrivals are kept while a load is under way, and how many bytes of them.
+const TOLD_MAX: usize = 256;
+const TOLD_BYTES_MAX: usize = 256 << 10;
+
 /// What happens while a load is under way, that its snapshot may not have seen.
 #[derive(Debug, Default)]
 pub(super) struct Loading {
@@ -65,16 +70,34 @@ pub(super) struct Loading {
     pub(super) gone: SeqSet,
     /// Whether something arrived that the snapshot may not have, by lane.
     pub(super) arrived: [bool; 2],
+    /// What arrived, as it was told: it is taken in when the load is there, unless there is older work in the store.
+    pub(super) told: Vec<Entry>,
+    /// How many bytes that is.
+    pub(super) told_bytes: usize,
     /// The earliest new due time.
     pub(super) due: Option<Moment>,
     /// How many events it may bring, by lane.
     pub(super) coming: [usize; 2],
-    /// How many arrived for the first time before it began.
+    /// How many arrived for the first time before it began, or are kept until it is there.
     pub(super) aside: u32,
     /// Whether an order came since, that its snapshot may not have seen.
     pub(super) recalled: bool,
     /// Whether something left memory since that has not ended, and was left out because it was there.
     pub(super) is_blind: bool,
+}
+
+impl Loading {
+    /// Keeps what arrived until the load is there, if that is not too much.
+    pub(super) fn keep(&mut self, entry: Entry) -> bool {
+        let bytes = self.told_bytes + entry.event.payload.len();
+        let is_kept = !self.recalled && self.told.len() < TOLD_MAX && bytes <= TOLD_BYTES_MAX;
+        if is_kept {
+            self.told_bytes = bytes;
+            self.aside += u32::from(lane(&entry) == Lane::Live);
+            self.told.push(entry);
+        }
+        is_kept
+    }
 }
 
 impl Flow {

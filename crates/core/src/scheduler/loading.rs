@@ -64,10 +64,12 @@ impl Scheduler {
         }
         let lane = lane(&entry);
         if let Some(loading) = &mut flow.loading {
-            if !has(Flaw::ArrivalsLostInLoad) {
+            if loading.keep(entry) {
+                self.queues[flow.queue].aside += u32::from(lane == Lane::Live);
+            } else {
                 loading.arrived[lane.index()] = true;
+                self.leave_aside(key, lane);
             }
-            self.leave_aside(key, lane);
             return;
         }
         // While there is older work in the store, that goes first.
@@ -220,7 +222,8 @@ impl Scheduler {
     pub(super) fn loaded(&mut self, key: FlowKey, loaded: Loaded, now: Moment) {
         let Some(flow) = self.flows.get_mut(&key) else { return };
         let Some(loading) = flow.loading.take() else { return };
-        let Loading { mut gone, arrived, mut due, coming, aside, recalled, is_blind } = loading;
+        let Loading { mut gone, mut arrived, mut told, mut due, coming, aside, recalled, is_blind, .. } =
+            loading;
         self.loads -= 1;
         self.queues[flow.queue].no_longer_expect(coming);
         self.queues[flow.queue].aside -= aside;
@@ -229,6 +232,13 @@ impl Scheduler {
         }
         if has(Flaw::DueLostInLoad) {
             due = None;
+        }
+        if has(Flaw::ArrivalsLostInLoad) {
+            told.clear();
+        }
+        if recalled && !has(Flaw::RecallMissesArrivals) {
+            // The order may have been about one of them. Another load tells.
+            told.drain(..).for_each(|entry| arrived[lane(&entry).index()] = true);
         }
         let Loaded { mut entries, more_live, more_retry, next_due, overdue, damaged } = loaded;
         flow.load_after = None;
@@ -260,6 +270,7 @@ impl Scheduler {
             self.go_on(key, letter, now);
         }
         self.hunger_in(key, &hungry);
+        self.arrived(told, now);
         self.damaged_push(damaged);
         self.forget_flow(key);
     }

@@ -1,9 +1,10 @@
 //! Writing what waits together: one statement and one commit for all that came while the last ones were made.
 //!
-//! A commit costs a sync of the disk, whether there is one event in it or a hundred. When nobody else writes, a lone
-//! call waits for nothing. [`GROUPS_AT_ONCE`] groups are under way at once, each on a connection of its own: while one
-//! waits for the disk, the next one is with the processor. Publishes and settles wait in a line each, so that neither
-//! waits for the other.
+//! A commit costs a sync of the disk, whether there is one event in it or a hundred, and a statement costs the same before
+//! its first row. So what comes while a group is under way waits, and goes together. When nobody else writes, a lone call
+//! waits for nothing. A second group goes beside the first, on a connection of its own, when it is a large one, or when
+//! the first one takes long: it may be waiting for somebody's lock. Publishes and settles wait in a line each, so that
+//! neither waits for the other.
 //!
 //! Whoever writes may have to wait for somebody else's identity, or for an event that somebody has locked. A group waits
 //! for that shortly, and is then split, so that only the one that is blocked waits on, and takes nobody's turn for it.
@@ -12,9 +13,12 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use redrive_core::entry::Seq;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedSemaphorePermit, RwLock, Semaphore, mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::at_once::says;
 use super::batch::{Batch, Piece};
@@ -30,8 +34,13 @@ pub(super) const QUEUED_KIB_MAX: u32 = 32 << 10;
 const GROUP_MAX: usize = 2048;
 /// How many KiB share a commit at most.
 const GROUP_KIB_MAX: u32 = 8 << 10;
-/// How many groups of a line are under way at once.
+/// How many groups of a line are under way at once, at most.
 pub(super) const GROUPS_AT_ONCE: usize = 2;
+/// How many make a group that does not wait for the one under way: from here on, more of them in a statement are hardly
+/// cheaper.
+const MANY: usize = 512;
+/// After how long nobody waits for the group under way.
+const SLOW: Duration = Duration::from_millis(10);
 /// How often a publish of unknown fate is repeated.
 const REPEATS_MAX: u32 = 10;
 /// What the database says where a lock was not to be had in time.
@@ -122,32 +131,67 @@ fn kib<W: Piece>(what: &[W]) -> u32 {
 
 /// Writes what comes, until nobody can call any more.
 pub(super) async fn write_all<W: Piece>(office: Arc<Office>, mut calls: Calls<W, W::Answer>) {
-    let turns = Arc::new(Semaphore::new(GROUPS_AT_ONCE));
-    let mut waiting = VecDeque::new();
-    while let Some(first) = match waiting.pop_front() {
-        Some(call) => Some(call),
-        None => calls.recv().await,
-    } {
-        // What comes while all turns are taken goes along.
-        let Ok(turn) = Arc::clone(&turns).acquire_owned().await else { return };
-        while let Ok(call) = calls.try_recv() {
-            waiting.push_back(call);
+    let mut waiting = Waiting::default();
+    let mut under_way = JoinSet::new();
+    let (mut began, mut is_open) = (Instant::now(), true);
+    let mut come = Vec::new();
+    loop {
+        while waiting.may_go(under_way.len(), began.elapsed()) {
+            under_way.spawn(write_group(Arc::clone(&office), waiting.group()));
+            began = Instant::now();
         }
-        let (mut count, mut kib) = (first.what.len(), first.kib);
-        let mut group = vec![first];
-        while let Some(next) = waiting.front()
-            && count + next.what.len() <= GROUP_MAX
-            && kib + next.kib <= GROUP_KIB_MAX
-            && let Some(next) = waiting.pop_front()
+        let could_go = !waiting.calls.is_empty() && under_way.len() < GROUPS_AT_ONCE;
+        tokio::select! {
+            some = calls.recv_many(&mut come, GROUP_MAX), if is_open => {
+                is_open = some > 0;
+                come.drain(..).for_each(|call| waiting.add(call));
+            }
+            Some(_) = under_way.join_next() => {}
+            () = tokio::time::sleep_until(began + SLOW), if could_go => {}
+            else => return,
+        }
+    }
+}
+
+/// The calls that wait.
+struct Waiting<W, A> {
+    calls: VecDeque<Call<W, A>>,
+    /// How much they want to write.
+    count: usize,
+}
+
+impl<W, A> Default for Waiting<W, A> {
+    fn default() -> Self {
+        Self { calls: VecDeque::new(), count: 0 }
+    }
+}
+
+impl<W, A> Waiting<W, A> {
+    fn add(&mut self, call: Call<W, A>) {
+        self.count += call.count;
+        self.calls.push_back(call);
+    }
+
+    /// Whether a group may go while so many are under way, the last of them for so long.
+    fn may_go(&self, under_way: usize, since: Duration) -> bool {
+        let is_first = under_way == 0;
+        let has_turn = is_first || (under_way < GROUPS_AT_ONCE && (self.count >= MANY || since >= SLOW));
+        has_turn && !self.calls.is_empty()
+    }
+
+    /// The first of them, so many as share a commit.
+    fn group(&mut self) -> Vec<Call<W, A>> {
+        let (mut count, mut kib) = (0, 0);
+        let mut group = Vec::new();
+        while let Some(next) = self.calls.front()
+            && (group.is_empty() || (count + next.count <= GROUP_MAX && kib + next.kib <= GROUP_KIB_MAX))
+            && let Some(next) = self.calls.pop_front()
         {
-            (count, kib) = (count + next.what.len(), kib + next.kib);
+            (count, kib) = (count + next.count, kib + next.kib);
             group.push(next);
         }
-        let office = Arc::clone(&office);
-        tokio::spawn(async move {
-            write_group(office, group).await;
-            drop(turn);
-        });
+        self.count -= count;
+        group
     }
 }
 
