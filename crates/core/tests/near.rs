@@ -9,7 +9,7 @@ use redrive_core::near::{Near, Place};
 use redrive_core::observe::Outcome;
 use redrive_core::scheduler::{Action, Ending, FlowKey, Input, QueuePlan, Said, Scheduler};
 use redrive_core::triage::{Control, Controls, Rule};
-use redrive_core::{Disposition, Event, Moment, Policy, Seeded};
+use redrive_core::{Disposition, Event, Limit, Moment, Policy, Seeded};
 
 const NOW: Moment = Moment::from_nanos(1 << 50);
 
@@ -23,8 +23,11 @@ struct Process {
 
 impl Process {
     fn new(concurrency: u32, owned: &[u32]) -> Self {
+        Self::under(Policy::builder().no_budget().build().unwrap(), concurrency, owned)
+    }
+
+    fn under(policy: Policy, concurrency: u32, owned: &[u32]) -> Self {
         let mut scheduler = Scheduler::new();
-        let policy = Policy::builder().no_budget().build().unwrap();
         scheduler.add_queue(QueuePlan::new("mail", policy).concurrency(concurrency));
         let near = Arc::new(Near::new([Arc::from("mail")], 100));
         let mut process = Self { scheduler, near, dice: Seeded::new(1), last: 0 };
@@ -119,8 +122,10 @@ fn a_place_is_given_once() {
     assert!(first.is_some() && second.is_some());
     assert_eq!(process.take(&mail()), None, "both are taken");
     second.into_iter().for_each(Place::give_up);
+    process.act();
     let second = near.take(&mail(), NOW);
     assert!(second.is_some(), "a duplicate needs none");
+    assert_eq!(process.take(&mail()), None, "and gives up no other's");
 
     // The first is told, and then answered; its loop has not heard of the answer.
     process.arrive(0);
@@ -158,10 +163,14 @@ fn nothing_is_near_where_something_waits_already() {
     process.act();
     assert_eq!(process.free(), 0, "it stops");
 
-    let mut process = Process::new(2, &[0]);
-    (0..3).for_each(|_| drop(process.arrive(0)));
+    let limited = Policy::builder().no_budget().limit(Limit::fixed(1).unwrap()).build().unwrap();
+    let mut process = Process::under(limited, 3, &[0]);
+    process.arrive(0);
     process.act();
-    assert_eq!(process.free(), 0, "one waits");
+    assert_eq!(process.free(), 2);
+    process.arrive(0);
+    process.act();
+    assert_eq!((process.scheduler.running_in(0), process.free()), (1, 0), "one waits for its turn");
 
     let rule = |rule| {
         let mut process = Process::new(2, &[0]);
