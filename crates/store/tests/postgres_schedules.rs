@@ -290,7 +290,7 @@ async fn what_is_near_in_a_shard_that_was_given_away_arrives_there() {
         let _ = tell.send(arrivals.missed);
     }));
     // Whoever begins to watch looks at everything.
-    told.recv().await.unwrap();
+    tokio::time::timeout(PATIENCE, told.recv()).await.expect("nobody looks");
     for shard in 0..2 {
         let new = New { near: Some(shard), ..New::at(event(&format!("near {shard}"), None), at(0)) };
         let published = other.store.publish(vec![new]).await.unwrap().remove(0);
