@@ -9,7 +9,7 @@ use redrive_core::Event;
 use redrive_core::entry::{Change, Settled};
 use redrive_store::postgres::sqlx::Connection;
 use redrive_store::{New, PublishError, Published, Store, StoreError};
-use redrive_testkit::postgres::{Cut, Proxy, Server};
+use redrive_testkit::postgres::{Cut, Proxy, Server, Weather};
 
 mod postgres_common;
 
@@ -61,31 +61,58 @@ async fn nothing_was_changed_is_said_only_where_it_is_so() {
     }
 }
 
+/// How often calls may come in such a way that they do not share a commit.
+const ROUNDS_MAX: usize = 50;
+
+/// Calls share a commit that is not answered, and when it is repeated, one of them is in somebody's way: each of the
+/// others is done again by itself, and finds its own receipt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_is_a_duplicate_of_itself() {
     let (proxy, node, mut raw) = impatient().await;
     raw.say(BLOCK).await.unwrap();
-    proxy.cut_next(Cut::After);
-    let calls: Vec<_> = (0..CALLS)
-        .map(|n| {
-            let id = format!("f{n}");
-            let new = if n % 10 == 9 { delayed("blocked") } else { New::at(event(&id, None), at(0)) };
-            tokio::spawn(node.store.publish(vec![new]))
-        })
-        .collect();
-    // The first commits have few in them; one of the next has many, and of those it is not known either.
-    while proxy.cuts() < 4 && calls.iter().any(|call| !call.is_finished()) {
-        proxy.cut_next(Cut::After);
-        tokio::task::yield_now().await;
-    }
-    for (n, call) in calls.into_iter().enumerate() {
-        let said = call.await.unwrap();
-        match n % 10 {
-            9 => assert!(!matches!(said.map(|mut said| said.remove(0)), Ok(Ok(_))), "it is blocked"),
-            _ => assert!(matches!(said.as_deref(), Ok([Ok(Published::Accepted(_))])), "f{n}: {said:?}"),
+    for round in 0..ROUNDS_MAX {
+        let name = |n: usize| format!("f{round}-{n}");
+        let publish = |new: New| tokio::spawn(node.store.publish(vec![new]));
+        // The first ones have all turns, and nothing that they say arrives. So the others wait in line together.
+        proxy.turn(Weather::Hushed);
+        let first: Vec<_> =
+            (0..4).map(|n| publish(New::at(event(&format!("x{round}-{n}"), None), at(0)))).collect();
+        somebody_else_runs().await;
+        let is_blocked = |n: usize| n == 4;
+        let fresh = |n: usize| New::at(event(&name(n), None), at(0));
+        let calls: Vec<_> =
+            (0..9).map(|n| publish(if is_blocked(n) { delayed("blocked") } else { fresh(n) })).collect();
+        somebody_else_runs().await;
+        proxy.cut_next_with(Cut::After, &name(0));
+        proxy.turn(Weather::Fair);
+        for call in first {
+            let said = call.await.unwrap();
+            assert!(matches!(said.as_deref(), Ok([Ok(Published::Accepted(_))])), "{said:?}");
+        }
+        for (n, call) in calls.into_iter().enumerate() {
+            let said = call.await.unwrap();
+            if is_blocked(n) {
+                assert!(!matches!(said.map(|mut said| said.remove(0)), Ok(Ok(_))), "it is blocked");
+            } else {
+                assert!(matches!(said.as_deref(), Ok([Ok(Published::Accepted(_))])), "{}: {said:?}", name(n));
+            }
+        }
+        assert_eq!(proxy.cuts(), round + 1);
+        let of_round = format!("FROM redrive.live WHERE id LIKE 'f{round}-%'");
+        assert_eq!(raw.number(&format!("SELECT count(*) {of_round}")).await, 8);
+        // Those before and after the one that is blocked: so that one was with them.
+        if raw.number(&format!("SELECT count(DISTINCT xmin::text) {of_round}")).await == 1 {
+            return;
         }
     }
-    assert!(proxy.cuts() >= 3, "{} cuts", proxy.cuts());
+    panic!("they never shared a commit");
+}
+
+/// Lets those run that were spawned.
+async fn somebody_else_runs() {
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Of two settles in one call one was committed, and somebody has locked the other.

@@ -87,7 +87,8 @@ pub struct Proxy {
 
 #[derive(Debug, Default)]
 struct State {
-    next: Option<Cut>,
+    /// What is to be cut, and what has to be in it.
+    next: Option<(Cut, String)>,
     cuts: usize,
     late: Option<Late>,
     is_shut: bool,
@@ -135,7 +136,12 @@ impl Proxy {
 
     /// Cuts the line of whoever commits next.
     pub fn cut_next(&self, cut: Cut) {
-        self.state.lock().unwrap().next = Some(cut);
+        self.cut_next_with(cut, "");
+    }
+
+    /// Cuts the line of whoever commits next with one statement that has this text in it, or in its values.
+    pub fn cut_next_with(&self, cut: Cut, text: &str) {
+        self.state.lock().unwrap().next = Some((cut, text.to_owned()));
     }
 
     /// Delivers the COMMIT that is on its way; returns when the server has answered it.
@@ -215,7 +221,7 @@ fn forward(
         let said = &bytes[..count];
         if talk.commits(said) {
             let mut state = state.lock().unwrap();
-            let cut = state.next.take();
+            let cut = state.next.take_if(|(_, text)| has(said, text.as_bytes())).map(|(cut, _)| cut);
             state.cuts += usize::from(cut.is_some());
             match cut {
                 None => {}
@@ -234,6 +240,10 @@ fn forward(
         }
     }
     let _ = (to.shutdown(Shutdown::Both), from.shutdown(Shutdown::Both));
+}
+
+fn has(said: &[u8], text: &[u8]) -> bool {
+    text.is_empty() || said.windows(text.len()).any(|part| part == text)
 }
 
 /// What a client says, as far as it is needed to know when it commits.
