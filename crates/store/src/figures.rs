@@ -1,17 +1,24 @@
 //! What a store can say of itself at any time, without looking at anything.
 
-/// Figures since the store was opened.
+/// Figures since the store was opened. What a store does not know is not there, and is not zero.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct Figures {
-    /// How many commits were made.
-    pub commits: u64,
-    /// How many changes the commits had in them.
-    pub batch: Spread,
-    /// How long the commits took, in seconds: nearly all of it is the sync of the disk.
-    pub sync: Spread,
+    /// Its commits; none for one that does not count them.
+    pub commits: Option<Commits>,
     /// The room where the store is; none for one that has no disk, or where the system does not say.
     pub disk: Option<Room>,
+}
+
+/// The commits of a store.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Commits {
+    /// How many were made.
+    pub count: u64,
+    /// How many changes they had in them.
+    pub batch: Spread,
+    /// How long they took, in seconds: nearly all of it is the sync of the disk.
+    pub sync: Spread,
 }
 
 /// How values are spread: a histogram.

@@ -39,7 +39,7 @@ pub mod moving;
 pub mod window;
 
 pub use error::{Cause, PublishError, StoreError};
-pub use figures::{Figures, Room, Spread};
+pub use figures::{Commits, Figures, Room, Spread};
 pub use found::{Count, Found, Listed, Matching, PAGE_BYTES, Query};
 pub use ledger::Ledger;
 pub use store::{

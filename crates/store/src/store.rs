@@ -290,7 +290,7 @@ pub trait Store: Any + Ledger + fmt::Debug + Send + Sync {
     /// and so does one of a queue that is paused; what is leased or in quarantine does not.
     fn oldest_due(&self, now: Moment) -> Answer<Vec<(String, Moment)>>;
 
-    /// Figures since it was opened. Costs nothing.
+    /// Figures since it was opened, as far as it has some. Costs nothing.
     fn figures(&self) -> Figures {
         Figures::default()
     }

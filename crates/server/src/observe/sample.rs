@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use redrive::Redrive;
 use redrive::engine::Pressure;
 use redrive::names::{label, metric};
-use redrive::store::{Count, Figures, Room, Spread, StoreError};
+use redrive::store::{Commits, Count, Figures, Room, Spread, StoreError};
 use tokio::sync::Mutex;
 
 use crate::push::target::Target;
@@ -121,10 +121,12 @@ fn write_pressures(pressures: &[Pressure], targets: &BTreeMap<String, Target>, t
 }
 
 fn write_figures(figures: &Figures, text: &mut String) {
-    Family::new(text, metric::COMMITS, "counter", "Commits of the store").line(&[], figures.commits);
-    Family::new(text, metric::COMMIT_BATCH, "histogram", "Changes in a commit").spread(&figures.batch);
-    let help = "How long commits took; nearly all of it is the sync of the disk";
-    Family::new(text, metric::SYNC_SECONDS, "histogram", help).spread(&figures.sync);
+    if let Some(Commits { count, batch, sync }) = &figures.commits {
+        Family::new(text, metric::COMMITS, "counter", "Commits of the store").line(&[], count);
+        Family::new(text, metric::COMMIT_BATCH, "histogram", "Changes in a commit").spread(batch);
+        let help = "How long commits took; nearly all of it is the sync of the disk";
+        Family::new(text, metric::SYNC_SECONDS, "histogram", help).spread(sync);
+    }
     if let Some(Room { free, least }) = figures.disk {
         let help = "Bytes that are free where the store is";
         Family::new(text, metric::DISK_FREE_BYTES, "gauge", help).line(&[], free);

@@ -3,6 +3,9 @@
 use std::time::Duration;
 
 use redrive::{Failure, Reply};
+use redrive_server::config::Config;
+use redrive_server::serve::Server;
+use redrive_testkit::postgres::{self, a_name};
 use serde_json::json;
 
 use crate::house::{House, answer};
@@ -50,6 +53,26 @@ async fn events_are_shown_by_state_and_age() {
 }
 
 /// Whoever alerts on growth would miss the first one otherwise.
+/// A database counts its own commits, and has its disk somewhere else.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_store_does_not_know_is_not_shown_as_zero() {
+    let settings = format!("[store]\nschema = \"{}\"\n{QUEUE}", a_name("observe"));
+    let mut config: Config = toml::from_str(&settings).expect("settings");
+    config.server.listen.set_port(0);
+    config.store.address = postgres::Server::shared().url();
+    let server = Server::start(config).await.expect("a server");
+    let url = |path: &str| format!("http://{}{path}", server.address());
+    let client = reqwest::Client::new();
+    let event = client.post(url("/v1/queues/orders/events")).json(&json!({ "id": "a" }));
+    assert_eq!(answer(event).await.0, 202);
+    let text = client.get(url("/metrics")).send().await.expect("an answer").text().await.expect("a body");
+    assert!(text.contains("redrive_events{queue=\"orders\",state=\"ready\"} 1"), "{text}");
+    for name in ["redrive_commits_total", "redrive_commit_batch", "redrive_sync_seconds", "redrive_disk"] {
+        assert!(!text.contains(name), "{name}\n{text}");
+    }
+    server.stop(Duration::from_secs(5)).await.expect("a clean stop");
+}
+
 #[tokio::test]
 async fn dead_letters_are_counted_from_zero() {
     let house = House::open("[queues.calm.pull]\n").await;

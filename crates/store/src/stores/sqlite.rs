@@ -42,7 +42,7 @@ use redrive_core::triage::{self, Controls, Filter, JobId};
 use tokio::sync::{oneshot, watch};
 
 use crate::error::{PublishError, StoreError};
-use crate::figures::{Figures, Room};
+use crate::figures::{Commits, Figures, Room};
 use crate::found::{Count, Found, Listed, Matching, Query};
 use crate::lease::{self, Lease, LeaseSettle, LeaseSettled, Leased};
 use crate::operate::{Advance, AuditLine, Group, GroupQuery, Operated, Order};
@@ -403,7 +403,8 @@ impl Store for Sqlite {
     fn figures(&self) -> Figures {
         let free = disk::free(&disk::folder_of(&self.path));
         let disk = free.map(|free| Room { free, least: self.disk_least });
-        Figures { commits: self.work.done().0, batch: self.work.batch(), sync: self.work.sync(), disk }
+        let (count, batch, sync) = (self.work.done().0, self.work.batch(), self.work.sync());
+        Figures { commits: Some(Commits { count, batch, sync }), disk }
     }
 
     fn backup(&self, to: PathBuf) -> Answer<()> {
