@@ -1,4 +1,4 @@
-//! The account: everything that was published is done, once, and in the order of its key.
+//! The account: everything that was published is done, once, and in the order of its key, and by its owner.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,6 +10,7 @@ use redrive_testkit::postgres::Server;
 
 use crate::node;
 use crate::notices::Notices;
+use crate::witness::trespasses;
 
 /// How long what is left may take.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -57,6 +58,8 @@ pub(crate) async fn account(server: &Server, published: &[String]) -> String {
         assert_eq!(times.remove(name).unwrap_or_default(), expected, "effects of {name}");
     }
     assert!(times.is_empty(), "effects of nothing that was published: {times:?}");
+    let (trespasses, count) = trespasses(&mut conn).await;
+    assert_eq!(count, 0, "whoever was replaced changed something: {trespasses:#?}");
     let (late, stopped) = late(&mut conn).await;
     assert!(late.is_empty(), "calls that started under a lease that was over: {late:?}");
     redrive.shutdown(Duration::ZERO).await.unwrap();

@@ -10,6 +10,7 @@ use redrive_testkit::postgres::{Proxy, Server, Weather};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::notices::Notices;
+use crate::witness::known_as;
 use crate::{GRACE, LEASE, NODES, node};
 
 /// How long a process may need to start or to end, and shards to be even again, however slow the machine is.
@@ -80,7 +81,7 @@ struct Life {
 
 impl Life {
     fn start(name: &str, wrong: i64, line: &Proxy, direct: &str) -> Self {
-        let mut command = node::command(name, wrong, &line.url(), direct);
+        let mut command = node::command(name, wrong, &known_as(name, &line.url()), direct);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let stdin = child.stdin.take();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

@@ -16,6 +16,8 @@ use crate::node;
 
 /// How many keys there are.
 const KEYS: u64 = 16;
+/// The same of those that take their time: so many that each key is done with one before the next comes.
+const STEP_KEYS: u64 = 64;
 /// How often a batch is published: some hundred events a second, so that there is always something under way.
 const EVERY: Duration = Duration::from_millis(40);
 
@@ -66,7 +68,11 @@ async fn publish(redrive: Redrive, is_over: Arc<AtomicBool>, told: watch::Sender
             Event::new("orders", format!("{key}-{count}")).key(key)
         });
         let call = (n % 2 == 0).then(|| Event::new("calls", n.to_string()));
-        let events: Vec<Event> = orders.into_iter().chain(call).collect();
+        let steps = [
+            Event::new("jobs", n.to_string()),
+            Event::new("steps", n.to_string()).key((n % STEP_KEYS).to_string()),
+        ];
+        let events: Vec<Event> = orders.into_iter().chain(call).chain(steps).collect();
         let names: Vec<String> = events.iter().map(|event| format!("{}/{}", event.queue, event.id)).collect();
         for (answer, name) in redrive.publish_all(events).await.unwrap().into_iter().zip(names) {
             assert!(matches!(answer.unwrap(), Published::Accepted(_)), "{name} is new");

@@ -13,6 +13,8 @@ mod node;
 
 mod notices;
 
+mod witness;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -27,8 +29,9 @@ const NODES: usize = 3;
 const LEASE: Duration = Duration::from_secs(2);
 /// How much longer than a lease it may take until all shards of one that is gone are somebody else's.
 const GRACE: Duration = Duration::from_secs(1);
-/// How many faults, where nobody says otherwise; each takes some seconds.
-const FAULTS: u64 = 6;
+/// How many faults, where nobody says otherwise: two of those after which a process goes on that was replaced. Each takes
+/// some seconds.
+const FAULTS: u64 = 8;
 
 fn asked(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |text| text.parse().expect("a number"))
@@ -50,6 +53,7 @@ async fn campaign(faults: u64, seed: u64) {
     let began = Instant::now();
     let server = Server::start(Disk::Fast).unwrap();
     let mut fleet = Fleet::start(&server).await;
+    witness::watch(&server).await;
     let mut load = load::start(&server).await;
     let mut dice = Seeded::new(seed);
     let mut below = |count: u64| dice.roll() % count;

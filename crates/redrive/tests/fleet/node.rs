@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `orders` | in the database's transaction, ordered by key | one row in `effect` each, in the order of their key |
 //! | `calls` | outside of it: says when it starts, over a line that nobody cuts | none starts under a lease that is over |
+//! | `steps`, `jobs` | outside of it, ordered by key or not, and take their time | each is settled by its owner alone |
 
 use std::io::{Read, Write};
 use std::process::Command;
@@ -13,7 +14,7 @@ use redrive::engine::{Options, Timepiece, Transaction};
 use redrive::prelude::*;
 use redrive::store::postgres::Settings;
 use redrive::store::postgres::sqlx::{self, PgPool};
-use redrive::{Delivery, Failure, Redrive};
+use redrive::{Delivery, Event, Failure, Redrive};
 use redrive_testkit::crash;
 
 use crate::{LEASE, NODES};
@@ -62,6 +63,9 @@ pub(crate) fn run() {
         let options = Options::new().clock(Timepiece::wrong_by(wrong)).postgres(settings(&name));
         let redrive = options.open(&url).await.unwrap();
         set_up(&redrive, &direct, &name).await;
+        // Whoever has published to a queue knows that it keeps no order, and settles in the shortest way.
+        let first = Event::new("jobs", format!("{name}-{}", std::process::id()));
+        redrive.publish(first).await.unwrap();
         redrive.start().await.unwrap();
         println!("\n{READY}");
         std::io::stdout().flush().unwrap();
@@ -100,6 +104,23 @@ async fn set_up(redrive: &Redrive, direct: &str, name: &str) {
     // One at a time, so that some wait in memory while another is under way.
     let calls = redrive.queue("calls").concurrency(1);
     calls.policy(policy().attempt_time(CALL).build().unwrap()).handle(call).await.unwrap();
+    for queue in ["steps", "jobs"] {
+        let slow = redrive.queue(queue).concurrency(12);
+        let slow = if queue == "steps" { slow.ordered() } else { slow };
+        slow.policy(policy().attempt_time(LEASE / 2).build().unwrap()).handle(take_time).await.unwrap();
+    }
+}
+
+/// Takes its time, so that many are under way when a process is stopped or not heard; they are settled when it is woken,
+/// or heard again, and by then they are under way at somebody else's. There is a way to settle for each: done in order,
+/// done without, and to run again.
+async fn take_time(step: Delivery) -> Result<(), Failure> {
+    tokio::time::sleep(CALL).await;
+    let is_even = step.id().bytes().last().is_some_and(|last| last % 2 == 0);
+    if is_even && step.attempt() == 1 {
+        return Err(Failure::transient(std::io::Error::other("not yet")));
+    }
+    Ok(())
 }
 
 /// Says that a call starts, and whether that was late: the event is gone, or its shard has another owner. Not counted

@@ -1,0 +1,47 @@
+//! Who changes events without owning them: nobody may, however late it was woken.
+//!
+//! Most of what a process that was replaced would write finds its event gone, or with another rev, and does nobody any
+//! harm, so the account alone would hardly show that the fence is not there. So each session says whose it is, and a
+//! trigger compares that with the owner of the shard, at the very end of each commit: after the fence, which keeps the
+//! owner the same from then on.
+
+use redrive::store::postgres::sqlx::{self, Connection, PgConnection};
+use redrive_testkit::postgres::Server;
+
+/// The variable of a session that says whose it is.
+const WHOSE: &str = "fleet.node";
+
+const WATCH: &str = "
+    CREATE TABLE public.trespass (node TEXT, owner TEXT, what TEXT, seq BIGINT);
+    CREATE FUNCTION watch() RETURNS trigger LANGUAGE plpgsql AS $$
+    DECLARE whose TEXT := current_setting('fleet.node', true);
+    DECLARE owns TEXT := (SELECT node.name FROM redrive.shard LEFT JOIN redrive.node ON node.id = shard.owner
+                          WHERE shard.id = OLD.shard);
+    BEGIN
+        IF whose IS DISTINCT FROM owns THEN
+            INSERT INTO public.trespass VALUES (whose, owns, TG_OP || ' ' || TG_TABLE_NAME, OLD.seq);
+        END IF;
+        RETURN NULL;
+    END $$;
+    CREATE CONSTRAINT TRIGGER watch AFTER UPDATE OR DELETE ON redrive.live DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION watch();
+    CREATE CONSTRAINT TRIGGER watch AFTER UPDATE OR DELETE ON redrive.held DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION watch();";
+
+/// The address by which a process is known to the witness.
+pub(crate) fn known_as(name: &str, url: &str) -> String {
+    format!("{url}&options[{WHOSE}]={name}")
+}
+
+/// Watches from now on.
+pub(crate) async fn watch(server: &Server) {
+    let mut conn = PgConnection::connect(&server.url()).await.unwrap();
+    sqlx::raw_sql(WATCH).execute(&mut conn).await.unwrap();
+}
+
+/// Who changed what that was somebody else's: the first of them, and how many there were.
+pub(crate) async fn trespasses(conn: &mut PgConnection) -> (Vec<String>, i64) {
+    let first = "SELECT format('%s: %s of %s, which is owned by %s', node, what, seq, owner) FROM public.trespass LIMIT 10";
+    let first = sqlx::query_scalar(first).fetch_all(&mut *conn).await.unwrap();
+    (first, sqlx::query_scalar("SELECT count(*) FROM public.trespass").fetch_one(conn).await.unwrap())
+}
