@@ -290,8 +290,16 @@ async fn shards_change_hands_while_everybody_publishes_near() {
                 })
             })
             .collect();
+        let mut ids = Vec::new();
         if let Some(name) = comes {
+            // What runs in the shards that it is to have is not over for a while, and they are not given until then.
+            go.send_replace(false);
             nodes.push((name, fleet.node(name, &url, 8, &go).await));
+            for id in next + 5_000_000..next + 5_000_100 {
+                publish(&nodes[0].1, order(id)).await;
+                ids.push(id.to_string());
+            }
+            go.send_replace(true);
         }
         if let Some(at) = goes {
             nodes.remove(at).1.shutdown(SECOND).await.unwrap();
@@ -300,7 +308,6 @@ async fn shards_change_hands_while_everybody_publishes_near() {
         let counts: &[usize] = [&[8][..], &[4, 4], &[3, 3, 2]][names.len() - 1];
         until_owned(&nodes[0].1, &names, counts).await;
         stop.send_replace(true);
-        let mut ids = Vec::new();
         for published in publishing {
             ids.extend(published.await.unwrap().map(|id| id.to_string()));
         }
