@@ -425,12 +425,6 @@ impl Scheduler {
         self.held.iter().filter_map(running).collect()
     }
 
-    /// Attempts under way in a queue.
-    #[must_use]
-    pub fn running_in(&self, queue: usize) -> u32 {
-        self.queues.get(queue).map_or(0, Queue::running)
-    }
-
     /// Events of a queue in memory, those under way included.
     #[must_use]
     pub fn held_in(&self, queue: usize) -> usize {

@@ -1,11 +1,18 @@
-//! What a publisher in the same process wants to know: how many more would start at once, and in which shards.
+//! How many run, and what a publisher in the same process wants to know: how many more would start at once, and in which
+//! shards.
 
 use super::Scheduler;
-use super::queue::Lane;
+use super::queue::{Lane, Queue};
 use crate::moment::Moment;
 use crate::triage::Rule;
 
 impl Scheduler {
+    /// Attempts under way in a queue.
+    #[must_use]
+    pub fn running_in(&self, queue: usize) -> u32 {
+        self.queues.get(queue).map_or(0, Queue::running)
+    }
+
     /// How many more events of a queue would start at once. None where something waits already, in memory or because
     /// of a rule: then others may be quicker.
     #[must_use]
