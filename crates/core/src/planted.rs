@@ -78,8 +78,6 @@ pub enum Flaw {
     RulesForgotten,
     /// A load that was under way when an order came brings back what the order took away.
     RecallMissesLoads,
-    /// What arrived while a load was under way runs, also if an order took it away since.
-    RecallMissesArrivals,
     /// An answer that was under way when an order came names an event that the order took away, and that runs.
     RecallMissesAnswers,
     /// An event that an operator puts back before its settle was answered is not looked for after that.
@@ -131,7 +129,7 @@ pub enum Flaw {
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Flaw; 58] = [
+    pub const ALL: [Flaw; 57] = [
         Self::FenceOff,
         Self::EpochWithoutRev,
         Self::DueOnlyHeads,
@@ -166,7 +164,6 @@ impl Flaw {
         Self::ParksOneMore,
         Self::RulesForgotten,
         Self::RecallMissesLoads,
-        Self::RecallMissesArrivals,
         Self::RecallMissesAnswers,
         Self::PutBackUnheard,
         Self::FlowsForgottenEarly,

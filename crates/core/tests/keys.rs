@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redrive_core::entry::{Entry, Grant, Loaded, Overdue, Progress, Seq, Settled, StreamId, Taken};
 use redrive_core::observe::Outcome;
-use redrive_core::scheduler::{Action, Ending, Input, QueuePlan, Said, Scheduler};
+use redrive_core::scheduler::{Action, Ending, FlowKey, Input, QueuePlan, Said, Scheduler};
 use redrive_core::{Disposition, Event, Fault, Moment, Policy, Seeded};
 
 const GRANT: Grant = Grant { shard: 0, epoch: 1, incarnation: 1 };
@@ -265,4 +265,69 @@ fn other_ends_ask_for_nothing() {
         it.settled(1, None);
         assert_eq!(it.act(), Wants::default());
     }
+}
+
+impl Owner {
+    /// A load is asked for: its key.
+    fn asks(&mut self) -> FlowKey {
+        self.misses();
+        let load = self.actions().into_iter().find_map(|action| match action {
+            Action::Load(key, _) => Some(key),
+            _ => None,
+        });
+        load.expect("a load")
+    }
+
+    /// It is there, and has found nothing.
+    fn found_nothing(&mut self, key: FlowKey) -> Wants {
+        self.hand_in(Input::Loaded(key, Loaded::default()));
+        self.act()
+    }
+}
+
+/// Nobody reads from the store what is in memory.
+#[test]
+fn what_arrives_during_a_load_runs_after_it_and_is_not_loaded() {
+    let mut it = Owner::of(false);
+    let key = it.asks();
+    it.hand_in(Input::Arrived(vec![entry(1, None)]));
+    assert_eq!(it.act(), Wants::default(), "the load may bring older ones");
+    it.hand_in(Input::Loaded(key, Loaded { entries: vec![entry(1, None)], ..Loaded::default() }));
+    assert_eq!(it.act(), Wants { starts: vec![1], ..Wants::default() }, "once, whoever brings it");
+
+    let key = it.asks();
+    it.hand_in(Input::Arrived(vec![entry(2, None)]));
+    assert_eq!(it.found_nothing(key), Wants { starts: vec![2], ..Wants::default() });
+
+    let key = it.asks();
+    it.hand_in(Input::Arrived(vec![entry(3, None)]));
+    it.hand_in(Input::Loaded(key, Loaded { more_live: true, ..Loaded::default() }));
+    assert_eq!(it.act(), Wants { loads: 1, ..Wants::default() }, "older ones go first");
+}
+
+/// An order takes the event away that arrived during a load.
+#[test]
+fn what_arrived_before_an_order_is_loaded_again() {
+    let mut it = Owner::of(false);
+    let key = it.asks();
+    it.hand_in(Input::Arrived(vec![entry(1, None)]));
+    it.hand_in(Input::Recall);
+    assert_eq!(it.found_nothing(key), Wants { loads: 1, ..Wants::default() });
+}
+
+/// The next of a key is named by the end of the one before it, and runs. A load begins, it arrives, and it ends: all
+/// before the load is there.
+#[test]
+fn what_arrived_during_a_load_and_has_ended_is_over() {
+    let mut it = Owner::new();
+    it.hand_in(Input::Arrived(vec![of_key(1)]));
+    assert_eq!(it.act().starts, [1]);
+    assert_eq!(it.succeeds(1).settles, [1]);
+    it.settled(1, Some(of_key(2)));
+    assert_eq!(it.act().starts, [2]);
+    let key = it.asks();
+    it.hand_in(Input::Arrived(vec![of_key(2)]));
+    assert_eq!(it.succeeds(2).settles, [2]);
+    it.settled(2, None);
+    assert_eq!(it.found_nothing(key), Wants { loads: 1, ..Wants::default() });
 }

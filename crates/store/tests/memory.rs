@@ -290,7 +290,6 @@ mod planted {
         Flaw::RetriesTooEarly,
         Flaw::RulesForgotten,
         Flaw::RecallMissesLoads,
-        Flaw::RecallMissesArrivals,
         Flaw::RecallMissesNotes,
         Flaw::CareEndsBlind,
         Flaw::FlowsForgottenEarly,

@@ -64,7 +64,7 @@ impl Scheduler {
         }
         let lane = lane(&entry);
         if let Some(loading) = &mut flow.loading {
-            if loading.keep(entry) {
+            if !self.held.contains_key(&entry.seq) && loading.keep(entry) {
                 self.queues[flow.queue].aside += u32::from(lane == Lane::Live);
             } else {
                 loading.arrived[lane.index()] = true;
@@ -236,10 +236,9 @@ impl Scheduler {
         if has(Flaw::ArrivalsLostInLoad) {
             told.clear();
         }
-        if recalled && !has(Flaw::RecallMissesArrivals) {
-            // The order may have been about one of them. Another load tells.
-            told.drain(..).for_each(|entry| arrived[lane(&entry).index()] = true);
-        }
+        // An order may have been about one of them, and one that has left memory since may have ended. Another load tells.
+        let is_over = |entry: &mut Entry| recalled || gone.contains(&entry.seq);
+        told.extract_if(.., is_over).for_each(|entry| arrived[lane(&entry).index()] = true);
         let Loaded { mut entries, more_live, more_retry, next_due, overdue, damaged } = loaded;
         flow.load_after = None;
         flow.next_due = [next_due, due].into_iter().flatten().min();
