@@ -14,12 +14,14 @@ use redrive_core::entry::{Seq, StreamId};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, Row as _};
 use tokio::runtime::{Builder, Runtime};
 
+use super::at_once::says;
 use super::faults::{broken, rolled_back};
 use super::open::explain;
 use super::rows::Stream;
 use super::schema::{STEPS, Schema};
 use super::settings::Settings;
 use super::url::{self, Place};
+use super::writer::LOCKED;
 use crate::error::StoreError;
 use crate::moving::MoveError;
 use crate::sql::Value;
@@ -35,6 +37,9 @@ pub(super) const CODE: &str = "RDMOV";
 
 /// The variable of a session that may write to a target.
 const MOVER: &str = "redrive_move.is_mover";
+
+/// How long another move may take to let go of a side.
+const ALONE: Duration = Duration::from_secs(1);
 
 /// How long it may take until the database answers.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -81,15 +86,21 @@ impl Database {
         Ok(side)
     }
 
-    /// Makes sure that no other move has it.
+    /// Makes sure that no other move has it. One that has just ended may still have a session.
     fn have_alone(&mut self) -> Result<(), MoveError> {
-        let lock = "SELECT pg_try_advisory_lock(hashtextextended($1, 8462018))";
-        let name = format!("redrive move {}", self.schema.name());
-        let locked = sqlx::query_scalar(lock).bind(name).fetch_one(&mut self.conn);
-        if self.runtime.block_on(locked).map_err(rolled_back)? {
-            return Ok(());
+        let name = quoted(&format!("redrive move {}", self.schema.name()));
+        let wait = ALONE.as_millis();
+        let lock = format!(
+            "SET lock_timeout = {wait}; SELECT pg_advisory_lock(hashtextextended({name}, 8462018)); RESET lock_timeout"
+        );
+        let locked = self.runtime.block_on(sqlx::raw_sql(AssertSqlSafe(lock)).execute(&mut self.conn));
+        match locked {
+            Ok(_) => Ok(()),
+            Err(error) if says(&error, LOCKED) => {
+                Err(MoveError::Refused(format!("another `redrive move` is at work on {}", self.place)))
+            }
+            Err(error) => Err(rolled_back(error).into()),
         }
-        Err(MoveError::Refused(format!("another `redrive move` is at work on {}", self.place)))
     }
 
     /// A statement of ours, with the name of the schema in place of `redrive.`. What is put into it is made here.
