@@ -277,15 +277,22 @@ impl Scheduler {
         self.settle(seq, Change::Again(progress), now);
     }
 
-    /// A load of a flow came back: perhaps everything is in memory that was due when the shard was taken. Each
-    /// lane is loaded by due time for itself.
-    pub(super) fn pass_care(&mut self, key: FlowKey, entries: &[Entry], more: [bool; 2]) {
-        let Some(until) = self.shards.get(&key.shard).and_then(|shard| shard.careful) else { return };
+    /// Whether a load has found everything that was due when the shard was taken, by lane. Each lane is loaded by due
+    /// time for itself.
+    pub(super) fn has_all(&self, key: FlowKey, entries: &[Entry], more: [bool; 2]) -> [bool; 2] {
+        let until = self.shards.get(&key.shard).and_then(|shard| shard.careful);
+        Lane::BOTH.map(|lane| {
+            let of_lane = |entry: &&Entry| has(Flaw::CareEndsEarly) || super::loading::lane(entry) == lane;
+            let is_beyond = |entry: &Entry| until.is_some_and(|until| entry.progress.due > until);
+            !more[lane.index()] || entries.iter().filter(of_lane).any(is_beyond)
+        })
+    }
+
+    /// All of that is in memory, of these lanes.
+    pub(super) fn pass_care(&mut self, key: FlowKey, lanes: [bool; 2]) {
         let Some(flow) = self.flows.get_mut(&key) else { return };
         for lane in Lane::BOTH {
-            let of_lane = |entry: &&Entry| has(Flaw::CareEndsEarly) || super::loading::lane(entry) == lane;
-            let beyond = entries.iter().filter(of_lane).any(|entry| entry.progress.due > until);
-            flow.is_past_care[lane.index()] |= !more[lane.index()] || beyond;
+            flow.is_past_care[lane.index()] |= lanes[lane.index()];
         }
     }
 

@@ -72,10 +72,11 @@ impl Scheduler {
             }
             return;
         }
-        // While there is older work in the store, that goes first.
+        // While there is older work in the store, that goes first. What other loads may bring has no claim on the room:
+        // often it is nothing.
         let queue = &self.queues[flow.queue];
         let ready = flow.ready[lane.index()].len();
-        if flow.hungry[lane.index()] || queue.room(lane) == 0 || ready >= queue.flow_max() {
+        if flow.hungry[lane.index()] || queue.is_full(lane) || ready >= queue.flow_max() {
             self.leave_aside(key, lane);
             self.hunger_in(key, &[lane]);
             return;
@@ -250,21 +251,28 @@ impl Scheduler {
             let at = lane.index();
             left[at] || arrived[at] || (coming[at] > 0 && (more[at] || recalled))
         };
-        let hungry: Vec<Lane> = Lane::BOTH.into_iter().filter(is_hungry).collect();
+        let mut hungry: Vec<Lane> = Lane::BOTH.into_iter().filter(is_hungry).collect();
+        let mut has_all = [false; 2];
         if recalled && !has(Flaw::RecallMissesLoads) {
             // Its snapshot may show what was taken away since.
             entries.clear();
         } else if !is_blind || has(Flaw::CareEndsBlind) {
-            self.pass_care(key, &entries, [more_live, more_retry]);
+            has_all = self.has_all(key, &entries, [more_live, more_retry]);
         }
         if let Some(due) = next_due {
             self.arm(key, due.max(now));
         }
-        for entry in entries {
-            if !gone.contains(&entry.seq) {
+        for entry in entries.into_iter().filter(|entry| !gone.contains(&entry.seq)) {
+            let lane = lane(&entry);
+            if self.flows.get(&key).is_some_and(|flow| self.queues[flow.queue].is_full(lane)) {
+                // Others came into memory meanwhile.
+                hungry.push(lane);
+                has_all[lane.index()] = false;
+            } else {
                 self.accept(key, entry, now);
             }
         }
+        self.pass_care(key, has_all);
         for letter in overdue {
             self.go_on(key, letter, now);
         }

@@ -286,10 +286,18 @@ impl Store for Postgres {
     }
 
     fn declare(&self, queue: QueueSpec, by: By) -> Answer<()> {
-        let queue = Arc::new(queue);
-        self.write(move |desk| {
-            let queue = Arc::clone(&queue);
-            Box::pin(async move { Ok(desk.declare(&queue, by).await?) })
+        let (office, queue) = (Arc::clone(&self.office), Arc::new(queue));
+        self.call(async move {
+            let declared = Arc::clone(&queue);
+            office
+                .write(move |desk| {
+                    let queue = Arc::clone(&declared);
+                    Box::pin(async move { Ok(desk.declare(&queue, by).await?) })
+                })
+                .await?;
+            // Whoever only runs it publishes nothing that it would be read for.
+            office.remember(&queue);
+            Ok(())
         })
     }
 
