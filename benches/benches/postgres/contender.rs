@@ -27,8 +27,8 @@ const GRACE: Duration = Duration::from_secs(60);
 pub(crate) enum Who {
     /// So many nodes.
     Ours(Publisher, usize),
-    /// With the batch that ours had in the turn before.
-    Raw(Publisher),
+    /// With the batch that so many nodes of ours had in the turn before.
+    Raw(Publisher, usize),
     /// So many rows are fetched at once.
     Plain(Publisher, usize),
     Rival(Setup),
@@ -40,7 +40,8 @@ impl Who {
         match self {
             Self::Ours(publisher, 1) => format!("redrive{}", how(publisher)),
             Self::Ours(publisher, nodes) => format!("redrive, {nodes} nodes{}", how(publisher)),
-            Self::Raw(publisher) => format!("raw, same batch{}", how(publisher)),
+            Self::Raw(publisher, 1) => format!("raw, same batch{}", how(publisher)),
+            Self::Raw(publisher, nodes) => format!("raw, batch of {nodes} nodes{}", how(publisher)),
             Self::Plain(publisher, batch) => format!("SKIP LOCKED, fetches {batch}{}", how(publisher)),
             Self::Rival(Setup::Shipped) => format!("{}, defaults", rival::NAME),
             Self::Rival(Setup::Full) => format!("{}, as its bench", rival::NAME),
@@ -50,7 +51,7 @@ impl Who {
     fn command(self) -> Result<Command, String> {
         let name = match self {
             Self::Ours(..) => ours::NAME,
-            Self::Raw(_) => raw::NAME,
+            Self::Raw(..) => raw::NAME,
             Self::Plain(..) => plain::NAME,
             Self::Rival(_) => return Ok(Command::new(rival::program())),
         };
@@ -61,7 +62,7 @@ impl Who {
     pub(crate) fn told(self, batch: usize, time: Duration) -> Told {
         let (setup, publisher, batch, nodes) = match self {
             Self::Ours(publisher, nodes) => (Setup::Full, publisher, batch, nodes),
-            Self::Raw(publisher) => (Setup::Full, publisher, batch, 1),
+            Self::Raw(publisher, _) => (Setup::Full, publisher, batch, 1),
             Self::Plain(publisher, fetches) => (Setup::Full, publisher, fetches, 1),
             Self::Rival(setup) => (setup, Publisher::Bulk, batch, 1),
         };

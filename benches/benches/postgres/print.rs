@@ -75,13 +75,13 @@ fn targets(measured: &Measured) -> Vec<Target> {
         let rivals = life.iter().filter(|side| side.who.is_some_and(|who| rival(who, publisher)));
         least(rivals.map(|rival| ours.of(rival)).collect())
     };
-    let is_raw = |who: Who, publisher: Publisher| who == Who::Raw(publisher);
+    let is_raw = |who: Who, publisher: Publisher| who == Who::Raw(publisher, 1);
     let is_plain = |who: Who, publisher: Publisher| matches!(who, Who::Plain(by, _) if by == publisher);
     let is_rival = |who: Who, _: Publisher| matches!(who, Who::Rival(_));
     let both = [Publisher::Each, Publisher::Bulk];
     let of_raw = best(both.iter().filter_map(|by| against(&is_raw, *by)).collect());
     let three = life.iter().find(|side| side.who == Some(Who::Ours(Publisher::Each, 3)));
-    let raw = life.iter().find(|side| side.who == Some(Who::Raw(Publisher::Each)));
+    let raw = life.iter().find(|side| side.who == Some(Who::Raw(Publisher::Each, 3)));
     let three_of_raw = three.zip(raw).map(|(three, raw)| three.of(raw));
     let of_rival = best(both.iter().filter_map(|by| against(&is_rival, *by)).collect());
     let drained_of_rival = match drained.as_slice() {

@@ -63,17 +63,21 @@ impl Race {
     pub(crate) fn run(&self, plan: Plan, place: &Place) -> Result<Vec<Figures>, String> {
         eprintln!("bench: {}", self.title);
         let mut turns: Vec<Vec<Outcome>> = self.field.iter().map(|_| Vec::new()).collect();
-        let (mut each, mut bulk) = (1, 1);
+        // The batch that ours had last, by how they were published and by how many nodes.
+        let mut batches = std::collections::HashMap::new();
         for round in 0..plan.rounds {
             for at in self.order(round) {
                 let who = self.field[at];
-                let batch = if matches!(who, Who::Raw(Publisher::Bulk)) { bulk } else { each };
-                let told = Told { waiting: self.waiting, ..who.told(batch, plan.time) };
+                let batch = match who {
+                    Who::Raw(publisher, nodes) => {
+                        batches.get(&(publisher == Publisher::Bulk, nodes)).copied()
+                    }
+                    _ => None,
+                };
+                let told = Told { waiting: self.waiting, ..who.told(batch.unwrap_or(1), plan.time) };
                 let outcome = who.run_in(place, told)?;
-                match who {
-                    Who::Ours(Publisher::Each, 1) => each = whole(outcome.batch()),
-                    Who::Ours(Publisher::Bulk, 1) => bulk = whole(outcome.batch()),
-                    _ => {}
+                if let Who::Ours(publisher, nodes) = who {
+                    batches.insert((publisher == Publisher::Bulk, nodes), whole(outcome.batch()));
                 }
                 turns[at].push(outcome);
             }
@@ -88,7 +92,7 @@ impl Race {
         let mut groups: Vec<Vec<usize>> = Vec::new();
         for (at, who) in self.field.iter().enumerate() {
             match groups.last_mut() {
-                Some(group) if matches!(who, Who::Raw(_)) => group.push(at),
+                Some(group) if matches!(who, Who::Raw(..)) => group.push(at),
                 _ => groups.push(vec![at]),
             }
         }

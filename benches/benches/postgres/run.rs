@@ -110,8 +110,9 @@ pub(crate) fn all(args: &[String]) -> Result<(), String> {
 
 fn life(rivals: bool) -> Race {
     use Publisher::{Bulk, Each};
-    let mut field =
-        vec![Who::Ours(Each, 1), Who::Raw(Each), Who::Ours(Bulk, 1), Who::Raw(Bulk), Who::Ours(Each, 3)];
+    let mut field: Vec<Who> =
+        [1, 3].into_iter().flat_map(|nodes| [Who::Ours(Each, nodes), Who::Raw(Each, nodes)]).collect();
+    field.extend([Who::Ours(Bulk, 1), Who::Raw(Bulk, 1)]);
     field.extend(FETCHES.iter().map(|fetches| Who::Plain(Each, *fetches)));
     field.extend(FETCHES.iter().map(|fetches| Who::Plain(Bulk, *fetches)));
     if rivals {

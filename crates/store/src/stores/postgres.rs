@@ -286,19 +286,8 @@ impl Store for Postgres {
     }
 
     fn declare(&self, queue: QueueSpec, by: By) -> Answer<()> {
-        let (office, queue) = (Arc::clone(&self.office), Arc::new(queue));
-        self.call(async move {
-            let declared = Arc::clone(&queue);
-            office
-                .write(move |desk| {
-                    let queue = Arc::clone(&declared);
-                    Box::pin(async move { Ok(desk.declare(&queue, by).await?) })
-                })
-                .await?;
-            // Whoever only runs it publishes nothing that it would be read for.
-            office.remember(&queue);
-            Ok(())
-        })
+        let office = Arc::clone(&self.office);
+        self.call(async move { office.declare(queue, by).await })
     }
 
     fn publish(&self, events: Vec<New>) -> Answer<Vec<Result<Published, PublishError>>> {

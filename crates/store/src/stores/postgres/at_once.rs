@@ -27,7 +27,8 @@ use super::office::{News, Office, Tries, Trouble};
 use super::publish::{Answer, Given, Item, Lives, Receipts};
 use super::rows::EventRow;
 use super::writer::LOCKED;
-use crate::store::{New, Published, QueueSpec};
+use crate::error::StoreError;
+use crate::store::{By, New, Published, QueueSpec};
 use crate::stores::shared::numbers::{bits, column, nanos, seq};
 
 /// How long a group waits for somebody else's lock before it is split.
@@ -132,6 +133,19 @@ impl Office {
             }
             Err(error) => Err(Fault::Sql(error).into()),
         }
+    }
+
+    /// Declares a queue, and remembers it: whoever only runs it publishes nothing that it would be read for.
+    pub(super) async fn declare(self: &Arc<Self>, queue: QueueSpec, by: By) -> Result<(), StoreError> {
+        let queue = Arc::new(queue);
+        let declared = Arc::clone(&queue);
+        self.write(move |desk| {
+            let queue = Arc::clone(&declared);
+            Box::pin(async move { Ok(desk.declare(&queue, by).await?) })
+        })
+        .await?;
+        self.remember(&queue);
+        Ok(())
     }
 
     /// Remembers a queue as it was read.

@@ -38,7 +38,7 @@ const GROUP_KIB_MAX: u32 = 8 << 10;
 pub(super) const GROUPS_AT_ONCE: usize = 2;
 /// How many make a group that does not wait for the one under way: from here on, more of them in a statement are hardly
 /// cheaper.
-const MANY: usize = 512;
+const MANY: usize = 256;
 /// After how long nobody waits for the group under way.
 const SLOW: Duration = Duration::from_millis(10);
 /// How often a publish of unknown fate is repeated.
