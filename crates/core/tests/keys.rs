@@ -345,3 +345,23 @@ fn what_arrived_during_a_load_and_has_ended_is_over() {
     it.settled(1, None);
     assert_eq!(it.found_nothing(key), Wants { loads: 1, ..Wants::default() });
 }
+
+/// The second of a key and a late first are settled at once, and the answer of the second is here first. The other answer
+/// names the second as the next one: it was, when the first was settled.
+#[test]
+fn a_late_first_does_not_bring_back_the_one_that_ran_before_it() {
+    let mut it = Owner::new();
+    it.hand_in(Input::Arrived(vec![of_key(2)]));
+    assert_eq!(it.act().starts, [2]);
+    let due = it.now + Duration::from_millis(1);
+    it.hand_in(Input::Arrived(vec![Entry { progress: Progress::fresh(due), ..of_key(1) }]));
+    it.now = due;
+    assert_eq!(it.loads(vec![of_key(1)]), Wants::default(), "one of a key at a time");
+    assert_eq!(it.succeeds(2).settles, [2]);
+    it.now = it.now + Duration::from_millis(50);
+    assert_eq!(it.act().starts, [1]);
+    assert_eq!(it.succeeds(1).settles, [1]);
+    it.settled(2, None);
+    it.settled(1, Some(of_key(2)));
+    assert_eq!(it.act().starts, [0; 0]);
+}

@@ -53,7 +53,7 @@ pub(super) struct Flow {
 /// What is in memory of one key: mostly one event, for which nothing is allocated.
 #[derive(Debug, Default)]
 struct Kin {
-    /// The last that came, while it is there.
+    /// The last of those that came, while it is there.
     last: Option<Seq>,
     /// Those that came before it, where there is an order.
     others: Vec<Seq>,
@@ -140,9 +140,11 @@ impl Flow {
         let new = self.held.insert(entry.seq);
         if let Some(key) = hash_of_key(entry).filter(|_| new) {
             let kin = self.keys.entry(key).or_default();
-            let before = kin.last.replace(entry.seq);
+            // One that comes late is followed by whoever came before it.
+            let is_late = self.is_ordered && kin.last.is_some_and(|last| last > entry.seq);
+            let other = if is_late { Some(entry.seq) } else { kin.last.replace(entry.seq) };
             if self.is_ordered {
-                kin.others.extend(before);
+                kin.others.extend(other);
                 self.keyed += 1;
             }
         }

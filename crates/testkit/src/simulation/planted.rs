@@ -16,7 +16,7 @@ pub const KNOWN: [(Flaw, u64); 12] = [
     (Flaw::DueLostInLoad, 250),
     (Flaw::RecallMissesAnswers, 222_228),
     (Flaw::PutBackUnheard, 6070),
-    (Flaw::FlowsForgottenEarly, 200_258),
+    (Flaw::FlowsForgottenEarly, 243_872),
     (Flaw::NextBesideTakenAway, 5343),
     (Flaw::KeyRunsTwice, 5343),
     (Flaw::KeysGoNear, 8906),
