@@ -75,7 +75,9 @@ impl Who {
     pub(crate) fn run(self, told: &Told) -> Result<Outcome, String> {
         let mut command = self.command()?;
         command.args(told.to_args());
-        finish(&mut command, 2 * WARM_UP + told.turn.time + GRACE)
+        // Whoever works off what waits takes as long as it takes.
+        let grace = if told.waiting.is_some() { 5 * GRACE } else { GRACE };
+        finish(&mut command, 2 * WARM_UP + told.turn.time + grace)
             .map_err(|error| format!("{}: {error}", self.name()))
     }
 
