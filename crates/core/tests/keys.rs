@@ -365,3 +365,18 @@ fn a_late_first_does_not_bring_back_the_one_that_ran_before_it() {
     it.settled(1, Some(of_key(2)));
     assert_eq!(it.act().starts, [0; 0]);
 }
+
+/// A death is of unknown fate, and a load finds that it was written, and is overdue. What is said of the death is not said of
+/// the letter: that one is told once.
+#[test]
+fn a_letter_is_told_once_whatever_became_of_its_death() {
+    let mut it = Owner::new();
+    let key = it.asks();
+    let overdue = || Loaded { overdue: vec![Overdue { seq: Seq(1), rev: 2 }], ..Loaded::default() };
+    it.hand_in(Input::Loaded(key, overdue()));
+    assert_eq!(it.act().settles, [1]);
+    it.hand_in(Input::SettleFailed { grant: GRANT, seq: Seq(1), rev: 1, unknown: true });
+    let key = it.asks();
+    it.hand_in(Input::Loaded(key, overdue()));
+    assert_eq!(it.act().settles, [0; 0]);
+}

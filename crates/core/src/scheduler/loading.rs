@@ -286,7 +286,7 @@ impl Scheduler {
     fn go_on(&mut self, key: FlowKey, letter: Overdue, now: Moment) {
         let Some(shard) = self.shards.get(&key.shard) else { return };
         let grant = shard.grant();
-        let told = Letter { flow: key, is_crossed: false };
+        let told = Letter { flow: key, rev: letter.rev, is_crossed: false };
         if self.letters.insert(letter.seq, told).is_none() {
             self.ready.push(Settle {
                 grant,

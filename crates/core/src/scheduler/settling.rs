@@ -18,6 +18,8 @@ const SETTLE_AGAIN: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Letter {
     pub(super) flow: FlowKey,
+    /// As of which change: what is said of an earlier one is said of its death.
+    pub(super) rev: u32,
     /// Whether something arrived meanwhile that nobody named: it may be the next of its key.
     pub(super) is_crossed: bool,
 }
@@ -45,7 +47,7 @@ impl Scheduler {
         let shard = self.held.get(&seq).map(|held| held.entry.shard);
         let Some(held) = self.held.get_mut(&seq).filter(|held| held.entry.rev == rev) else {
             // Not in memory: a dead letter that no longer holds up its key.
-            let letter = self.letters.remove(&seq);
+            let letter = self.take_letter(seq, rev);
             if let Settled::Applied { next: Some(next), .. } = settled {
                 self.look_for(&next);
             }
@@ -142,7 +144,7 @@ impl Scheduler {
     }
 
     pub(super) fn settle_failed(&mut self, seq: Seq, rev: u32, unknown: bool, now: Moment) {
-        if let Some(letter) = self.letters.remove(&seq) {
+        if let Some(letter) = self.take_letter(seq, rev) {
             self.tell_again(letter.flow, now);
         }
         let Some(held) = self.held.get(&seq).filter(|held| held.entry.rev == rev) else { return };
@@ -157,6 +159,11 @@ impl Scheduler {
         }
         // Unknown or not, the same conditional write again: if it had happened, the store says `Stale`.
         self.timers.push(Reverse((now + SETTLE_AGAIN, Timer::Settle(seq, rev, epoch))));
+    }
+
+    /// The letter that an answer is about, if it is about one.
+    fn take_letter(&mut self, seq: Seq, rev: u32) -> Option<Letter> {
+        self.letters.get(&seq).is_some_and(|letter| letter.rev == rev).then(|| self.letters.remove(&seq))?
     }
 
     /// A dead letter could not be told to hold up nobody any more. The next load finds it again.
