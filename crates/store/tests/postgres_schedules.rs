@@ -302,3 +302,29 @@ async fn what_is_near_in_a_shard_that_was_given_away_arrives_there() {
         assert!(matches!(owner.settle(&entry, Change::Done).await, Settled::Applied { .. }));
     }
 }
+
+/// P4: who takes a shard has read which streams are in it, and not committed yet, when the first event of another stream is
+/// published to it. A look in between sees the event, and another owner. Whoever takes has to hear of the stream all the
+/// same: the next look is since this one.
+#[tokio::test]
+async fn what_is_published_while_its_shard_is_taken_is_told_to_whoever_takes_it() {
+    let place = Place::new();
+    let (owner, other) = (place.node().await, place.node().await);
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    owner.store.watch(std::sync::Arc::new(move |arrivals| {
+        let _ = tell.send(arrivals.streams);
+    }));
+    tokio::time::timeout(PATIENCE, told.recv()).await.expect("nobody looks");
+    let mut raw = place.raw().await;
+    // What a commit writes last.
+    raw.say("BEGIN; LOCK TABLE redrive.once IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    let new = New::at(redrive_core::Event { tenant: "new".to_owned(), ..event("first", None) }, at(0));
+    let taking = tokio::spawn(owner.store.take(new.shard(owner.store.shards()), at(1)));
+    place.raw().await.until_somebody_waits().await;
+    let published = other.store.publish(vec![new]).await.unwrap().remove(0);
+    assert!(matches!(published, Ok(Published::Accepted(_))), "{published:?}");
+    let heard = async { while told.recv().await.unwrap().iter().all(|(_, _, tenant)| tenant != "new") {} };
+    tokio::time::timeout(PATIENCE, heard).await.expect("nobody was told of it");
+    raw.say("COMMIT").await.unwrap();
+    assert_eq!(taking.await.unwrap().unwrap().streams, [], "it was not there yet");
+}
