@@ -6,35 +6,24 @@ use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use redrive_core::Event;
 use redrive_store::moving::{self, Go, MoveError, Options, Place, Progress};
 use redrive_store::postgres::sqlx::{self, AssertSqlSafe, Connection as _, PgConnection, Row as _};
-use redrive_store::{By, New, Postgres, QueueSpec, Sqlite, Store, sqlite};
+use redrive_store::{By, Postgres, QueueSpec, Sqlite, Store, sqlite};
 use redrive_testkit::postgres::{Server, a_name};
 
 mod moving_common;
 
-use moving_common::{ask, at, database, open_database, open_file, run, run_while, say, settings, why_closed};
+use moving_common::{
+    ask, database, file_with, open_database, open_file, publish, run, run_while, say, settings, why_closed,
+};
 
 const UNFINISHED: &str = "into it is not finished; run the same `redrive move` again to go on";
 /// How many events a store has here.
 const EVENTS: usize = 7;
 
-async fn publish(store: &dyn Store, id: &str) -> Result<(), String> {
-    let event = New::at(Event::new("orders", id), at(1));
-    let published = store.publish(vec![event]).await.map_err(|error| error.to_string())?.remove(0);
-    published.map(drop).map_err(|error| error.to_string())
-}
-
 /// A file with some events in it.
 async fn small_file(path: &Path) -> Place {
-    let store = open_file(path);
-    store.declare(QueueSpec { name: "orders".to_owned(), ..QueueSpec::default() }, By::Runner).await.unwrap();
-    for n in 0..EVENTS {
-        publish(&*store, &n.to_string()).await.unwrap();
-    }
-    store.close().await.unwrap();
-    Place::File(path.to_owned())
+    file_with(path, EVENTS).await
 }
 
 /// Some events at a time.
@@ -178,7 +167,7 @@ async fn a_move_that_was_given_up_starts_over() {
         undo(&from).await.unwrap();
         let store = open_file(&path);
         publish(&*store, "since").await.unwrap();
-        let names = ["0", "since"].map(|id| format!("\torders\t{id}"));
+        let names = ["1", "since"].map(|id| format!("\torders\t{id}"));
         let asked = ask(&store, &names).await;
         store.close().await.unwrap();
         drop(store);

@@ -4,36 +4,25 @@
 
 use std::path::Path;
 
-use redrive_core::Event;
 use redrive_store::moving::{self, Go, MoveError, Options, Place, Progress, Step};
 use redrive_store::postgres::sqlx::Row as _;
-use redrive_store::{By, New, Query, QueueSpec, Sqlite, Store, sqlite};
+use redrive_store::{By, Query, QueueSpec, Sqlite, sqlite};
 use redrive_testkit::postgres::{Server, a_name};
 use rusqlite::Connection;
 
 mod moving_common;
 
 use moving_common::{
-    at, database, full_file, open_database, open_file, run, run_while, say, take, why_closed,
+    database, file_with, full_file, open_database, open_file, publish, run, run_while, say, take, why_closed,
 };
 
 fn file(folder: &tempfile::TempDir) -> std::path::PathBuf {
     folder.path().join("store.db")
 }
 
-async fn publish(store: &dyn Store, id: &str) -> Result<(), String> {
-    let event = New::at(Event::new("orders", id), at(1));
-    let published = store.publish(vec![event]).await.map_err(|error| error.to_string())?.remove(0);
-    published.map(drop).map_err(|error| error.to_string())
-}
-
 /// A file with one event in it, closed.
 async fn small_file(path: &Path) -> Place {
-    let store = open_file(path);
-    store.declare(QueueSpec { name: "orders".to_owned(), ..QueueSpec::default() }, By::Runner).await.unwrap();
-    publish(&*store, "1").await.unwrap();
-    store.close().await.unwrap();
-    Place::File(path.to_owned())
+    file_with(path, 1).await
 }
 
 fn why_file_closed(path: &Path) -> String {

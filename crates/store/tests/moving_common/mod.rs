@@ -9,12 +9,12 @@ use std::time::Duration;
 use redrive_core::entry::{Change, Entry, Load, Settle, StreamId, Taken};
 use redrive_core::event::State;
 use redrive_core::triage::Filter;
-use redrive_core::{Dice, Moment, Seeded};
+use redrive_core::{Dice, Event, Moment, Seeded};
 use redrive_store::ledger::Records;
 use redrive_store::moving::{self, Go, MoveError, Moved, Options, Place, Progress};
 use redrive_store::operate::{GroupBy, GroupQuery};
 use redrive_store::postgres::sqlx::{self, AssertSqlSafe, Connection as _, PgConnection};
-use redrive_store::{Job, Postgres, Query, Sqlite, Store, Tx, postgres, sqlite};
+use redrive_store::{By, Job, New, Postgres, Query, QueueSpec, Sqlite, Store, Tx, postgres, sqlite};
 use redrive_testkit::postgres::Server;
 
 pub(crate) mod fill;
@@ -53,6 +53,23 @@ pub(crate) fn open_file(path: &Path) -> Arc<dyn Store> {
     let mut settings = sqlite::Settings::default();
     settings.disk_least = 0;
     Arc::new(Sqlite::open(path, settings).unwrap())
+}
+
+pub(crate) async fn publish(store: &dyn Store, id: &str) -> Result<(), String> {
+    let event = New::at(Event::new("orders", id), at(1));
+    let published = store.publish(vec![event]).await.map_err(|error| error.to_string())?.remove(0);
+    published.map(drop).map_err(|error| error.to_string())
+}
+
+/// A file with so many events in it, closed.
+pub(crate) async fn file_with(path: &Path, events: usize) -> Place {
+    let store = open_file(path);
+    store.declare(QueueSpec { name: "orders".to_owned(), ..QueueSpec::default() }, By::Runner).await.unwrap();
+    for id in 1..=events {
+        publish(&*store, &id.to_string()).await.unwrap();
+    }
+    store.close().await.unwrap();
+    Place::File(path.to_owned())
 }
 
 pub(crate) fn settings(schema: &str) -> postgres::Settings {
