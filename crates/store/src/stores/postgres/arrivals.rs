@@ -136,20 +136,11 @@ async fn look(office: &Arc<Office>, since: Option<Since>) -> Result<Since, Store
 impl Office {
     /// The streams in which others wrote something since, and whether somebody gave orders.
     ///
-    /// One statement, so that all of it is seen as of one commit. What has a stamp that was in progress is asked for by
-    /// those stamps, and not by the smallest of them: a transaction that is left open for hours would have every look
-    /// go through all that was written since it began.
+    /// What has a stamp that was in progress is asked for by those stamps, and not by the smallest of them: a
+    /// transaction that is left open for hours would have every look go through all that was written since it began.
     async fn arrivals(&self, since: &Since) -> Result<(Since, Arrivals), Fault> {
         let own = self.own.since(&since.snapshot);
-        let look = "SELECT pg_current_snapshot()::text, orders, EXISTS (SELECT 1 FROM redrive.node WHERE id <> $3 \
-                    AND until > clock_timestamp()), ARRAY(SELECT DISTINCT stream FROM (\
-                    SELECT stream, stamp FROM redrive.live WHERE stamp >= pg_snapshot_xmax($1::pg_snapshot) \
-                    UNION ALL SELECT stream, stamp FROM redrive.live \
-                    WHERE stamp = ANY(ARRAY(SELECT pg_snapshot_xip($1::pg_snapshot))) \
-                    UNION ALL SELECT stream, stamp FROM redrive.held WHERE stamp >= pg_snapshot_xmax($1::pg_snapshot) \
-                    UNION ALL SELECT stream, stamp FROM redrive.held \
-                    WHERE stamp = ANY(ARRAY(SELECT pg_snapshot_xip($1::pg_snapshot)))) event \
-                    WHERE stamp <> ALL($2::text[]::xid8[])) FROM redrive.meta";
+        let look = "SELECT snapshot, orders, company, streams FROM redrive.arrivals($1, $2, $3)";
         let look = sqlx::query(self.schema.sql(look)).bind(since.snapshot.clone()).bind(own).bind(self.node);
         let found = self.alone(&self.pool, look).await?;
         let row = found.first().ok_or(sqlx::Error::RowNotFound)?;

@@ -40,6 +40,21 @@ macro_rules! is_head {
 }
 pub(super) use is_head;
 
+/// That a dead letter `event` holds up more of its key than it may.
+macro_rules! holds_too_many {
+    () => {
+        concat!(
+            "park_count IS NOT NULL AND ",
+            is_head!("event"),
+            " AND (SELECT count(*) FROM redrive.live next WHERE next.stream = event.stream \
+             AND next.key = event.key AND next.seq > event.seq) + (SELECT count(*) FROM redrive.held next \
+             WHERE next.stream = event.stream AND next.key = event.key AND next.state = 0 \
+             AND next.seq > event.seq) > park_count"
+        )
+    };
+}
+pub(super) use holds_too_many;
+
 /// The head of a key.
 enum Head {
     /// It never ran.

@@ -14,12 +14,12 @@ use sqlx::postgres::PgRow;
 use super::desk::{Desk, maybe, one, rows};
 use super::faults::{Fault, Step, broken};
 use super::held::{Held, Mark, Stand, held_columns, read_held};
-use super::keys::is_head;
+use super::keys::{holds_too_many, is_head};
 use super::rows::{Damage, Stream, live_columns, read_live};
 use crate::lease::{self, Lapse, Lapsed, Lease, LeaseSettle, LeaseSettled, Leased, Term, TokenHash};
 use crate::store::QueueSpec;
 use crate::stores::shared::acts::disagreement;
-use crate::stores::shared::numbers::{from_moment, to_moment};
+use crate::stores::shared::numbers::{from_moment, span, to_moment};
 
 /// How many leases that are over are dealt with in one call, so that it stays short.
 const LAPSED_MAX: usize = 1000;
@@ -32,6 +32,23 @@ macro_rules! not_met {
     () => {
         "(event.key IS NULL OR NOT EXISTS (SELECT 1 FROM redrive.held other WHERE other.key = event.key \
          AND other.state = 6 AND other.stream = event.stream))"
+    };
+}
+
+/// What is `$1` of each shard, in the order `$2` of an index over them, and then of all. Asked for in all of them at once,
+/// every event that waits would be looked at.
+macro_rules! of_each_shard {
+    ($what:expr, $order:literal) => {
+        concat!(
+            " FROM (SELECT id AS number FROM redrive.shard) part, LATERAL (SELECT * FROM redrive.held event \
+             WHERE shard = part.number AND ",
+            $what,
+            " ORDER BY ",
+            $order,
+            " LIMIT $2) event ORDER BY ",
+            $order,
+            " LIMIT $2"
+        )
     };
 }
 
@@ -135,19 +152,27 @@ impl Desk {
                 concat!(
                     "SELECT ",
                     held_columns!(),
-                    " FROM redrive.held WHERE state = 2 AND stream = $1 \
-                     AND (park_until IS NOT NULL OR park_count IS NOT NULL) \
-                     AND (park_until <= $2 OR park_count IS NOT NULL) LIMIT $3"
+                    of_each_shard!("state = 2 AND stream = $1 AND park_until <= $3", "park_until")
                 ),
                 i64::from(stream.id.0),
-                from_moment(at),
+                i64::try_from(LAPSED_MAX).unwrap_or_default(),
+                from_moment(at)
+            )?;
+            for dead in over.iter().filter_map(|row| read_held(row, stream).ok()) {
+                self.let_go(stream, dead).await?;
+            }
+            let full = rows!(
+                self,
+                concat!(
+                    "SELECT ",
+                    held_columns!(),
+                    of_each_shard!(concat!("state = 2 AND stream = $1 AND ", holds_too_many!()), "seq")
+                ),
+                i64::from(stream.id.0),
                 i64::try_from(LAPSED_MAX).unwrap_or_default()
             )?;
-            let over: Vec<Held> = over.iter().filter_map(|row| read_held(row, stream).ok()).collect();
-            for dead in over {
-                if dead.park_until.is_some_and(|until| until <= at) {
-                    self.let_go(stream, dead).await?;
-                } else if let Some(key) = dead.row.key() {
+            for dead in full.iter().filter_map(|row| read_held(row, stream).ok()) {
+                if let Some(key) = dead.row.key() {
                     self.relieve(stream, key, dead.row.seq).await?;
                 }
             }
@@ -200,21 +225,23 @@ impl Desk {
         let withheld = self.withheld(stream).await?;
         let is_closed = |has_run| rules.controls.is_closed(&stream.queue, &stream.tenant, has_run, at);
         let mut due = Vec::new();
+        let (first, last) = span(stream.id);
         if !is_closed(false) {
             let found = rows!(
                 self,
                 concat!(
                     "SELECT ",
                     live_columns!(),
-                    " FROM redrive.live event WHERE stream = $1 AND (key IS NULL OR key <> ALL($2)) AND ",
+                    " FROM redrive.live event WHERE seq BETWEEN $3 AND $4 AND (key IS NULL OR key <> ALL($1)) AND ",
                     not_met!(),
                     " AND ",
                     is_head!("event"),
-                    " ORDER BY seq LIMIT $3"
+                    " ORDER BY seq LIMIT $2"
                 ),
-                i64::from(stream.id.0),
                 &withheld,
-                FETCHED
+                FETCHED,
+                first,
+                last
             )?;
             let live = first_good(&found, |row| read_live(row, stream));
             due.extend(live.map(|row| (Held::fresh(row, Stand::Waits), true)));
@@ -226,18 +253,22 @@ impl Desk {
                     concat!(
                         "SELECT ",
                         held_columns!(),
-                        " FROM redrive.held event WHERE state = 0 AND stream = $1 AND flow = $4 AND due <= $5 \
-                         AND (key IS NULL OR key <> ALL($2)) AND ",
-                        not_met!(),
-                        " AND ",
-                        is_head!("event"),
-                        " ORDER BY due, seq LIMIT $3"
+                        of_each_shard!(
+                            concat!(
+                                "state = 0 AND stream = $1 AND flow = $3 AND due <= $4 \
+                                 AND (key IS NULL OR key <> ALL($5)) AND ",
+                                not_met!(),
+                                " AND ",
+                                is_head!("event")
+                            ),
+                            "due, seq"
+                        )
                     ),
                     i64::from(stream.id.0),
-                    &withheld,
                     FETCHED,
                     i64::from(has_run),
-                    from_moment(at)
+                    from_moment(at),
+                    &withheld
                 )?;
                 due.extend(first_good(&found, |row| read_held(row, stream)).map(|held| (held, false)));
             }
@@ -258,15 +289,16 @@ impl Desk {
                 let live = maybe!(
                     self,
                     concat!(
-                        "SELECT published FROM redrive.live event WHERE stream = $1 \
-                         AND (key IS NULL OR key <> ALL($2)) AND ",
+                        "SELECT published FROM redrive.live event WHERE seq BETWEEN $2 AND $3 \
+                         AND (key IS NULL OR key <> ALL($1)) AND ",
                         not_met!(),
                         " AND ",
                         is_head!("event"),
                         " ORDER BY seq LIMIT 1"
                     ),
-                    id,
-                    &withheld
+                    &withheld,
+                    span(stream.id).0,
+                    span(stream.id).1
                 )?;
                 found.push(live.map(|row| row.try_get(0)).transpose()?);
             }
@@ -275,16 +307,21 @@ impl Desk {
                     let due = maybe!(
                         self,
                         concat!(
-                            "SELECT due FROM redrive.held event WHERE state = 0 AND stream = $1 AND flow = $3 \
-                             AND (key IS NULL OR key <> ALL($2)) AND ",
-                            not_met!(),
-                            " AND ",
-                            is_head!("event"),
-                            " ORDER BY due LIMIT 1"
+                            "SELECT due",
+                            of_each_shard!(
+                                concat!(
+                                    "state = 0 AND stream = $1 AND flow = $3 AND (key IS NULL OR key <> ALL($4)) AND ",
+                                    not_met!(),
+                                    " AND ",
+                                    is_head!("event")
+                                ),
+                                "due, seq"
+                            )
                         ),
                         id,
-                        &withheld,
-                        i64::from(has_run)
+                        1_i64,
+                        i64::from(has_run),
+                        &withheld
                     )?;
                     found.push(due.map(|row| row.try_get(0)).transpose()?);
                 }
@@ -294,11 +331,16 @@ impl Desk {
                 "SELECT min(lease_until) FROM redrive.held WHERE state = 6 AND stream = $1",
                 id
             )?);
-            found.push(one!(
+            let freed = maybe!(
                 self,
-                "SELECT min(park_until) FROM redrive.held WHERE state = 2 AND stream = $1 AND park_until > 0",
-                id
-            )?);
+                concat!(
+                    "SELECT park_until",
+                    of_each_shard!("state = 2 AND stream = $1 AND park_until > 0", "park_until")
+                ),
+                id,
+                1_i64
+            )?;
+            found.push(freed.map(|row| row.try_get(0)).transpose()?);
             next = next.into_iter().chain(found.into_iter().flatten()).min();
         }
         Ok(next.map(to_moment))

@@ -14,7 +14,7 @@ use sqlx::postgres::PgRow;
 use super::desk::{Desk, maybe, one, rows};
 use super::faults::{Fault, Step, damaged_row, not_done};
 use super::held::{Held, held_columns, read_held};
-use super::keys::{is_head, seq_at};
+use super::keys::{holds_too_many, is_head, seq_at};
 use super::office::{Office, Tries};
 use super::rows::{Damage, Stream, live_columns, read_live};
 use crate::error::StoreError;
@@ -252,13 +252,9 @@ impl Desk {
         let found = rows!(
             self,
             concat!(
-                "SELECT seq FROM redrive.held event WHERE state = 2 AND stream = $1 AND shard = $2 \
-                 AND park_count IS NOT NULL AND ",
-                is_head!("event"),
-                " AND (SELECT count(*) FROM redrive.live next WHERE next.stream = event.stream \
-                 AND next.key = event.key AND next.seq > event.seq) + (SELECT count(*) FROM redrive.held next \
-                 WHERE next.stream = event.stream AND next.key = event.key AND next.state = 0 \
-                 AND next.seq > event.seq) > park_count LIMIT $3"
+                "SELECT seq FROM redrive.held event WHERE state = 2 AND stream = $1 AND shard = $2 AND ",
+                holds_too_many!(),
+                " ORDER BY seq LIMIT $3"
             ),
             i64::from(wanted.stream.id.0),
             wanted.shard,

@@ -34,6 +34,18 @@ const BEHIND_MAX: i64 = 1_000;
 /// From how many on they are marked, so that the next load passes them by: a mark is a write, and so is taking it off.
 const BEHIND_LEAST: i64 = 64;
 
+/// When the first is due that waits or has waited for its time. Asked for in the order of the index: where it was only asked
+/// whether there is one, the planner went through dead letters to find it.
+macro_rules! first_due {
+    ($flow:literal) => {
+        concat!(
+            "(SELECT due FROM redrive.held WHERE state = 0 AND stream = $1 AND shard = $2 AND flow = ",
+            $flow,
+            " ORDER BY due, seq LIMIT 1)"
+        )
+    };
+}
+
 /// The first that waits for its time, of those that never ran or of the others (`$1`).
 macro_rules! next_due {
     ($flow:literal) => {
@@ -114,14 +126,19 @@ impl Office {
             " AS head FROM redrive.live event WHERE stream = $1 AND shard = $2 AND NOT blocked AND seq <> ALL($7) \
              ORDER BY seq LIMIT $10) SELECT event.*, state.* FROM (SELECT EXISTS (SELECT 1 FROM redrive.shard WHERE id = $2 AND epoch = $3 \
              AND incarnation = $4 AND owner IS NOT NULL) AS is_current, (EXISTS (SELECT 1 FROM redrive.rule) \
-             OR EXISTS (SELECT 1 FROM redrive.held WHERE state = 2 AND stream = $1 AND shard = $2 \
-             AND (park_until IS NOT NULL OR park_count IS NOT NULL)) \
+             OR (SELECT park_until FROM redrive.held WHERE state = 2 AND stream = $1 AND shard = $2 \
+             AND park_until IS NOT NULL ORDER BY park_until LIMIT 1) IS NOT NULL \
+             OR (SELECT seq FROM redrive.held WHERE state = 2 AND stream = $1 AND shard = $2 \
+             AND park_count IS NOT NULL ORDER BY seq LIMIT 1) IS NOT NULL \
              OR NOT EXISTS (SELECT 1 FROM redrive.queue WHERE name = $5 AND pull = 0)) AS is_special, ",
             next_due!("0"),
             " AS next_fresh, ",
             next_due!("1"),
-            " AS next_again, EXISTS (SELECT 1 FROM redrive.held WHERE state = 0 AND stream = $1 AND shard = $2 \
-             AND flow IN (0, 1) AND due <= $6) AS waited, (SELECT count(*) FROM candidate) AS looked, \
+            " AS next_again, coalesce(",
+            first_due!("0"),
+            " <= $6 OR ",
+            first_due!("1"),
+            " <= $6, false) AS waited, (SELECT count(*) FROM candidate) AS looked, \
              (SELECT count(*) FROM candidate WHERE NOT head) AS behind) state LEFT JOIN LATERAL (SELECT ",
             live_columns!(),
             ", found FROM (SELECT *, count(*) OVER () AS found, (sum(octet_length(payload)) \

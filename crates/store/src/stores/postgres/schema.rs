@@ -42,7 +42,8 @@ pub(super) const STEPS: &[Step] = &[Step {
     sql: concat!(
         include_str!("schema/1.sql"),
         include_str!("schema/1-publish.sql"),
-        include_str!("schema/1-at-once.sql")
+        include_str!("schema/1-at-once.sql"),
+        include_str!("schema/1-arrivals.sql")
     ),
     least: 1,
 }];

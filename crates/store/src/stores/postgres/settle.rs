@@ -8,7 +8,7 @@
 //! A COMMIT that was not answered may have happened. The same settles are then written again: their locks wait for the
 //! fate of the first. What is not there any more, though the shard is still ours, was settled by it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -193,16 +193,14 @@ impl Desk {
         let mut sorted = plain;
         sorted.sort_by_key(|settle| settle.seq);
         let seqs: Vec<i64> = sorted.iter().map(|settle| column(settle.seq.0)).collect();
-        let ats: Vec<i64> = sorted.iter().map(|settle| from_moment(settle.at)).collect();
-        let shards: Vec<i64> = sorted.iter().map(|settle| i64::from(settle.grant.shard)).collect();
+        let shards: BTreeSet<i64> = sorted.iter().map(|settle| i64::from(settle.grant.shard)).collect();
+        let last = sorted.iter().map(|settle| settle.at).max().map_or(i64::MAX, from_moment);
         let gone = rows!(
             self,
-            "DELETE FROM redrive.live USING unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS done (seq, at, shard) \
-             WHERE live.seq = done.seq AND live.shard = done.shard AND key IS NULL AND calm >= done.at \
-             RETURNING live.seq",
+            "DELETE FROM redrive.live WHERE seq = ANY($1) AND key IS NULL AND shard = ANY($2) AND calm >= $3 RETURNING seq",
             seqs,
-            ats,
-            shards
+            shards.into_iter().collect::<Vec<i64>>(),
+            last
         )?;
         Ok(gone.iter().map(|row| row.try_get(0).map(|seq| Seq(bits(seq)))).collect::<sqlx::Result<_>>()?)
     }

@@ -171,13 +171,7 @@ impl Desk {
     }
 
     async fn streams_in_use(&mut self, shard: u32) -> Step<Vec<(StreamId, String, String)>> {
-        let used = rows!(
-            self,
-            "SELECT id FROM redrive.stream WHERE EXISTS (SELECT 1 FROM redrive.live WHERE stream = stream.id \
-             AND shard = $1 AND NOT blocked) OR EXISTS (SELECT 1 FROM redrive.held WHERE held.stream = stream.id AND held.shard = $1) \
-             ORDER BY id",
-            i64::from(shard)
-        )?;
+        let used = rows!(self, "SELECT * FROM redrive.streams_in_use($1)", i64::from(shard))?;
         let mut streams = Vec::with_capacity(used.len());
         for row in used {
             let id = StreamId(u32::try_from(row.try_get::<i64, _>(0)?).unwrap_or_default());

@@ -145,7 +145,8 @@ CREATE INDEX held_cause ON redrive.held (cause, seq) WHERE state IN (2, 3);
 CREATE INDEX held_died ON redrive.held (stream, died, death) WHERE state = 3;
 CREATE INDEX held_gone ON redrive.held (seq) WHERE state = 5;
 CREATE INDEX held_lease ON redrive.held (stream, lease_until) WHERE state = 6;
-CREATE INDEX held_park ON redrive.held (stream, shard) WHERE state = 2 AND (park_until IS NOT NULL OR park_count IS NOT NULL);
+CREATE INDEX held_park_until ON redrive.held (stream, shard, park_until) WHERE state = 2 AND park_until IS NOT NULL;
+CREATE INDEX held_park_count ON redrive.held (stream, shard, seq) WHERE state = 2 AND park_count IS NOT NULL;
 CREATE INDEX held_suspect ON redrive.held (shard, seq) WHERE suspect = 1;
 CREATE INDEX held_stamp ON redrive.held (stamp);
 
