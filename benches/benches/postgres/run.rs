@@ -15,11 +15,8 @@ use crate::told::Told;
 /// How many wait where all of them are to be done: a quarter of what the rival's own bench has.
 const DRAINED: u64 = 50_000;
 
-/// How many wait for a far retry beside what is measured.
-const WAITING: [u64; 2] = [10_000, 1_000_000];
-
-/// And with `--full`.
-const WAITING_FULL: u64 = 10_000_000;
+/// How many wait for a far retry beside what is measured; the last with room for 12 GB alone.
+const WAITING: [u64; 3] = [10_000, 1_000_000, 10_000_000];
 
 /// How many rows the queue of row locks fetches at once.
 const FETCHES: [usize; 2] = [10, 100];
@@ -31,7 +28,7 @@ const HELD_TIMES: u32 = 5;
 struct Options {
     plan: Plan,
     rivals: bool,
-    full: bool,
+    small: bool,
     /// The race to run, where not all are.
     only: Option<String>,
 }
@@ -51,7 +48,7 @@ impl Options {
                 time: Duration::from_secs(number("--seconds", 2)?.clamp(1, 600).into()),
             },
             rivals: !is_said("--no-rivals"),
-            full: is_said("--full"),
+            small: is_said("--small"),
             only: value(args, "--only").ok().map(str::to_owned),
         })
     }
@@ -92,9 +89,8 @@ pub(crate) fn all(args: &[String]) -> Result<(), String> {
         measured.held = held(options.plan, &place)?;
     }
     if options.wants("waiting") {
-        let more = options.full.then_some(WAITING_FULL);
-        let depths: Vec<u64> = WAITING.into_iter().chain(more).collect();
-        measured.waiting = waiting(options.plan, &place, &depths)?;
+        let depths = if options.small { &WAITING[..2] } else { &WAITING[..] };
+        measured.waiting = waiting(options.plan, &place, depths)?;
     }
     drop(place);
     print::report(&print::Run {

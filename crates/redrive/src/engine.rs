@@ -72,6 +72,7 @@ mod perform;
 mod queue;
 mod reply;
 mod run;
+mod sqlstate;
 mod transaction;
 
 pub use crate::address::shown;

@@ -3,14 +3,16 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use redrive::engine::desk::{DeskError, Edit};
 use redrive::engine::{Options, Redrive, TransactError};
+use redrive::event::State;
 use redrive::postgres::Settings;
 use redrive::postgres::sqlx::{self, AssertSqlSafe, Connection, PgConnection};
 use redrive::store::operate::{Refusal, Target};
-use redrive::{Delivery, Event, testing};
+use redrive::{Delivery, Event, Failure, testing};
 use redrive_testkit::postgres::{Cut, Proxy, Server, a_name};
 use tokio::sync::Semaphore;
 
@@ -136,6 +138,56 @@ async fn nothing_of_work_is_left_in_a_session() {
         })
         .await;
     assert_eq!(left.unwrap(), "UTC 0");
+}
+
+/// An error of the user's own, as they have one.
+#[derive(Debug, thiserror::Error)]
+#[error("the booking was not kept")]
+struct NotKept(#[source] sqlx::Error);
+
+#[tokio::test]
+async fn work_on_the_users_own_connection_runs_again_after_a_deadlock() {
+    let (redrive, _conn, _schema) = open("deadlock").await;
+    for (code, runs) in [("40P01", 2), ("40001", 2), ("23505", 1)] {
+        let ran = Arc::new(AtomicU32::new(0));
+        let counted = ran.clone();
+        let said = redrive
+            .transact(move |tx| {
+                if counted.fetch_add(1, Relaxed) == 0 {
+                    let raise = format!("DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '{code}'; END $$");
+                    let say = async |conn: &mut PgConnection| {
+                        sqlx::raw_sql(AssertSqlSafe(raise)).execute(conn).await
+                    };
+                    tx.postgres(say).unwrap().map_err(NotKept)?;
+                }
+                Ok::<_, NotKept>(())
+            })
+            .await;
+        assert_eq!((ran.load(Relaxed), said.is_ok()), (runs, runs == 2), "{code}: {said:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_handler_runs_again_after_a_deadlock_and_no_attempt_is_charged() {
+    let (redrive, _conn, _schema) = open("victim").await;
+    let (ran, attempts) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let (counted, attempted) = (ran.clone(), attempts.clone());
+    let handler = async move |conn: &mut PgConnection, delivery: &Delivery| {
+        attempted.fetch_max(delivery.attempt(), Relaxed);
+        if counted.fetch_add(1, Relaxed) == 0 {
+            // Nobody classifies it: left alone, it would be dead.
+            sqlx::raw_sql("DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '40P01'; END $$")
+                .execute(conn)
+                .await?;
+        }
+        Ok::<_, Failure>(())
+    };
+    redrive.queue("orders").handle_in_postgres(handler).await.unwrap();
+    redrive.start().await.unwrap();
+    redrive.publish(Event::new("orders", "1")).await.unwrap();
+    testing::drain(&redrive).await;
+    assert_eq!((ran.load(Relaxed), attempts.load(Relaxed)), (2, 1));
+    assert_eq!(redrive.event("", "orders", "1").await.unwrap().unwrap().state, State::Done);
 }
 
 #[tokio::test]

@@ -103,7 +103,14 @@ impl fmt::Display for Stop {
     }
 }
 
-impl Error for Stop {}
+impl Error for Stop {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Work(error) => Some(&**error),
+            Self::Complete(error) => Some(error),
+        }
+    }
+}
 
 pub(super) async fn commit<E>(
     redrive: &Redrive,

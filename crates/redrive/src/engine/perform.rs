@@ -437,7 +437,11 @@ fn work_in(
         if began.elapsed() > time {
             queue.slow.store(true, Ordering::Relaxed);
         }
-        if reply.is_ok() { Ok(reply.result) } else { Err(Box::new(Refused(reply)) as _) }
+        if reply.is_ok() {
+            return Ok(reply.result);
+        }
+        tx.run_again_after(reply.cause.as_ref().and_then(|cause| cause.code.as_deref()));
+        Err(Box::new(Refused(reply)) as _)
     })
 }
 

@@ -7,6 +7,8 @@ use redrive_core::event::Cause;
 use redrive_core::event::bounds::RESULT_BYTES_MAX;
 use redrive_core::{Disposition, Fault};
 
+use super::sqlstate::sqlstate;
+
 /// What a handler says of an attempt: its disposition, why, and what it leaves behind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reply {
@@ -67,13 +69,13 @@ pub struct Failure {
 
 impl Failure {
     /// Another attempt may help.
-    pub fn transient<E: Error>(error: E) -> Self {
-        Self { fault: Some(Fault::transient()), cause: Cause::of(&error) }
+    pub fn transient<E: Error + 'static>(error: E) -> Self {
+        Self { fault: Some(Fault::transient()), ..Self::from(error) }
     }
 
     /// Another attempt will not help.
-    pub fn permanent<E: Error>(error: E) -> Self {
-        Self { fault: Some(Fault::permanent()), cause: Cause::of(&error) }
+    pub fn permanent<E: Error + 'static>(error: E) -> Self {
+        Self { fault: Some(Fault::permanent()), ..Self::from(error) }
     }
 
     /// Another attempt may help; for what is no error, only words.
@@ -89,8 +91,9 @@ impl Failure {
     /// An unclassified failure from a boxed error, or from what becomes one: `anyhow::Error`, a string. What `?`
     /// does for errors by their own type.
     pub fn boxed(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        let cause = Cause::of(&*error.into());
-        Self { fault: None, cause: Cause { kind: "boxed".to_owned(), ..cause } }
+        let error = error.into();
+        let (kind, code) = ("boxed".to_owned(), sqlstate(&*error));
+        Self { fault: None, cause: Cause { kind, code, ..Cause::of(&*error) } }
     }
 
     /// What a fault and a cause say.
@@ -140,9 +143,10 @@ impl Failure {
     }
 }
 
-impl<E: Error> From<E> for Failure {
+impl<E: Error + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self { fault: None, cause: Cause::of(&error) }
+        let cause = Cause { code: sqlstate(&error), ..Cause::of(&error) };
+        Self { fault: None, cause }
     }
 }
 

@@ -11,6 +11,7 @@ use redrive_store::{Job, PublishError, Published, StoreError, Transacted, Tx};
 
 use super::lineage::{self, Lineage};
 use super::queue::Queues;
+use super::sqlstate::sqlstate;
 use super::{Redrive, Reply, TransactError};
 
 /// How long a transaction may take, unless its attempt has less.
@@ -68,6 +69,11 @@ impl<'a> Transaction<'a> {
         work: impl AsyncFnOnce(&mut redrive_store::postgres::sqlx::PgConnection) -> T,
     ) -> Option<T> {
         redrive_store::postgres::with(self.tx, work)
+    }
+
+    /// Has the work run again, where this was said because of somebody else.
+    pub(super) fn run_again_after(&mut self, code: Option<&str>) {
+        super::sqlstate::run_again_after(self.tx, code);
     }
 
     /// Runs a statement of the caller's own, with `$1`, `$2` for its values, as any SQL store understands it; gives
@@ -193,8 +199,12 @@ where
     let giving = given.clone();
     let lineage = Lineage::current();
     let work = Box::new(move |tx: &mut dyn Tx| {
-        let value =
-            work(&mut Transaction::new(tx, &queues, now, REMEMBER, lineage.clone())).map_err(Into::into)?;
+        let mut tx = Transaction::new(tx, &queues, now, REMEMBER, lineage.clone());
+        let value = work(&mut tx).map_err(|error| {
+            let error = error.into();
+            tx.run_again_after(sqlstate(&*error).as_deref());
+            error
+        })?;
         *giving.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
         Ok(None)
     });

@@ -150,7 +150,7 @@ pub use meddle::Step;
 pub use settings::Settings;
 /// The driver, for whoever works in the same transaction.
 pub use sqlx;
-pub use transact::with;
+pub use transact::{run_again, with};
 
 use batch::Piece;
 use desk::Desk;

@@ -5,7 +5,8 @@
 //! settle.
 //!
 //! Work that fails because of somebody else, by a deadlock or because the connection was cut, runs again: no attempt is
-//! charged for it. That is seen in the statements of [`Tx`]; of those that were made by [`with`], only a cut is seen.
+//! charged for it. That is seen in the statements of [`Tx`]; of those that were made by [`with`], a cut is seen, and for
+//! anything else there is [`run_again`].
 //!
 //! Work that ends the transaction by itself would have its effect without the settle, or the other way round. That is
 //! seen by the transaction's number, which is another one then, and nothing of what follows is committed.
@@ -62,6 +63,14 @@ pub fn with<T>(tx: &mut dyn Tx, work: impl AsyncFnOnce(&mut PgConnection) -> T) 
         Ok(worked) => Some(worked),
         // There is nothing that the work could be given, so it does not go on.
         Err(_) => std::panic::resume_unwind(Box::new(OverTime)),
+    }
+}
+
+/// Says that something failed because of somebody else: if the work says no, it is not its own word, and it runs again while
+/// it has time. In another store nothing comes of it.
+pub fn run_again(tx: &mut dyn Tx) {
+    if let Some(bench) = tx.as_any().downcast_mut::<Bench>() {
+        bench.shaken = true;
     }
 }
 
