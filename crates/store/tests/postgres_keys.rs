@@ -109,6 +109,26 @@ async fn many_of_one_key(owner: &Node) {
     assert!(published.iter().all(Result::is_ok), "{published:?}");
 }
 
+/// P1: those that wait for one, and are too few to be marked, do not stand before all that come after them.
+#[tokio::test]
+async fn heads_are_found_beyond_those_that_wait_for_one() {
+    let place = Place::new();
+    let mut owner = place.node().await;
+    owner.take().await;
+    let hot = (0..20).map(|number| (format!("hot {number:02}"), Some("hot")));
+    let others = (0..8).map(|number| (format!("other {number}"), None));
+    for (id, key) in hot.chain(others) {
+        owner.publish(&id, key).await.unwrap();
+    }
+    let due = owner.due_up_to(10, at(9)).await;
+    let ids: Vec<&str> = due.iter().map(|entry| entry.event.id.as_str()).collect();
+    let others: Vec<String> = (0..8).map(|number| format!("other {number}")).collect();
+    assert_eq!(
+        (ids[0], &ids[1..]),
+        ("hot 00", others.iter().map(String::as_str).collect::<Vec<_>>().as_slice())
+    );
+}
+
 /// P1: those that wait for one are out of the index that loads go by, and each is back when it is its turn: for whoever
 /// loads afresh, too.
 #[tokio::test]

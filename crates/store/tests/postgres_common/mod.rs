@@ -138,6 +138,11 @@ impl Node {
 
     /// What may run.
     pub(crate) async fn due(&self, until: Moment) -> Vec<Entry> {
+        self.due_up_to(1000, until).await
+    }
+
+    /// The same, so many of each stream in a shard.
+    pub(crate) async fn due_up_to(&self, live_max: usize, until: Moment) -> Vec<Entry> {
         let mut due = Vec::new();
         for taken in &self.taken {
             for stream in 1..=9 {
@@ -145,7 +150,7 @@ impl Node {
                     grant: taken.grant,
                     stream: redrive_core::entry::StreamId(stream),
                     until,
-                    live_max: 1000,
+                    live_max,
                     retry_max: 1000,
                     bytes_max: usize::MAX,
                     except: Vec::new(),

@@ -106,6 +106,11 @@ impl State {
     }
 }
 
+/// How many to ask for, to know whether there are more.
+fn most(max: usize) -> i64 {
+    column(max as u64 + 1)
+}
+
 impl Office {
     /// Loads; nothing where something is special.
     pub(super) async fn load_plainly(self: &Arc<Self>, load: &Load) -> Result<Option<Loaded>, Fault> {
@@ -119,9 +124,61 @@ impl Office {
             withheld: Vec::new(),
         };
         let mut conn = self.pool.acquire().await?;
-        let most = |max: usize| column(max as u64 + 1);
+        let mut reach = most(load.live_max);
+        let (found, state) = loop {
+            let found = self.heads_within(&mut conn, load, &wanted, reach).await?;
+            let Some(state) = found.first().map(State::read).transpose()? else { return Ok(None) };
+            if !state.is_current {
+                return Err(self.not_owner(load.grant.shard).into());
+            }
+            if state.is_special {
+                return Ok(None);
+            }
+            if state.behind == 0 || state.looked < reach || reach > most(load.live_max) {
+                break (found, state);
+            }
+            // Some of them wait for another one of their key, and there may be heads beyond them.
+            reach += BEHIND_MAX;
+        };
+        let mut loaded = Loaded { next_due: state.next.map(to_moment), ..Loaded::default() };
+        let is_event = |row: &PgRow| row.try_get::<Option<i64>, _>(0).is_ok_and(|seq| seq.is_some());
+        let found = if found.first().is_some_and(is_event) { found } else { Vec::new() };
+        let stream = Arc::clone(&wanted.stream);
+        let read = |row: &PgRow| read_live(row, &stream).map(|row| row.entry(stream.id));
+        let (fresh, more) = chosen(&found, OF_LIVE, load.live_max, ("live", &mut loaded.damaged), read)?;
+        (loaded.entries, loaded.more_live) = (fresh, more);
+        loaded.entries.sort_by_key(order);
+        // There may be more behind those that were looked at.
+        loaded.more_live |= state.looked >= reach;
+        if state.behind >= BEHIND_LEAST {
+            self.pass_by(&mut conn, load).await?;
+        }
+        if state.waited {
+            let due = sqlx::query(self.schema.sql(concat!(due!("0", "$6"), " UNION ALL ", due!("1", "$7"))))
+                .bind(i64::from(wanted.stream.id.0))
+                .bind(wanted.shard)
+                .bind(wanted.until)
+                .bind(&wanted.except)
+                .bind(wanted.bytes)
+                .bind(most(load.live_max))
+                .bind(most(load.retry_max))
+                .fetch_all(&mut *conn)
+                .await?;
+            self.add_due(load, &wanted, due, &mut loaded)?;
+        }
+        Ok(Some(loaded))
+    }
+
+    /// The heads among so many of the first that never ran, and what there is beside them.
+    async fn heads_within(
+        &self,
+        conn: &mut PgConnection,
+        load: &Load,
+        wanted: &Wanted,
+        reach: i64,
+    ) -> Result<Vec<PgRow>, Fault> {
         let found = sqlx::query(self.schema.sql(concat!(
-            "WITH candidate AS MATERIALIZED (SELECT seq, ",
+            "WITH candidate AS MATERIALIZED (SELECT event.*, ",
             is_head!("event"),
             " AS head FROM redrive.live event WHERE stream = $1 AND shard = $2 AND NOT blocked AND seq <> ALL($7) \
              ORDER BY seq LIMIT $10) SELECT event.*, state.* FROM (SELECT EXISTS (SELECT 1 FROM redrive.shard WHERE id = $2 AND epoch = $3 \
@@ -143,8 +200,7 @@ impl Office {
             live_columns!(),
             ", found FROM (SELECT *, count(*) OVER () AS found, (sum(octet_length(payload)) \
              OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) - octet_length(payload))::bigint AS before \
-             FROM (SELECT one.* FROM candidate, LATERAL (SELECT * FROM redrive.live WHERE seq = candidate.seq OFFSET 0) one \
-             WHERE head ORDER BY seq LIMIT $8) few) sums WHERE before <= $9 ORDER BY seq) event \
+             FROM (SELECT * FROM candidate WHERE head ORDER BY seq LIMIT $8) few) sums WHERE before <= $9 ORDER BY seq) event \
              ON is_current AND NOT is_special"
         )))
         .bind(i64::from(wanted.stream.id.0))
@@ -156,44 +212,10 @@ impl Office {
         .bind(&wanted.except)
         .bind(most(load.live_max))
         .bind(wanted.bytes)
-        .bind(most(load.live_max) + BEHIND_MAX)
-        .fetch_all(&mut *conn)
+        .bind(reach)
+        .fetch_all(conn)
         .await?;
-        let Some(first) = found.first() else { return Ok(None) };
-        let state = State::read(first)?;
-        if !state.is_current {
-            return Err(self.not_owner(load.grant.shard).into());
-        }
-        if state.is_special {
-            return Ok(None);
-        }
-        let mut loaded = Loaded { next_due: state.next.map(to_moment), ..Loaded::default() };
-        let is_event = first.try_get::<Option<i64>, _>(0)?.is_some();
-        let found = if is_event { found } else { Vec::new() };
-        let stream = Arc::clone(&wanted.stream);
-        let read = |row: &PgRow| read_live(row, &stream).map(|row| row.entry(stream.id));
-        let (fresh, more) = chosen(&found, OF_LIVE, load.live_max, ("live", &mut loaded.damaged), read)?;
-        (loaded.entries, loaded.more_live) = (fresh, more);
-        loaded.entries.sort_by_key(order);
-        // There may be more behind those that were looked at.
-        loaded.more_live |= state.looked > most(load.live_max) + BEHIND_MAX - 1;
-        if state.behind >= BEHIND_LEAST {
-            self.pass_by(&mut conn, load).await?;
-        }
-        if state.waited {
-            let due = sqlx::query(self.schema.sql(concat!(due!("0", "$6"), " UNION ALL ", due!("1", "$7"))))
-                .bind(i64::from(wanted.stream.id.0))
-                .bind(wanted.shard)
-                .bind(wanted.until)
-                .bind(&wanted.except)
-                .bind(wanted.bytes)
-                .bind(most(load.live_max))
-                .bind(most(load.retry_max))
-                .fetch_all(&mut *conn)
-                .await?;
-            self.add_due(load, &wanted, due, &mut loaded)?;
-        }
-        Ok(Some(loaded))
+        Ok(found)
     }
 
     /// Has the next loads pass by those that wait for another one of their key.
