@@ -190,6 +190,24 @@ async fn a_handler_runs_again_after_a_deadlock_and_no_attempt_is_charged() {
     assert_eq!(redrive.event("", "orders", "1").await.unwrap().unwrap().state, State::Done);
 }
 
+/// A code that somebody gave it is no word of the database's.
+#[tokio::test]
+async fn a_handler_that_says_no_for_itself_does_not_run_again() {
+    let (redrive, _conn, _schema) = open("itself").await;
+    let ran = Arc::new(AtomicU32::new(0));
+    let counted = ran.clone();
+    let handler = async move |_: &mut PgConnection, _: &Delivery| {
+        counted.fetch_add(1, Relaxed);
+        Err::<(), _>(Failure::permanent_text("the token is too old").code("40001"))
+    };
+    redrive.queue("orders").handle_in_postgres(handler).await.unwrap();
+    redrive.start().await.unwrap();
+    redrive.publish(Event::new("orders", "1")).await.unwrap();
+    testing::drain(&redrive).await;
+    assert_eq!(ran.load(Relaxed), 1);
+    assert_eq!(redrive.event("", "orders", "1").await.unwrap().unwrap().state, State::Dead);
+}
+
 #[tokio::test]
 async fn work_that_waits_for_what_does_not_come_is_ended() {
     let (redrive, _conn, _schema) = open("hangs").await;

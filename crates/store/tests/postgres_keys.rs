@@ -13,7 +13,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 mod postgres_common;
 
-use postgres_common::{Node, ORDERS, Open, PATIENCE, Place, at, event};
+use postgres_common::{Node, ORDERS, Open, PATIENCE, Place, again, at, event};
 
 /// The ids of events that are told one by one.
 fn watch(node: &Node) -> UnboundedReceiver<String> {
@@ -129,6 +129,47 @@ async fn heads_are_found_beyond_those_that_wait_for_one() {
     );
 }
 
+/// P4: nor do those that wait for one that ran, however many keys there are; and those are marked, too.
+#[tokio::test]
+async fn heads_are_found_beyond_those_that_wait_for_one_that_ran() {
+    const KEYS: usize = 2_500;
+    let place = Place::new();
+    let mut owner = place.node().await;
+    owner.take().await;
+    let publish = async |name: &str, keys: Option<usize>, many: usize| {
+        let new = (0..many).map(|number| {
+            let key = keys.map(|keys| format!("key {}", number % keys));
+            New::at(event(&format!("{name} {number}"), key.as_deref()), at(0))
+        });
+        let published = owner.store.publish(new.collect()).await.unwrap();
+        assert!(published.iter().all(Result::is_ok), "{published:?}");
+    };
+    publish("first", Some(KEYS), KEYS).await;
+    let due = owner.due_up_to(KEYS, at(9)).await;
+    assert_eq!(due.len(), KEYS);
+    let settles = due.iter().map(|entry| owner.settling(entry, again(1_000_000))).collect();
+    owner.store.settle(settles).await.unwrap();
+    publish("second", Some(KEYS), KEYS).await;
+    publish("other", None, 8).await;
+    let mut raw = place.raw().await;
+    for _ in 0..2 {
+        let ids = owner.due_up_to(10, at(9)).await.into_iter().map(|entry| entry.event.id.clone());
+        assert_eq!(
+            ids.collect::<Vec<_>>(),
+            (0..8).map(|number| format!("other {number}")).collect::<Vec<_>>()
+        );
+        assert!(raw.number("SELECT count(*) FROM redrive.live WHERE blocked").await > 1_000);
+    }
+    // When the first of one is over, the next is back.
+    let mut over = owner.due(at(2_000_000)).await;
+    over.retain(|entry| entry.event.id == "first 17");
+    let Settled::Applied { next, .. } = owner.settle(&over[0], Change::Done).await else {
+        panic!("{over:?}")
+    };
+    assert_eq!(next.unwrap().event.id, "second 17");
+    assert!(owner.due_ids(at(9)).await.contains(&"second 17".to_owned()));
+}
+
 /// P1: those that wait for one are out of the index that loads go by, and each is back when it is its turn: for whoever
 /// loads afresh, too.
 #[tokio::test]
@@ -195,6 +236,47 @@ async fn lease(node: &Node, token: u8, when: u64) -> Leased {
         lapsed: Box::new(|_, _| Change::Done),
     };
     node.store.lease(call).await.unwrap()
+}
+
+/// Of many dead letters that may hold up so many each, a lease looks at some, and the next one at the next; so the last of
+/// them, which holds up too many, has its turn.
+#[tokio::test]
+async fn every_dead_letter_of_a_queue_that_is_leased_from_has_its_turn() {
+    const LETTERS: u8 = 150;
+    let place = Place::new();
+    let (node, mut raw) = (place.node().await, place.raw().await);
+    let hour = Duration::from_secs(3600);
+    let (name, ordered, pull) = (ORDERS.to_owned(), true, true);
+    let queue = QueueSpec { name, ordered, pull, window: hour, horizon: hour, ..QueueSpec::default() };
+    node.store.declare(queue, By::Runner).await.unwrap();
+    let id = |what: &str, number: u8| format!("{what} {number:03}");
+    for what in ["dead", "next"] {
+        for number in 0..LETTERS {
+            node.publish(&id(what, number), Some(&id("key", number))).await.unwrap();
+        }
+    }
+    for number in 0..LETTERS {
+        assert_eq!(lease(&node, number, 1).await.entries[0].event.id, id("dead", number));
+        let (tenant, queue, id) = (String::new(), ORDERS.to_owned(), id("dead", number));
+        let held = Held { tenant, queue, id, attempt: 1, token: [number; 16] };
+        let progress = Progress { attempts: 1, ..Progress::fresh(at(0)) };
+        let park = Park::UpTo { until: None, count: Some(1) };
+        let decide = Box::new(move |_: &_, _| Change::Dead {
+            reason: DeadReason::Permanent,
+            progress: progress.clone(),
+            park: park.clone(),
+        });
+        let settled = node.store.settle_leased(vec![LeaseSettle { lease: held, at: at(2), decide }]).await;
+        assert_eq!(settled.unwrap(), [LeaseSettled::Applied]);
+    }
+    // One more behind the last, by somebody who does not look at the others.
+    let (more, key) = (id("more", LETTERS - 1), id("key", LETTERS - 1));
+    raw.say(&format!("SELECT redrive.publish('{ORDERS}', '{more}', key => '{key}')")).await.unwrap();
+    let mut leased = Vec::new();
+    for token in [200, 201] {
+        leased.extend(lease(&node, token, 3).await.entries.into_iter().map(|entry| entry.event.id.clone()));
+    }
+    assert_eq!(leased, [id("next", LETTERS - 1)]);
 }
 
 /// P1: somebody has leased the first of a key that there was; then an earlier one is committed, which is due at once, or

@@ -12,6 +12,7 @@ use redrive_core::event::DeadReason;
 use redrive_store::lease::Lease;
 use redrive_store::postgres::sqlx::Row as _;
 use redrive_store::{By, New, QueueSpec, Store};
+use redrive_testkit::postgres::{Server, a_name};
 
 mod postgres_common;
 
@@ -114,7 +115,12 @@ async fn work(node: &mut Node, round: u8) {
 
 #[tokio::test]
 async fn what_is_done_all_the_time_reads_few_rows_however_many_wait() {
-    let place = Place::new();
+    // One of its own, so that all sessions in it are ours.
+    let database = a_name("many");
+    let url = Server::shared().url();
+    let mut postgres = Place::at(&url).raw().await;
+    postgres.say(&format!("CREATE DATABASE {database}")).await.unwrap();
+    let place = Place::at(&url.replace("/postgres?", &format!("/{database}?")));
     let (mut node, other, mut raw) = (place.node().await, place.node().await, place.raw().await);
     one_of_each(&mut node).await;
     multiply(&mut raw).await;
@@ -132,8 +138,8 @@ async fn what_is_done_all_the_time_reads_few_rows_however_many_wait() {
     // What a session read is told when it ends.
     node.store.close().await.unwrap();
     other.store.close().await.unwrap();
-    let sessions =
-        "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%redrive.%' AND pid <> pg_backend_pid()";
+    let sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                    AND backend_type = 'client backend' AND pid <> pg_backend_pid()";
     let began = Instant::now();
     while raw.number(sessions).await > 0 {
         assert!(began.elapsed() < PATIENCE, "somebody is still there");

@@ -9,13 +9,13 @@ use std::time::Duration;
 use redrive_core::classify::Answer;
 use redrive_core::event::{Cause, check_queue_name};
 use redrive_core::scheduler::{AfterDead, QueuePlan};
-use redrive_core::{Classify, Event, Fault, Policy, Rate};
+use redrive_core::{Classify, Disposition, Event, Fault, Policy, Rate};
 use redrive_store::{By, Keep, QueueSpec};
 
 use super::handler::{Handled, Handler};
 use super::observe::Meters;
 use super::queue::Queue;
-use super::{Delivery, IntoReply, QueueError, Redrive, Reply, Transaction};
+use super::{Delivery, Failure, IntoReply, QueueError, Redrive, Reply, Transaction};
 
 /// How long an identity is remembered after its event ended, unless the queue says otherwise.
 const WINDOW: Duration = Duration::from_secs(86_400);
@@ -25,15 +25,18 @@ fn classified<C, T, E>(classifier: &C, said: Result<T, E>) -> Reply
 where
     C: Classify<E>,
     T: IntoReply,
-    E: Error,
+    E: Error + 'static,
 {
     match said {
         Ok(value) => value.into_reply(),
-        Err(error) => Reply {
-            disposition: classifier.classify(&error).disposition(),
-            cause: Some(Cause::of(&error)),
-            result: None,
-        },
+        Err(error) => {
+            let disposition = classifier.classify(&error).disposition();
+            let reply = Reply::from(Failure::from(error));
+            // Who says that it will not help knows better.
+            let is_victim = reply.is_victim
+                && !matches!(disposition, Some(Disposition::Permanent(_) | Disposition::Discard));
+            Reply { disposition, is_victim, ..reply }
+        }
     }
 }
 
@@ -172,7 +175,7 @@ impl QueueBuilder {
         F: Fn(Delivery) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<T, E>> + Send + 'static,
         T: IntoReply,
-        E: Error,
+        E: Error + 'static,
     {
         let classifier = Arc::new(classifier);
         let one = move |delivery| {
@@ -276,7 +279,7 @@ impl QueueBuilder {
         C: Classify<E> + Send + Sync + 'static,
         F: Fn(&mut Transaction<'_>, &Delivery) -> Result<T, E> + Send + Sync + 'static,
         T: IntoReply,
-        E: Error,
+        E: Error + 'static,
     {
         let run = move |tx: &mut Transaction<'_>, delivery: &Delivery| {
             classified(&classifier, handler(tx, delivery))

@@ -320,7 +320,7 @@ fn lapsed(queue: Arc<Queue>, now: Moment, seen: &Decided) -> Lapse {
 }
 
 fn said(reply: Reply, began: Moment, now: Moment) -> Ending {
-    let Reply { disposition, cause, result } = reply;
+    let Reply { disposition, cause, result, is_victim: _ } = reply;
     let took = now.since(began);
     Ending { cause, result, took, ..Ending::new(Said::Outcome(disposition.into())) }
 }

@@ -14,7 +14,7 @@ use redrive_core::entry::{Entry, Grant, Loaded, Seq, Settle, Settled};
 use redrive_core::event::Cause;
 use redrive_core::observe::Outcome;
 use redrive_core::scheduler::{Action, Ending, FlowKey, Said, Ticket};
-use redrive_core::{Executed, Moment};
+use redrive_core::{Executed, Fault, Moment};
 use redrive_retry::scope::Scope;
 use redrive_store::nodes::Tenure;
 use redrive_store::{Claim, Job, Store, StoreError, Transacted, Tx};
@@ -308,7 +308,7 @@ impl<T> Drop for AbortOnDrop<T> {
 }
 
 fn said(reply: Reply) -> Ending {
-    let Reply { disposition, cause, result } = reply;
+    let Reply { disposition, cause, result, is_victim: _ } = reply;
     Ending { cause, result, ..Ending::new(Said::Outcome(disposition.into())) }
 }
 
@@ -440,7 +440,9 @@ fn work_in(
         if reply.is_ok() {
             return Ok(reply.result);
         }
-        tx.run_again_after(reply.cause.as_ref().and_then(|cause| cause.code.as_deref()));
+        if reply.is_victim {
+            tx.run_again();
+        }
         Err(Box::new(Refused(reply)) as _)
     })
 }
@@ -451,6 +453,10 @@ fn transacted_ending(transacted: Result<Transacted, StoreError>) -> Ending {
             Ending::new(Said::Committed { next: next.map(Box::<Entry>::new) })
         }
         Ok(Transacted::Aborted(error)) => match error.downcast::<Refused>() {
+            // It ran again for as long as it had time, and there was somebody each time.
+            Ok(refused) if refused.0.is_victim && refused.0.disposition.is_none() => {
+                said(Reply { disposition: Some(Fault::transient().into()), ..refused.0 })
+            }
             Ok(refused) => said(refused.0),
             Err(error) => because(Said::Outcome(Outcome::Unclassified), Cause::of(&*error)),
         },

@@ -7,7 +7,7 @@ use redrive_core::event::Cause;
 use redrive_core::event::bounds::RESULT_BYTES_MAX;
 use redrive_core::{Disposition, Fault};
 
-use super::sqlstate::sqlstate;
+use super::sqlstate::{is_of_another, sqlstate};
 
 /// What a handler says of an attempt: its disposition, why, and what it leaves behind.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,19 +16,21 @@ pub struct Reply {
     pub(crate) disposition: Option<Disposition>,
     pub(crate) cause: Option<Cause>,
     pub(crate) result: Option<Vec<u8>>,
+    /// Whether a database ended its transaction because of somebody else.
+    pub(crate) is_victim: bool,
 }
 
 impl Reply {
     /// It worked.
     #[must_use]
     pub const fn ok() -> Self {
-        Self { disposition: Some(Disposition::Ok), cause: None, result: None }
+        Self { disposition: Some(Disposition::Ok), cause: None, result: None, is_victim: false }
     }
 
     /// It is not needed any more.
     #[must_use]
     pub const fn discard() -> Self {
-        Self { disposition: Some(Disposition::Discard), cause: None, result: None }
+        Self { disposition: Some(Disposition::Discard), cause: None, result: None, is_victim: false }
     }
 
     /// It worked, and this is for whoever publishes the same identity again. At most 16 KiB; what is longer
@@ -37,7 +39,7 @@ impl Reply {
     pub fn with_result(result: impl Into<Vec<u8>>) -> Self {
         let result = result.into();
         let result = (result.len() <= RESULT_BYTES_MAX).then_some(result);
-        Self { disposition: Some(Disposition::Ok), cause: None, result }
+        Self { disposition: Some(Disposition::Ok), cause: None, result, is_victim: false }
     }
 
     pub(crate) fn is_ok(&self) -> bool {
@@ -65,6 +67,7 @@ impl Reply {
 pub struct Failure {
     fault: Option<Fault>,
     cause: Cause,
+    is_victim: bool,
 }
 
 impl Failure {
@@ -75,17 +78,17 @@ impl Failure {
 
     /// Another attempt will not help.
     pub fn permanent<E: Error + 'static>(error: E) -> Self {
-        Self { fault: Some(Fault::permanent()), ..Self::from(error) }
+        Self { fault: Some(Fault::permanent()), is_victim: false, ..Self::from(error) }
     }
 
     /// Another attempt may help; for what is no error, only words.
     pub fn transient_text(text: impl Into<String>) -> Self {
-        Self { fault: Some(Fault::transient()), cause: Cause::new("text", text) }
+        Self { fault: Some(Fault::transient()), cause: Cause::new("text", text), is_victim: false }
     }
 
     /// Another attempt will not help; for what is no error, only words.
     pub fn permanent_text(text: impl Into<String>) -> Self {
-        Self { fault: Some(Fault::permanent()), cause: Cause::new("text", text) }
+        Self { fault: Some(Fault::permanent()), cause: Cause::new("text", text), is_victim: false }
     }
 
     /// An unclassified failure from a boxed error, or from what becomes one: `anyhow::Error`, a string. What `?`
@@ -93,13 +96,14 @@ impl Failure {
     pub fn boxed(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         let error = error.into();
         let (kind, code) = ("boxed".to_owned(), sqlstate(&*error));
-        Self { fault: None, cause: Cause { kind, code, ..Cause::of(&*error) } }
+        let is_victim = is_of_another(code.as_deref());
+        Self { fault: None, cause: Cause { kind, code, ..Cause::of(&*error) }, is_victim }
     }
 
     /// What a fault and a cause say.
     #[must_use]
     pub const fn new(fault: Fault, cause: Cause) -> Self {
-        Self { fault: Some(fault), cause }
+        Self { fault: Some(fault), cause, is_victim: false }
     }
 
     /// The other side asked to be left alone for so long. Makes an unclassified failure a transient one.
@@ -146,14 +150,15 @@ impl Failure {
 impl<E: Error + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         let cause = Cause { code: sqlstate(&error), ..Cause::of(&error) };
-        Self { fault: None, cause }
+        let is_victim = is_of_another(cause.code.as_deref());
+        Self { fault: None, cause, is_victim }
     }
 }
 
 impl From<Failure> for Reply {
     fn from(failure: Failure) -> Self {
-        let Failure { fault, cause } = failure;
-        Self { disposition: fault.map(Disposition::from), cause: Some(cause), result: None }
+        let Failure { fault, cause, is_victim } = failure;
+        Self { disposition: fault.map(Disposition::from), cause: Some(cause), result: None, is_victim }
     }
 }
 
@@ -181,7 +186,7 @@ impl IntoReply for Reply {
 
 impl IntoReply for Disposition {
     fn into_reply(self) -> Reply {
-        Reply { disposition: Some(self), cause: None, result: None }
+        Reply { disposition: Some(self), cause: None, result: None, is_victim: false }
     }
 }
 

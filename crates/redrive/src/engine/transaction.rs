@@ -11,7 +11,7 @@ use redrive_store::{Job, PublishError, Published, StoreError, Transacted, Tx};
 
 use super::lineage::{self, Lineage};
 use super::queue::Queues;
-use super::sqlstate::sqlstate;
+use super::sqlstate::{is_of_another, sqlstate};
 use super::{Redrive, Reply, TransactError};
 
 /// How long a transaction may take, unless its attempt has less.
@@ -71,9 +71,10 @@ impl<'a> Transaction<'a> {
         redrive_store::postgres::with(self.tx, work)
     }
 
-    /// Has the work run again, where this was said because of somebody else.
-    pub(super) fn run_again_after(&mut self, code: Option<&str>) {
-        super::sqlstate::run_again_after(self.tx, code);
+    /// Has the work run again if it says no, because that was somebody else's doing.
+    pub(super) fn run_again(&mut self) {
+        #[cfg(feature = "postgres")]
+        redrive_store::postgres::run_again(self.tx);
     }
 
     /// Runs a statement of the caller's own, with `$1`, `$2` for its values, as any SQL store understands it; gives
@@ -202,7 +203,9 @@ where
         let mut tx = Transaction::new(tx, &queues, now, REMEMBER, lineage.clone());
         let value = work(&mut tx).map_err(|error| {
             let error = error.into();
-            tx.run_again_after(sqlstate(&*error).as_deref());
+            if is_of_another(sqlstate(&*error).as_deref()) {
+                tx.run_again();
+            }
             error
         })?;
         *giving.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);

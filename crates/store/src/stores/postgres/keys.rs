@@ -44,12 +44,13 @@ pub(super) use is_head;
 macro_rules! holds_too_many {
     () => {
         concat!(
-            "park_count IS NOT NULL AND ",
+            "(park_count IS NOT NULL AND ",
             is_head!("event"),
-            " AND (SELECT count(*) FROM redrive.live next WHERE next.stream = event.stream \
-             AND next.key = event.key AND next.seq > event.seq) + (SELECT count(*) FROM redrive.held next \
-             WHERE next.stream = event.stream AND next.key = event.key AND next.state = 0 \
-             AND next.seq > event.seq) > park_count"
+            " AND (SELECT count(*) FROM (SELECT 1 FROM redrive.live next WHERE next.stream = event.stream \
+             AND next.key = event.key AND next.seq > event.seq LIMIT event.park_count + 1) few) \
+             + (SELECT count(*) FROM (SELECT 1 FROM redrive.held next WHERE next.stream = event.stream \
+             AND next.key = event.key AND next.state = 0 AND next.seq > event.seq LIMIT event.park_count + 1) few) \
+             > park_count)"
         )
     };
 }

@@ -3,26 +3,29 @@
 //! A call may come to any process, so it holds the shard rows: two calls never hand out the same event, and no owner
 //! settles meanwhile.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, PoisonError};
 
 use redrive_core::Moment;
-use redrive_core::entry::{Change, Entry};
+use redrive_core::entry::{Change, Entry, StreamId};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::desk::{Desk, maybe, one, rows};
 use super::faults::{Fault, Step, broken};
 use super::held::{Held, Mark, Stand, held_columns, read_held};
-use super::keys::{holds_too_many, is_head};
+use super::keys::{holds_too_many, is_head, seq_at};
+use super::office::Office;
 use super::rows::{Damage, Stream, live_columns, read_live};
 use crate::lease::{self, Lapse, Lapsed, Lease, LeaseSettle, LeaseSettled, Leased, Term, TokenHash};
 use crate::store::QueueSpec;
 use crate::stores::shared::acts::disagreement;
-use crate::stores::shared::numbers::{from_moment, span, to_moment};
+use crate::stores::shared::numbers::{column, from_moment, span, to_moment};
 
 /// How many leases that are over are dealt with in one call, so that it stays short.
 const LAPSED_MAX: usize = 1000;
+/// How many dead letters that may hold up too many are looked at in a call.
+const RELIEVED_MAX: i64 = 100;
 /// How many rows are fetched to find one that can be read.
 const FETCHED: i64 = 8;
 
@@ -60,6 +63,13 @@ struct Wish {
     until: Moment,
     tokens: Vec<TokenHash>,
     bytes_max: usize,
+}
+
+impl Office {
+    /// Up to where the dead letters of streams were looked at.
+    fn relieved<T>(&self, look: impl FnOnce(&mut HashMap<StreamId, i64>) -> T) -> T {
+        look(&mut self.relieved.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 impl Desk {
@@ -161,20 +171,34 @@ impl Desk {
             for dead in over.iter().filter_map(|row| read_held(row, stream).ok()) {
                 self.let_go(stream, dead).await?;
             }
-            let full = rows!(
-                self,
-                concat!(
-                    "SELECT ",
-                    held_columns!(),
-                    of_each_shard!(concat!("state = 2 AND stream = $1 AND ", holds_too_many!()), "seq")
-                ),
-                i64::from(stream.id.0),
-                i64::try_from(LAPSED_MAX).unwrap_or_default()
-            )?;
-            for dead in full.iter().filter_map(|row| read_held(row, stream).ok()) {
-                if let Some(key) = dead.row.key() {
-                    self.relieve(stream, key, dead.row.seq).await?;
-                }
+            self.relieve_some(stream).await?;
+        }
+        Ok(())
+    }
+
+    /// Lets those go on that wait behind a dead letter which holds up too many. A call looks at some of those that may, and
+    /// the next call at the next.
+    async fn relieve_some(&mut self, stream: &Arc<Stream>) -> Step<()> {
+        let after = self.office.relieved(|places| places.remove(&stream.id)).unwrap_or(i64::MIN);
+        let found = rows!(
+            self,
+            concat!(
+                "SELECT seq, key, ",
+                holds_too_many!(),
+                of_each_shard!("state = 2 AND stream = $1 AND park_count IS NOT NULL AND seq > $3", "seq")
+            ),
+            i64::from(stream.id.0),
+            RELIEVED_MAX,
+            after
+        )?;
+        let is_all = column(found.len() as u64) < RELIEVED_MAX;
+        let last = found.last().filter(|_| !is_all).map(|row| row.try_get(0)).transpose()?;
+        if let Some(last) = last {
+            self.office.relieved(|places| places.insert(stream.id, last));
+        }
+        for row in found {
+            if row.try_get(2)? {
+                self.relieve(stream, row.try_get(1)?, seq_at(&row, 0)).await?;
             }
         }
         Ok(())

@@ -29,7 +29,7 @@ use crate::stores::shared::numbers::{column, from_moment, signed, to_moment};
 const OF_LIVE: usize = 10;
 const OF_HELD: usize = 35;
 
-/// How many that wait for another one of their key are looked at in a load.
+/// How many that wait for another one of their key are looked at in a load, unless there is nothing else among them.
 const BEHIND_MAX: i64 = 1_000;
 /// From how many on they are marked, so that the next load passes them by: a mark is a write, and so is taking it off.
 const BEHIND_LEAST: i64 = 64;
@@ -134,11 +134,13 @@ impl Office {
             if state.is_special {
                 return Ok(None);
             }
-            if state.behind == 0 || state.looked < reach || reach > most(load.live_max) {
+            let has_heads = state.looked > state.behind;
+            let is_first = reach == most(load.live_max);
+            if state.behind == 0 || state.looked < reach || (has_heads && !is_first) {
                 break (found, state);
             }
             // Some of them wait for another one of their key, and there may be heads beyond them.
-            reach += BEHIND_MAX;
+            reach = if is_first { reach + BEHIND_MAX } else { reach.saturating_mul(4) };
         };
         let mut loaded = Loaded { next_due: state.next.map(to_moment), ..Loaded::default() };
         let is_event = |row: &PgRow| row.try_get::<Option<i64>, _>(0).is_ok_and(|seq| seq.is_some());

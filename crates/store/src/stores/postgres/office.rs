@@ -82,6 +82,8 @@ pub(super) struct Office {
     pub(super) cursor: Mutex<Cursor>,
     /// The stream of a queue that was leased from last.
     pub(super) served: Mutex<HashMap<String, StreamId>>,
+    /// Up to where dead letters of a stream were looked at, whether they hold up too many.
+    pub(super) relieved: Mutex<HashMap<StreamId, i64>>,
     /// Queues as they were read last. Whoever relies on one has the database compare it.
     pub(super) specs: Mutex<HashMap<String, Arc<QueueSpec>>>,
     /// How many causes streams have, as far as this process knows.

@@ -95,6 +95,7 @@ pub(super) async fn open(
         watcher: Mutex::default(),
         cursor: Mutex::new(Cursor::default()),
         served: Mutex::new(HashMap::new()),
+        relieved: Mutex::new(HashMap::new()),
         specs: Mutex::default(),
         causes: Mutex::new(HashMap::new()),
         has_company: AtomicBool::new(true),

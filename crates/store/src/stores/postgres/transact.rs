@@ -39,8 +39,9 @@ use crate::transaction::{Claim, CompleteError, Job, Transacted, Tx};
 /// A statement gets this much at least, however little time is left: 0 would be no limit.
 const STATEMENT_LEAST: Duration = Duration::from_millis(1);
 
-/// How long to wait before work is run again.
+/// How long to wait before work is run again, and at most.
 const AGAIN: Duration = Duration::from_millis(20);
+const AGAIN_MOST: Duration = Duration::from_millis(320);
 
 /// Does something with the connection, if this is a transaction of a PostgreSQL store. Whatever is written with it
 /// commits with everything else that the work does, or not at all.
@@ -171,13 +172,14 @@ impl Office {
     /// Runs a job. What was rolled back because of somebody else runs again.
     pub(super) async fn transact(self: &Arc<Self>, mut job: Job) -> Result<Transacted, StoreError> {
         let began = Instant::now();
-        let mut earlier = Vec::new();
+        let (mut earlier, mut until, mut wait) = (Vec::new(), None, AGAIN);
         loop {
-            let (back, done) = self.transact_once(job, &mut earlier).await;
+            let (back, done) = self.transact_once(job, &mut earlier, &mut until).await;
             job = back;
             let fault = match done {
-                Ok((Transacted::Aborted(_), true)) if began.elapsed() <= job.time => {
-                    tokio::time::sleep(AGAIN).await;
+                Ok((Transacted::Aborted(_), true)) if began.elapsed() + wait <= job.time => {
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(AGAIN_MOST);
                     continue;
                 }
                 Ok((done @ Transacted::Committed { .. }, _)) => return Ok(done),
@@ -220,6 +222,7 @@ impl Office {
         self: &Arc<Self>,
         job: Job,
         earlier: &mut Vec<Earlier<Next>>,
+        until: &mut Option<Instant>,
     ) -> (Job, Result<(Transacted, bool), Trouble>) {
         let mut desk = match Desk::begin(self, For::Writing).await {
             Ok(desk) => desk,
@@ -237,7 +240,9 @@ impl Office {
                 return (job, Err(fault.into()));
             }
         }
-        let number = match desk.open_for_work(job.claim.clone(), job.time).await {
+        // The time of all tries is the one that the first has.
+        let left = until.map_or(job.time, |until| until.saturating_duration_since(Instant::now()));
+        let number = match desk.open_for_work(job.claim.clone(), left).await {
             Ok(Ok(number)) => number,
             Ok(Err(refused)) => {
                 desk.roll_back().await;
@@ -249,7 +254,7 @@ impl Office {
             }
         };
         desk.is_worked_at();
-        let until = Instant::now() + job.time;
+        let until = *until.get_or_insert_with(|| Instant::now() + job.time);
         let bench = Bench { desk, handle: Handle::current(), until, shaken: false };
         let worked = tokio::task::spawn_blocking(move || work(bench, job)).await;
         let Ok((mut desk, job, worked, shaken)) = worked else {
@@ -313,9 +318,8 @@ fn committed(earlier: Earlier<Next>) -> Transacted {
 
 /// Runs the work, on a thread that may wait.
 fn work(mut bench: Bench, mut job: Job) -> (Desk, Job, Worked, bool) {
-    let began = Instant::now();
     let worked = catch_unwind(AssertUnwindSafe(|| (job.work)(&mut bench)));
-    let is_over = began.elapsed() > job.time;
+    let is_over = Instant::now() > bench.until;
     let worked = match worked {
         Err(panic) if panic.is::<OverTime>() => Worked::Over,
         Err(panic) => Worked::No(Transacted::Panicked(message(&*panic))),

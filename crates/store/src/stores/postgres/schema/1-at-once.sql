@@ -228,12 +228,18 @@ BEGIN
         SELECT seq, key FROM redrive.live WHERE stream = of_stream AND shard = of_shard AND NOT blocked
         ORDER BY seq LIMIT most
     ) few WHERE key IS NOT NULL;
-    WITH wanted AS MATERIALIZED (SELECT DISTINCT key FROM unnest(keys) AS name (key)), locked AS MATERIALIZED (
+    WITH wanted AS MATERIALIZED (SELECT DISTINCT key FROM unnest(keys) AS name (key)), live AS MATERIALIZED (
         SELECT wanted.key, head.seq FROM wanted, LATERAL (
             SELECT first.seq FROM redrive.live first WHERE first.stream = of_stream AND first.key = wanted.key
             ORDER BY first.seq LIMIT 1 FOR SHARE SKIP LOCKED
         ) head
-    ) SELECT array_agg(key), array_agg(seq) INTO names, heads FROM locked;
+    ), held AS MATERIALIZED (
+        SELECT wanted.key, head.seq FROM wanted, LATERAL (
+            SELECT first.seq FROM redrive.held first WHERE first.stream = of_stream AND first.key = wanted.key
+            AND first.state IN (0, 2, 6) ORDER BY first.seq LIMIT 1 FOR SHARE SKIP LOCKED
+        ) head
+    ) SELECT array_agg(key), array_agg(seq) INTO names, heads
+        FROM (SELECT * FROM live UNION ALL SELECT * FROM held) locked;
     UPDATE redrive.live SET blocked = true WHERE live.seq = ANY(seqs) AND NOT live.blocked
         AND EXISTS (SELECT 1 FROM unnest(names, heads) AS head (key, seq)
         WHERE head.key = live.key AND head.seq < live.seq);
