@@ -238,6 +238,42 @@ async fn lease(node: &Node, token: u8, when: u64) -> Leased {
     node.store.lease(call).await.unwrap()
 }
 
+/// P4: a queue was pulled from, and its events are handled by now. What was leased before is settled by somebody who owns
+/// nothing, and the next one of the key was not written: its owner hears of it all the same.
+#[tokio::test]
+async fn the_end_of_a_lease_is_told_to_whoever_handles_the_queue_by_now() {
+    let place = Place::new();
+    let (mut owner, other) = (place.node().await, place.node().await);
+    let hour = Duration::from_secs(3600);
+    let declare = async |pull| {
+        let (name, ordered) = (ORDERS.to_owned(), true);
+        let queue = QueueSpec { name, ordered, pull, window: hour, horizon: hour, ..QueueSpec::default() };
+        owner.store.declare(queue.clone(), By::Runner).await.unwrap();
+        other.store.declare(queue, By::Runner).await.unwrap();
+    };
+    declare(true).await;
+    for id in ["first", "second"] {
+        other.publish(id, Some("k")).await.unwrap();
+    }
+    assert_eq!(lease(&other, 1, 5).await.entries.len(), 1);
+    declare(false).await;
+    owner.take().await;
+    let (tell, mut told) = unbounded_channel();
+    owner.store.watch(Arc::new(move |arrivals: Arrivals| {
+        let _ = tell.send(arrivals.missed || arrivals.recall);
+    }));
+    // Whoever begins to watch looks at everything.
+    tokio::time::timeout(PATIENCE, told.recv()).await.expect("nobody looks");
+    assert!(owner.due(at(9)).await.is_empty());
+    let (tenant, queue, id) = (String::new(), ORDERS.to_owned(), "first".to_owned());
+    let held = Held { tenant, queue, id, attempt: 1, token: [1; 16] };
+    let settle = LeaseSettle { lease: held, at: at(7), decide: Box::new(|_, _| Change::Done) };
+    assert_eq!(other.store.settle_leased(vec![settle]).await.unwrap(), [LeaseSettled::Applied]);
+    let heard = tokio::time::timeout(PATIENCE, told.recv()).await.expect("nobody was told of it");
+    assert_eq!(heard, Some(true));
+    assert_eq!(owner.due_ids(at(9)).await, ["second"]);
+}
+
 /// Of many dead letters that may hold up so many each, a lease looks at some, and the next one at the next; so the last of
 /// them, which holds up too many, has its turn.
 #[tokio::test]
@@ -264,7 +300,7 @@ async fn every_dead_letter_of_a_queue_that_is_leased_from_has_its_turn() {
         let decide = Box::new(move |_: &_, _| Change::Dead {
             reason: DeadReason::Permanent,
             progress: progress.clone(),
-            park: park.clone(),
+            park,
         });
         let settled = node.store.settle_leased(vec![LeaseSettle { lease: held, at: at(2), decide }]).await;
         assert_eq!(settled.unwrap(), [LeaseSettled::Applied]);

@@ -98,6 +98,9 @@ impl Desk {
         self.see(call.at);
         let streams = self.streams_for(call).await?;
         let lapsed = self.lapse(&streams, call.at, lapsed).await?;
+        if lapsed > 0 {
+            self.tell_owners(&call.queue).await?;
+        }
         self.let_overdue_go(&streams, call.at).await?;
         let entries = self.lease_due(&streams, call).await?;
         Ok(Leased { entries, lapsed, next_due: self.next_for(&streams, call.at).await? })
@@ -404,8 +407,19 @@ impl Desk {
         let mut said = Vec::with_capacity(settles.len());
         for settle in settles {
             said.push(self.settle_lease(settle).await?);
+            self.tell_owners(&settle.lease.queue).await?;
         }
         Ok(said)
+    }
+
+    /// Where a queue is not pulled from any more, whoever owns the next one of the key has to hear of it: it was not
+    /// written, so no stamp says so.
+    async fn tell_owners(&mut self, queue: &str) -> Step<()> {
+        if self.spec(queue).await?.is_some_and(|queue| !queue.pull) {
+            self.recall = true;
+            self.raise_version().await?;
+        }
+        Ok(())
     }
 
     async fn settle_lease(&mut self, settle: &mut LeaseSettle) -> Step<LeaseSettled> {
