@@ -3,7 +3,6 @@
 //! A name that does not exist is refused: a filter without the word that was misspelt would mean more than was meant.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use axum::extract::{FromRequestParts, Query as Parameters};
 use http::request::Parts;
@@ -89,7 +88,9 @@ impl Which {
             let detail = format!("nothing dies of `{word}`; there are {}", words.join(", "));
             return Err(Problem::bad_request(detail));
         }
-        let nanos = |name, text: Option<String>| text.map(|text| moment(name, &text)).transpose();
+        // By the clock that events go by, which is not this machine's where several share a store.
+        let now = seat.app.redrive.now();
+        let nanos = |name, text: Option<String>| text.map(|text| moment(name, &text, now)).transpose();
         let filter = Filter {
             tenant: seat.caller.tenant(self.tenant.as_deref())?.map(str::to_owned),
             queue: self.queue,
@@ -195,7 +196,7 @@ pub(super) struct Part {
 }
 
 /// A time of the past: as `2026-01-31T12:00:00Z`, or how long ago, as `2h`.
-fn moment(name: &str, text: &str) -> Result<Moment, Problem> {
+fn moment(name: &str, text: &str, now: Moment) -> Result<Moment, Problem> {
     if let Ok(time) = humantime::parse_rfc3339_weak(text) {
         return Ok(time.into());
     }
@@ -204,7 +205,8 @@ fn moment(name: &str, text: &str) -> Result<Moment, Problem> {
             format!("`{name}` is a time as 2026-01-31T12:00:00Z, or how long ago, as 2h; not `{text}`");
         Problem::bad_request(detail)
     })?;
-    Ok(SystemTime::now().checked_sub(ago).map_or(Moment::default(), Moment::from))
+    let ago = u64::try_from(ago.as_nanos()).unwrap_or(u64::MAX);
+    Ok(Moment::from_nanos(now.as_nanos().saturating_sub(ago)))
 }
 
 /// A name that cannot be left out.
