@@ -8,6 +8,7 @@ use std::time::Duration;
 use redrive_core::entry::{Change, Park, Progress, Settled};
 use redrive_core::event::DeadReason;
 use redrive_store::lease::{Held, Lease, LeaseSettle, LeaseSettled, Leased};
+use redrive_store::postgres::sqlx::Row as _;
 use redrive_store::{Arrivals, By, New, PublishError, Published, QueueSpec, Store};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -278,41 +279,40 @@ async fn the_end_of_a_lease_is_told_to_whoever_handles_the_queue_by_now() {
 /// them, which holds up too many, has its turn.
 #[tokio::test]
 async fn every_dead_letter_of_a_queue_that_is_leased_from_has_its_turn() {
-    const LETTERS: u8 = 150;
+    const OTHERS: u32 = 1_500;
     let place = Place::new();
     let (node, mut raw) = (place.node().await, place.raw().await);
     let hour = Duration::from_secs(3600);
     let (name, ordered, pull) = (ORDERS.to_owned(), true, true);
     let queue = QueueSpec { name, ordered, pull, window: hour, horizon: hour, ..QueueSpec::default() };
     node.store.declare(queue, By::Runner).await.unwrap();
-    let id = |what: &str, number: u8| format!("{what} {number:03}");
-    for what in ["dead", "next"] {
-        for number in 0..LETTERS {
-            node.publish(&id(what, number), Some(&id("key", number))).await.unwrap();
-        }
+    raw.say(&format!("SELECT setval('redrive.place', {OTHERS} + 1)")).await.unwrap();
+    for id in ["dead", "next"] {
+        node.publish(id, Some("key")).await.unwrap();
     }
-    for number in 0..LETTERS {
-        assert_eq!(lease(&node, number, 1).await.entries[0].event.id, id("dead", number));
-        let (tenant, queue, id) = (String::new(), ORDERS.to_owned(), id("dead", number));
-        let held = Held { tenant, queue, id, attempt: 1, token: [number; 16] };
-        let progress = Progress { attempts: 1, ..Progress::fresh(at(0)) };
-        let park = Park::UpTo { until: None, count: Some(1) };
-        let decide = Box::new(move |_: &_, _| Change::Dead {
-            reason: DeadReason::Permanent,
-            progress: progress.clone(),
-            park,
-        });
-        let settled = node.store.settle_leased(vec![LeaseSettle { lease: held, at: at(2), decide }]).await;
-        assert_eq!(settled.unwrap(), [LeaseSettled::Applied]);
-    }
-    // One more behind the last, by somebody who does not look at the others.
-    let (more, key) = (id("more", LETTERS - 1), id("key", LETTERS - 1));
-    raw.say(&format!("SELECT redrive.publish('{ORDERS}', '{more}', key => '{key}')")).await.unwrap();
-    let mut leased = Vec::new();
-    for token in [200, 201] {
-        leased.extend(lease(&node, token, 3).await.entries.into_iter().map(|entry| entry.event.id.clone()));
-    }
-    assert_eq!(leased, [id("next", LETTERS - 1)]);
+    assert_eq!(lease(&node, 1, 1).await.entries[0].event.id, "dead");
+    let (tenant, queue, id) = (String::new(), ORDERS.to_owned(), "dead".to_owned());
+    let held = Held { tenant, queue, id, attempt: 1, token: [1; 16] };
+    let progress = Progress { attempts: 1, ..Progress::fresh(at(0)) };
+    let park = Park::UpTo { until: None, count: Some(1) };
+    let reason = DeadReason::Permanent;
+    let decide = Box::new(move |_: &_, _| Change::Dead { reason, progress: progress.clone(), park });
+    let settled = node.store.settle_leased(vec![LeaseSettle { lease: held, at: at(2), decide }]).await;
+    assert_eq!(settled.unwrap(), [LeaseSettled::Applied]);
+    // Others before it, of keys in which nobody waits.
+    let columns = "SELECT string_agg(attname, ', ') FROM pg_attribute WHERE attrelid = 'redrive.held'::regclass \
+                   AND attnum > 0 AND attname NOT IN ('seq', 'id', 'key')";
+    let columns: String = raw.say(columns).await.unwrap()[0].get(0);
+    raw.say(&format!(
+        "INSERT INTO redrive.held (seq, id, key, {columns}) SELECT seq - n, id || n, key || n, {columns} \
+         FROM redrive.held, generate_series(1, {OTHERS}) n"
+    ))
+    .await
+    .unwrap();
+    // One more behind it, by somebody who does not look at the others.
+    raw.say(&format!("SELECT redrive.publish('{ORDERS}', 'more', key => 'key')")).await.unwrap();
+    assert!(lease(&node, 2, 3).await.entries.is_empty());
+    assert_eq!(lease(&node, 3, 3).await.entries[0].event.id, "next");
 }
 
 /// P1: somebody has leased the first of a key that there was; then an earlier one is committed, which is due at once, or

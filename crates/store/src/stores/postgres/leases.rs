@@ -3,7 +3,7 @@
 //! A call may come to any process, so it holds the shard rows: two calls never hand out the same event, and no owner
 //! settles meanwhile.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, PoisonError};
 
 use redrive_core::Moment;
@@ -25,7 +25,7 @@ use crate::stores::shared::numbers::{column, from_moment, span, to_moment};
 /// How many leases that are over are dealt with in one call, so that it stays short.
 const LAPSED_MAX: usize = 1000;
 /// How many dead letters that may hold up too many are looked at in a call.
-const RELIEVED_MAX: i64 = 100;
+const RELIEVED_MAX: i64 = 1000;
 /// How many rows are fetched to find one that can be read.
 const FETCHED: i64 = 8;
 
@@ -405,9 +405,12 @@ impl Desk {
     pub(super) async fn settle_leased(&mut self, settles: &mut [LeaseSettle]) -> Step<Vec<LeaseSettled>> {
         self.lock_shards().await?;
         let mut said = Vec::with_capacity(settles.len());
+        let queues: BTreeSet<String> = settles.iter().map(|settle| settle.lease.queue.clone()).collect();
         for settle in settles {
             said.push(self.settle_lease(settle).await?);
-            self.tell_owners(&settle.lease.queue).await?;
+        }
+        for queue in queues {
+            self.tell_owners(&queue).await?;
         }
         Ok(said)
     }
