@@ -18,10 +18,10 @@ pub mod conditions;
 
 pub mod turn;
 
-pub mod contend;
+pub mod contender_process;
 
 pub mod program;
 
-pub mod side;
+pub mod server_process;
 
 pub mod syncs;

@@ -58,7 +58,7 @@ pub struct Figures {
     pub bare: &'static str,
     /// The middle of all rounds.
     pub median: f64,
-    /// The best round: what the code costs when nobody disturbs it.
+    /// The best round: the cost without disturbance.
     pub least: f64,
     /// A tenth of the rounds was faster than this. What is compared: the median moves when a neighbour works
     /// through half of the run, and the best round may be luck.
@@ -76,7 +76,7 @@ pub fn measure(plan: Plan, counted: Allocations, mut sides: Vec<Side<'_>>) -> Ve
     let allocations: Vec<f64> = sides.iter_mut().map(|side| count(plan, counted, side)).collect();
     for round in 0..plan.rounds as usize {
         for turn in 0..sides.len() {
-            // Another one begins every round, so that nobody always follows the same neighbour.
+            // Another side starts every round, so that none always follows the same neighbour.
             let turn = (round + turn) % sides.len();
             nanos[turn].push(time(plan, counted, &mut sides[turn]));
         }

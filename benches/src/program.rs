@@ -1,4 +1,4 @@
-//! How a benchmark is called: by `cargo bench`, by its own self as one side, or by somebody who only lists tests.
+//! How a benchmark is called: by `cargo bench`, by itself as one side, or by a tool that only lists tests.
 
 use std::process::ExitCode;
 

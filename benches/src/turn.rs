@@ -24,7 +24,7 @@ pub const IDLE_PAUSE: Duration = Duration::from_millis(2);
 pub enum Work {
     /// Publish, an empty handler, acknowledged: the whole life of an event.
     Life,
-    /// Publish alone: nobody handles.
+    /// Publish alone, without a handler.
     Publish,
     /// One event at a time in an engine that is otherwise idle: how long from publish to handler.
     Idle,

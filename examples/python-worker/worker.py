@@ -36,8 +36,17 @@ def work(job):
     return f"shipped {job['id']}"
 
 
+class Stay(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: urllib would carry the token along, to whatever host the answer names."""
+
+    def redirect_request(self, *_):
+        return None
+
+
 class Server:
     """The leases of one queue."""
+
+    opener = urllib.request.build_opener(Stay)
 
     def __init__(self, url, token, queue):
         self.base = f"{url.rstrip('/')}/v1/queues/{queue}/leases"
@@ -63,9 +72,11 @@ class Server:
         request = urllib.request.Request(self.base + path, json.dumps(body).encode(), headers)
         while True:
             try:
-                with urllib.request.urlopen(request, timeout=timeout) as answer:
+                with self.opener.open(request, timeout=timeout) as answer:
                     return json.load(answer)
             except urllib.error.HTTPError as error:
+                if error.code in range(300, 400):
+                    sys.exit(f"worker: {error.code}: the server redirects elsewhere; name that server with --url")
                 if error.code not in (408, 429, 503):
                     sys.exit(f"worker: {error.code}: {json.load(error).get('detail')}")
                 pause = int(error.headers.get("retry-after", 1))
@@ -138,7 +149,7 @@ def main():
         heart.jobs = {job["token"]: job for job in jobs}
         for job in jobs:
             if state["stopping"]:
-                # Not begun, so nothing was executed, and somebody else may have it at once.
+                # Not begun, so nothing was executed, and another worker may have it at once.
                 server.settle(job, say="retry", executed="no", error={"kind": "Stopped", "message": "not begun"})
             else:
                 attempt(server, job)

@@ -1,4 +1,4 @@
-//! `cargo xtask crash`: the crash tests, for longer than anybody wants to wait at each change.
+//! `cargo xtask crash`: the crash tests, for longer than at each change.
 
 use std::process::{Command, ExitCode};
 

@@ -1,4 +1,4 @@
-//! `cargo xtask faults`: a campaign of faults, for longer than anybody wants to wait at each change.
+//! `cargo xtask faults`: a campaign of faults, for longer than at each change.
 
 use std::process::{Command, ExitCode};
 
@@ -8,14 +8,14 @@ use crate::install::Missing;
 use crate::workspace::Workspace;
 use crate::{install, process};
 
-/// A campaign: its name, the test that is it, and how many faults it has where nobody says.
+/// A campaign: its name, its test, and its default number of faults.
 struct Campaign {
     name: &'static str,
     test: &'static str,
     faults: u64,
 }
 
-/// Those there are. By their tests: the build of one has the store's own crash points, that of another starts a server.
+/// The campaigns, by their tests: one is built with the store's own crash points, another starts a server.
 const KNOWN: [Campaign; 4] = [
     Campaign { name: "booking", test: "-p example-booking --test faults one_booking", faults: 10_000 },
     Campaign { name: "booking-postgres", test: "-p example-booking --test faults the_same", faults: 1_000 },

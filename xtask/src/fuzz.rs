@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: the fuzz targets under libFuzzer, for as long as one likes.
 //!
-//! `cargo xtask test` runs the same functions for some seconds, on any compiler (`crates/http/tests/fuzz`). Here coverage
-//! guides the inputs, which takes a nightly compiler and cargo-fuzz; both are installed where they are missing.
+//! `cargo xtask test` runs the same functions for some seconds, on any compiler (`crates/http/tests/fuzz`). Here
+//! coverage guides the inputs, which needs a nightly compiler and cargo-fuzz; both are installed if missing.
 
 use std::process::{Command, ExitCode};
 
@@ -12,7 +12,7 @@ use crate::{install, process};
 
 /// The targets, as `fuzz/Cargo.toml` names them.
 const TARGETS: [&str; 3] = ["key", "json", "fingerprint"];
-/// No input is longer: what is found, is found in short ones.
+/// The maximum length of an input: short ones find the bugs.
 const LENGTH_MAX: u32 = 4096;
 
 /// What to run.
@@ -61,7 +61,7 @@ fn fuzz(target: &str, seconds: u32) -> Command {
     command.args(["run", "nightly", "cargo", "fuzz", "run", target]);
     command.args(["corpus", "seeds"].map(|folder| format!("fuzz/{folder}/{target}")));
     command.arg("--").arg(format!("-max_total_time={seconds}")).arg(format!("-max_len={LENGTH_MAX}"));
-    // This program's own compiler is not the one that is wanted.
+    // This program's own compiler is not nightly.
     command.env_remove("CARGO").env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN");
     command
 }

@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail};
 
-/// A program, the Debian packages that bring it, and who asks for it.
+/// A program, its Debian packages, and its users.
 struct Need {
     program: &'static str,
     packages: &'static [&'static str],
@@ -27,20 +27,16 @@ const NEEDS: &[Need] = &[
         packages: &["python3", "python3-venv"],
         why: "the worker in Python, an upstream of the gateway, and schemathesis",
     },
-    Need { program: "curl", packages: &["curl"], why: "a client of the gateway that nobody here wrote" },
-    Need {
-        program: "busybox",
-        packages: &["busybox"],
-        why: "an upstream of the gateway that nobody here wrote",
-    },
-    // Nothing else makes a sync fail in a program that is not changed for it.
+    Need { program: "curl", packages: &["curl"], why: "a third-party client of the gateway" },
+    Need { program: "busybox", packages: &["busybox"], why: "a third-party upstream of the gateway" },
+    // Nothing else makes a sync fail in an unmodified program.
     Need { program: "strace", packages: &["strace"], why: "tests of a disk that fails" },
     // Its other programs are not on the path; the tests find them.
     Need { program: "pg_ctlcluster", packages: &["postgresql"], why: "tests of the store in PostgreSQL" },
     Need { program: "pgbouncer", packages: &["pgbouncer"], why: "tests of that store behind a pooler" },
 ];
 
-/// What to do about a program that is not there.
+/// The advice for a missing program.
 #[derive(Clone, Copy)]
 pub(crate) enum Missing {
     /// Install it with apt-get.

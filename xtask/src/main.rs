@@ -5,6 +5,7 @@
 //!
 //! stdout is data (the summary, the violations, a bench's table), stderr is talk.
 
+mod attack;
 mod bench;
 mod crash;
 mod deny;
@@ -37,8 +38,8 @@ struct Cli {
 enum Task {
     /// Install the programs that the tests need
     ///
-    /// Names what is missing, then installs its Debian package with apt-get, through sudo unless root. Does
-    /// nothing when all is there.
+    /// Names what is missing, then installs its Debian package with apt-get, through sudo unless root. Does nothing
+    /// if all is there.
     Install,
 
     /// Run every test: unit, doc, loom, each feature alone, rustdoc
@@ -54,7 +55,7 @@ enum Task {
         filters: Vec<String>,
     },
 
-    /// Check what the compiler does not: crate arrows, dead files, links, names
+    /// Check what the compiler does not: crate dependencies, names, texts, dead files, links
     ///
     /// Compiles nothing. Prints each violation on stdout as `path:line: what is wrong; what to do`, and exits
     /// 1 if there are any.
@@ -78,7 +79,7 @@ enum Task {
         args: Vec<String>,
     },
 
-    /// Kill processes at random times for as long as you like, and count what they did
+    /// Kill processes at random times, and check their results
     ///
     /// The crash tests of `cargo xtask test`, with more rounds: ten kills each, then a check that every effect
     /// happened once and in order. A failure names its seed and keeps its files.
@@ -91,31 +92,44 @@ enum Task {
         seed: u64,
     },
 
-    /// Kill, freeze and cut off what programs rest on, and compare what all of them did
+    /// Kill, freeze and cut off programs, and compare their results
     ///
     /// Prints the seed, how far it is, and a table of the faults by kind. Exits 1 if anything happened twice, not at
     /// all, or was answered in two ways.
     Faults {
-        /// Which campaign: booking, an API in two processes on one file; booking-postgres, the same on a database;
+        /// The campaign: booking, an API in two processes on one file; booking-postgres, the same on a database;
         /// nodes, three processes on one database; or postgres, a server that is stopped as if it had crashed
         name: String,
-        /// How many faults at least; 10,000 where nothing is said, on a database 1,000, of nodes 200, of postgres 100
+        /// Minimum number of faults; 10,000 by default, on a database 1,000, for nodes 200, for postgres 100
         #[arg(long, value_name = "N")]
         faults: Option<u64>,
-        /// What the faults are chosen by
+        /// The seed of the faults
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
 
-    /// Ask the server what its own description says it can be asked, and compare the answers with it
+    /// Attack the program with hostile clients, on this machine alone
     ///
-    /// Installs schemathesis first if it is missing, into an environment below the target folder. Exits 1 for an
-    /// answer that is not in the OpenAPI document, or a 5xx.
+    /// Each campaign holds an attack and a control in which the defence is switched off and the attack must succeed.
+    /// Without names, all run. Exits 1 if a defence did not hold, or a control did not notice.
+    Attack {
+        /// Which campaigns; a wrong name lists the known ones
+        #[arg(value_name = "NAME")]
+        names: Vec<String>,
+        /// The short form that `cargo xtask test` runs, against the debug build
+        #[arg(long)]
+        short: bool,
+    },
+
+    /// Compare the server's responses with its OpenAPI document
+    ///
+    /// Installs schemathesis first if it is missing, into an environment below the target folder. Exits 1 for a
+    /// response that is not in the OpenAPI document, or a 5xx.
     Schemathesis {
         /// How many requests to make up for each operation
         #[arg(long, default_value_t = 50)]
         examples: u32,
-        /// What they are made up from
+        /// The seed of the requests
         #[arg(long, default_value_t = 1)]
         seed: u64,
         /// Fail when schemathesis is missing, rather than install it
@@ -123,31 +137,29 @@ enum Task {
         no_install: bool,
     },
 
-    /// Simulate scheduler and store: seeds of dice against everything that must hold
+    /// Simulate scheduler and store, with crashes and lost answers, and check every promise
     ///
-    /// Prints what happened, in numbers, and seeds a second. A seed that fails is printed with its last steps,
-    /// and the exit code is 1; the same seed fails again.
-    Sim {
-        /// How many seeds; 10,000 where nothing is said
-        #[arg(long, value_name = "N")]
-        seeds: Option<u64>,
-        /// The first of them
-        #[arg(long, value_name = "SEED")]
-        from: Option<u64>,
-        /// Run this one alone
-        #[arg(long, conflicts_with_all = ["seeds", "from", "planted"])]
-        seed: Option<u64>,
-        /// Plant bugs one by one, and exit 1 unless each is found
-        #[arg(long, conflicts_with = "from")]
-        planted: bool,
-    },
+    /// A seed decides everything that happens in one run: processes, events, handlers, faults and the order of
+    /// messages. The same seed always gives the same run. Without options, the first 10,000 seeds run on all cores.
+    ///
+    /// Many seeds (--seeds, --from, --random-start, --stop): prints what happened, the faults by kind, which pairs of
+    /// messages no scheduler received one directly after the other, seeds a second, and every failing seed with what
+    /// failed. A panic counts as a failure.
+    ///
+    /// One seed (--seed): a failing seed is shrunk. Steps, events, nodes, shards and faults are removed while the run
+    /// still fails in the same way. The shortest trace is printed, and its choices are kept in a file for --replay.
+    ///
+    /// Planted bugs (--planted): each known bug is planted, and the simulation must find it.
+    ///
+    /// Exits 0 if everything holds, 1 if a seed failed or a planted bug was not found, 2 for wrong options.
+    Sim(sim::Options),
 
     /// Fuzz what reads keys and bodies, under libFuzzer
     ///
-    /// Installs a nightly compiler and cargo-fuzz first if they are missing. What is found is kept in
-    /// fuzz/artifacts; as a file in fuzz/seeds it is run by every `cargo xtask test`.
+    /// Installs a nightly compiler and cargo-fuzz first if they are missing. Findings are kept in fuzz/artifacts; as
+    /// a file in fuzz/seeds a finding is run by every `cargo xtask test`.
     Fuzz {
-        /// Which target; all of them where nothing is said
+        /// The target; all by default
         target: Option<String>,
         /// How long to run each
         #[arg(long, default_value_t = 300)]
@@ -183,12 +195,11 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Faults { name, faults, seed } => {
             faults::run(&workspace, &faults::Options { name, faults, seed })
         }
+        Task::Attack { names, short } => attack::run(&workspace, &attack::Options { names, short }),
         Task::Schemathesis { examples, seed, no_install } => {
             schemathesis::run(&workspace, &schemathesis::Options { examples, seed, no_install })
         }
-        Task::Sim { seeds, from, seed, planted } => {
-            sim::run(&workspace, &sim::Options { seeds, from, seed, planted })
-        }
+        Task::Sim(options) => sim::run(&workspace, &options),
         Task::Fuzz { target, seconds } => fuzz::run(&workspace, &fuzz::Options { target, seconds }),
         Task::Deny => deny::run(&workspace),
     }

@@ -1,4 +1,4 @@
-//! Children: how we call cargo, and how we read what a child says while it says it.
+//! Child processes: how to call cargo, and how to read a child's output as it comes.
 //!
 //! Children stay in our process group, so that Ctrl-C ends them along with us.
 
@@ -47,7 +47,7 @@ pub(crate) fn stream(command: &mut Command, mut on_line: impl FnMut(&str)) -> io
     child.wait()
 }
 
-/// The command as one would type it, with the variables it sets.
+/// The command as typed in a shell, with the variables it sets.
 pub(crate) fn describe(command: &Command) -> String {
     let set = command.get_envs().filter_map(|(name, value)| {
         value.map(|value| format!("{}={:?}", name.to_string_lossy(), value.to_string_lossy()))

@@ -1,9 +1,8 @@
-//! `cargo xtask schemathesis`: what the server answers, against its own description.
+//! `cargo xtask schemathesis`: the server's responses against its own description.
 //!
-//! Schemathesis reads the OpenAPI document and makes requests up from it, right ones and wrong ones. Each answer has
-//! to be one that the document has, with the body that it says, and never a 5xx but 503. It comes from PyPI into an
-//! environment of its own below the target folder, and is always the same version, because another one finds other
-//! things.
+//! Schemathesis generates requests from the OpenAPI document, valid ones and invalid ones. Each response must be
+//! documented, with the documented body, and never a 5xx except 503. It comes from PyPI into its own environment
+//! below the target folder, always in the same version, because another one finds other things.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -16,21 +15,21 @@ use anyhow::{Context, bail, ensure};
 use crate::process;
 use crate::workspace::Workspace;
 
-/// The version that is installed.
+/// The installed version.
 const VERSION: &str = "4.32.5";
-/// What is checked of each answer.
+/// The checks of each response.
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
                       response_headers_conformance,response_schema_conformance,unsupported_method";
-/// A server that waits for nobody for long, with everything that can be switched on. Small bounds are reached sooner.
+/// A server with short waits and every feature enabled. Small limits are reached sooner.
 const SETTINGS: &str = "[server]\nlisten = \"127.0.0.1:0\"\nwait_max = \"20ms\"\nbody_time = \"2s\"\nedit = true\n\
                         [observe]\nlog = \"warn,redrive_server::cli=info\"\n[secrets]\nkey_file = \"key\"\n[ledger]\nkey_files = [\"key\"]\n\
                         [store]\naddress = \"sqlite:redrive.db\"\n[queues.jobs.pull]\n[queues.held.pull]\n";
-/// Names that there are; those that were made up would lead nowhere. What holds a queue back is done to another one,
-/// or nothing could be leased any more.
+/// Existing names; generated ones would lead nowhere. Actions that block a queue use another one, or nothing could be
+/// leased any more.
 const PARAMETERS: &str = "[parameters]\nqueue = \"jobs\"\nid = \"1\"\nname = \"signing\"\n\
                           [[operations]]\ninclude-path-regex = \"^/v1/queues/[^/]*/(pause|resume|reroute)$\"\n\
                           parameters = { queue = \"held\" }\n";
-/// A dead letter that all verbs are tried on, and the first version of a secret.
+/// A dead letter for all actions, and the first version of a secret.
 const FIRST: [(&str, &str, &str); 3] = [
     ("POST", "/v1/queues/jobs/events", "{\"id\":\"1\",\"key\":\"k\",\"payload\":{}}"),
     ("POST", "/v1/queues/jobs/events/1/kill", ""),
@@ -39,7 +38,7 @@ const FIRST: [(&str, &str, &str); 3] = [
 
 /// What to run.
 pub(crate) struct Options {
-    /// Requests that are made up for each operation.
+    /// Generated requests per operation.
     pub(crate) examples: u32,
     /// The seed that they are made up from.
     pub(crate) seed: u64,
@@ -51,7 +50,7 @@ pub(crate) struct Options {
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<ExitCode> {
     let program = ensure(workspace, options.no_install)?;
     let folder = workspace.target.join("schemathesis");
-    // Each run begins with nothing, or a seed would not find the same again.
+    // Each run starts empty, or a seed would not reproduce.
     match fs::remove_dir_all(&folder) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             return Err(error).with_context(|| format!("cannot remove {}", folder.display()));
@@ -73,16 +72,16 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     let mut command = Command::new(program);
     command.current_dir(&folder).arg("--config-file").arg(parameters);
     command.args(["run", &format!("{}/openapi.json", server.url), "--checks", CHECKS]);
-    // Nothing is remembered from one run to the next: a seed is all that it takes to see a failure again.
+    // Nothing persists between runs: the seed alone reproduces a failure.
     command.args(["--generation-database", "none", "--seed", &options.seed.to_string()]);
     command.args(["--max-examples", &options.examples.to_string()]);
-    // It answers on loopback, which is behind nobody's proxy.
+    // It listens on loopback, which needs no proxy.
     command.env("no_proxy", "*").env("NO_PROXY", "*");
     let status = command.status().context("cannot run schemathesis")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The program, which is installed first where it is missing.
+/// The program; installed first if missing.
 fn ensure(workspace: &Workspace, no_install: bool) -> anyhow::Result<PathBuf> {
     let folder = workspace.target.join(format!("schemathesis-{VERSION}"));
     let program = folder.join("bin/schemathesis");
@@ -131,7 +130,7 @@ impl Server {
         for line in lines.by_ref() {
             let line = line.context("cannot read what the server says")?;
             eprintln!("{line}");
-            // As it is in the log, whose form is the server's to choose.
+            // As in the log, whose format the server chooses.
             if let Some((_, rest)) = line.split_once("listening on ") {
                 let end =
                     rest.find(|c: char| c == '"' || c == ',' || c.is_whitespace()).unwrap_or(rest.len());
@@ -140,7 +139,7 @@ impl Server {
             }
         }
         ensure!(!server.url.is_empty(), "the server did not start");
-        // What it says later would fill its pipe, and it would wait.
+        // Later output would fill the pipe and block the server.
         thread::spawn(move || lines.map_while(Result::ok).for_each(|line| eprintln!("{line}")));
         Ok(server)
     }

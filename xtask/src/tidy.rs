@@ -4,15 +4,19 @@
 //! and held in memory, so that a test can hand a check a tree written as literals. To add a check, write its
 //! file and give it a line in [`CHECKS`].
 
-mod arrows;
 mod core_is_pure;
+mod counted_things;
+mod crate_dependencies;
 mod dead_files;
 mod dead_pages;
+mod documented_names;
+mod duplicate_names;
+mod folder_size;
 mod links;
 mod long_files;
-mod names;
-mod one_program;
-mod standing_alone;
+mod no_machine_paths;
+mod plain_words;
+mod single_default_binary;
 
 mod markdown;
 mod source;
@@ -27,15 +31,19 @@ use tree::Tree;
 type Check = fn(&Tree) -> Vec<Violation>;
 
 const CHECKS: &[(&str, Check)] = &[
-    ("arrows", arrows::check),
     ("core is pure", core_is_pure::check),
+    ("counted things", counted_things::check),
+    ("crate dependencies", crate_dependencies::check),
     ("dead files", dead_files::check),
     ("dead pages", dead_pages::check),
+    ("documented names", documented_names::check),
+    ("duplicate names", duplicate_names::check),
+    ("folder size", folder_size::check),
     ("links", links::check),
     ("long files", long_files::check),
-    ("names", names::check),
-    ("one program", one_program::check),
-    ("standing alone", standing_alone::check),
+    ("no machine paths", no_machine_paths::check),
+    ("plain words", plain_words::check),
+    ("single default binary", single_default_binary::check),
 ];
 
 /// A place in the tree that breaks a rule.
@@ -43,7 +51,7 @@ const CHECKS: &[(&str, Check)] = &[
 struct Violation {
     path: String,
     line: usize,
-    /// What is wrong; what to do.
+    /// What is wrong, and what to do.
     what: String,
 }
 

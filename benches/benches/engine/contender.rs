@@ -1,26 +1,26 @@
-//! Who takes part in a race, and how a turn of theirs is run.
+//! The contenders of a race, and how a turn is run.
 
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use redrive_benches::contend::finish;
+use redrive_benches::contender_process::finish;
 use redrive_benches::syncs;
 use redrive_benches::turn::{Outcome, Publisher, Setup, Turn, WARM_UP, Work};
 
 use crate::rivals::Rival;
-use crate::{ours, raw};
+use crate::{redrive_contender, sqlite_baseline};
 
-/// Says which contender this program is to be.
+/// Selects the contender that this process is.
 pub(crate) const FLAG: &str = "--contender";
 
-/// What a turn may take beyond its warm-up and its measuring: set-up, a last checkpoint, a busy machine.
+/// Time allowed beyond warm-up and measuring: set-up, a last checkpoint, a busy machine.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// Whose turn it is.
+/// A contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Who {
+pub(crate) enum Contender {
     Ours(Publisher),
     Raw(Batch),
     Rival(Rival, Setup, Publisher),
@@ -34,7 +34,7 @@ pub(crate) enum Batch {
     AsOurs(Publisher),
 }
 
-impl Who {
+impl Contender {
     pub(crate) fn name(self) -> String {
         match self {
             Self::Ours(publisher) => format!("redrive{}", how(publisher)),
@@ -55,13 +55,16 @@ impl Who {
         matches!(self, Self::Rival(_, Setup::Full, _))
     }
 
-    pub(crate) fn turn(self, work: Work, callers: usize, batch: usize, time: Duration) -> Asked {
+    pub(crate) fn turn(self, work: Work, callers: usize, batch: usize, time: Duration) -> TurnRequest {
         let (setup, publisher) = match self {
             Self::Ours(publisher) => (Setup::Full, publisher),
             Self::Raw(_) => (Setup::Full, Publisher::Each),
             Self::Rival(_, setup, publisher) => (setup, publisher),
         };
-        Asked { who: self, turn: Turn { work, setup, publisher, callers, batch, time, folder: "".into() } }
+        TurnRequest {
+            who: self,
+            turn: Turn { work, setup, publisher, callers, batch, time, folder: "".into() },
+        }
     }
 
     fn command(self) -> Result<Command, String> {
@@ -72,8 +75,8 @@ impl Who {
             Ok(command)
         };
         match self {
-            Self::Ours(_) => ours(ours::NAME),
-            Self::Raw(_) => ours(raw::NAME),
+            Self::Ours(_) => ours(redrive_contender::NAME),
+            Self::Raw(_) => ours(sqlite_baseline::NAME),
             Self::Rival(rival, ..) => Ok(Command::new(rival.program())),
         }
     }
@@ -86,18 +89,18 @@ const fn how(publisher: Publisher) -> &'static str {
     }
 }
 
-/// A turn that somebody is asked to take.
+/// The parameters of a turn.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
-    who: Who,
+pub(crate) struct TurnRequest {
+    who: Contender,
     turn: Turn,
 }
 
-impl Asked {
-    /// Takes the turn in a fresh folder below this one. A rival that hangs has a second one: a rare stop of its own
-    /// is not the end of minutes of measuring. It is said aloud, and counts for nothing else.
+impl TurnRequest {
+    /// Runs the turn in a fresh folder below this one. A rival that hangs gets a second try, so that a rare hang does
+    /// not end minutes of measuring. The hang is reported.
     pub(crate) fn run(self, base: &Path) -> Result<Outcome, String> {
-        let again = matches!(self.who, Who::Rival(..)).then(|| self.clone());
+        let again = matches!(self.who, Contender::Rival(..)).then(|| self.clone());
         let outcome = self.take(base);
         match (outcome, again) {
             (Err(error), Some(again)) => {
@@ -123,7 +126,7 @@ impl Asked {
         })
     }
 
-    /// The folder is gone afterwards, and so is what the disk has to do for that, before the next one's turn.
+    /// The folder is removed afterwards, and the disk has finished with it before the next turn.
     fn with_folder<T>(
         mut self,
         base: &Path,

@@ -8,13 +8,13 @@ mod contender;
 
 mod disk;
 
-mod ours;
+mod redrive_contender;
 
-mod print;
+mod report;
 
 mod race;
 
-mod raw;
+mod sqlite_baseline;
 
 mod rivals;
 
@@ -33,8 +33,8 @@ fn main() -> ExitCode {
 fn contend(name: &str, args: &[String]) -> Result<(), String> {
     let turn = Turn::from_args(args)?;
     let outcome = match name {
-        ours::NAME => ours::measure(&turn)?,
-        raw::NAME => raw::measure(&turn)?,
+        redrive_contender::NAME => redrive_contender::measure(&turn)?,
+        sqlite_baseline::NAME => sqlite_baseline::measure(&turn)?,
         other => return Err(format!("no contender is called {other}")),
     };
     println!("{}", outcome.to_line());

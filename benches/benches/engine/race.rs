@@ -1,4 +1,4 @@
-//! Contenders that take turns, round after round, and what came of it.
+//! Contenders that take turns, round after round, and the results.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use redrive_benches::measure::median;
 use redrive_benches::syncs;
 use redrive_benches::turn::{Outcome, Publisher, Work};
 
-use crate::contender::{Batch, Who};
+use crate::contender::{Batch, Contender};
 
-/// Who does what, how long.
+/// Contenders and duration.
 #[derive(Debug)]
 pub(crate) struct Race {
     pub(crate) title: String,
     pub(crate) work: Work,
     pub(crate) callers: usize,
-    pub(crate) field: Vec<Who>,
+    pub(crate) field: Vec<Contender>,
 }
 
 /// How much is measured.
@@ -30,7 +30,7 @@ pub(crate) struct Plan {
 /// A contender's figures.
 #[derive(Debug, Clone)]
 pub(crate) struct Figures {
-    pub(crate) who: Who,
+    pub(crate) who: Contender,
     /// Done in a second, round by round.
     pub(crate) rates: Vec<f64>,
     /// Writes in one transaction, the median of the rounds.
@@ -64,7 +64,7 @@ impl Race {
             for at in self.order(round) {
                 let who = self.field[at];
                 let outcome = who.turn(self.work, self.callers, batches.of(who), plan.time).run(base)?;
-                if let Who::Ours(publisher) = who {
+                if let Contender::Ours(publisher) = who {
                     *batches.of_ours(publisher) = whole(outcome.batch());
                 }
                 outcomes[at].push(outcome);
@@ -86,13 +86,13 @@ impl Race {
         Ok(figures)
     }
 
-    /// Another one begins every round, so that nobody always follows the same neighbour; but the raw line that
-    /// is to have our batch follows us at once, under the same weather.
+    /// Another contender starts every round, so that none always follows the same neighbour; but the baseline with
+    /// our batch size follows us at once, under the same conditions.
     fn order(&self, round: usize) -> Vec<usize> {
         let mut groups: Vec<Vec<usize>> = Vec::new();
         for (at, who) in self.field.iter().enumerate() {
             match groups.last_mut() {
-                Some(group) if matches!(who, Who::Raw(Batch::AsOurs(_))) => group.push(at),
+                Some(group) if matches!(who, Contender::Raw(Batch::AsOurs(_))) => group.push(at),
                 _ => groups.push(vec![at]),
             }
         }
@@ -103,7 +103,7 @@ impl Race {
 
     fn syncs_each(
         &self,
-        who: Who,
+        who: Contender,
         batches: &mut Batches,
         plan: Plan,
         base: &Path,
@@ -130,12 +130,12 @@ impl Batches {
         }
     }
 
-    /// What somebody is told who can be told.
-    fn of(&mut self, who: Who) -> usize {
+    /// The batch size for a contender that takes one.
+    fn of(&mut self, who: Contender) -> usize {
         match who {
-            Who::Raw(Batch::Of(batch)) => batch,
-            Who::Raw(Batch::AsOurs(publisher)) => *self.of_ours(publisher),
-            Who::Ours(_) | Who::Rival(..) => self.each,
+            Contender::Raw(Batch::Of(batch)) => batch,
+            Contender::Raw(Batch::AsOurs(publisher)) => *self.of_ours(publisher),
+            Contender::Ours(_) | Contender::Rival(..) => self.each,
         }
     }
 }

@@ -7,11 +7,11 @@ use redrive_benches::conditions::{self, Conditions};
 use redrive_benches::syncs;
 use redrive_benches::turn::{Publisher, Setup, Work, value};
 
-use crate::contender::{Batch, Who};
-use crate::print::Waits;
+use crate::contender::{Batch, Contender};
 use crate::race::{Plan, Race};
+use crate::report::Waits;
 use crate::rivals::Rival;
-use crate::{disk, ours, print};
+use crate::{disk, redrive_contender, report};
 
 /// Events in flight, where that is not what is varied.
 const IN_FLIGHT: usize = 1_000;
@@ -82,7 +82,7 @@ pub(crate) fn all(args: &[String]) -> Result<(), String> {
         figures.push((race, race.run(options.plan, base.path())?));
     }
     let waits = idle(options.plan, base.path())?;
-    print::report(&print::Run {
+    report::report(&report::Run {
         conditions: Conditions::here(),
         load,
         file_system: disk::file_system(base.path()),
@@ -97,20 +97,21 @@ pub(crate) fn all(args: &[String]) -> Result<(), String> {
 fn races(rivals: bool) -> Vec<Race> {
     use Publisher::{Bulk, Each};
     use Rival::{Apalis, Effectum};
-    let with = |publishers: &[Publisher], theirs: &[Who]| {
-        let ours = publishers.iter().flat_map(|it| [Who::Ours(*it), Who::Raw(Batch::AsOurs(*it))]);
-        let alone = BATCHES.map(|it| Who::Raw(Batch::Of(it)));
-        let ours: Vec<Who> = if ours::HERE { ours.collect() } else { alone.into() };
-        let theirs: &[Who] = if rivals { theirs } else { &[] };
+    let with = |publishers: &[Publisher], theirs: &[Contender]| {
+        let ours =
+            publishers.iter().flat_map(|it| [Contender::Ours(*it), Contender::Raw(Batch::AsOurs(*it))]);
+        let alone = BATCHES.map(|it| Contender::Raw(Batch::Of(it)));
+        let ours: Vec<Contender> = if redrive_contender::HERE { ours.collect() } else { alone.into() };
+        let theirs: &[Contender] = if rivals { theirs } else { &[] };
         [&ours, theirs].concat()
     };
     let theirs = [
-        Who::Rival(Apalis, Setup::Shipped, Each),
-        Who::Rival(Apalis, Setup::Full, Each),
-        Who::Rival(Apalis, Setup::Full, Bulk),
-        Who::Rival(Effectum, Setup::Shipped, Each),
-        Who::Rival(Effectum, Setup::Full, Each),
-        Who::Rival(Effectum, Setup::Full, Bulk),
+        Contender::Rival(Apalis, Setup::Shipped, Each),
+        Contender::Rival(Apalis, Setup::Full, Each),
+        Contender::Rival(Apalis, Setup::Full, Bulk),
+        Contender::Rival(Effectum, Setup::Shipped, Each),
+        Contender::Rival(Effectum, Setup::Full, Each),
+        Contender::Rival(Effectum, Setup::Full, Bulk),
     ];
     let life = Race {
         title: format!("Life cycles: publish, empty handler, acknowledged; {IN_FLIGHT} in flight"),
@@ -124,7 +125,7 @@ fn races(rivals: bool) -> Vec<Race> {
         callers,
         field: with(
             &[Each],
-            &[Who::Rival(Apalis, Setup::Full, Each), Who::Rival(Effectum, Setup::Full, Each)],
+            &[Contender::Rival(Apalis, Setup::Full, Each), Contender::Rival(Effectum, Setup::Full, Each)],
         ),
     });
     [life].into_iter().chain(publish).collect()
@@ -136,8 +137,8 @@ fn idle(plan: Plan, base: &Path) -> Result<Vec<Waits>, String> {
     let mut waits = Vec::new();
     for _ in 0..plan.rounds {
         let sync = disk::sync_p50_us(base, SYNCS).map_err(|error| format!("{}: {error}", base.display()))?;
-        let ours = Who::Ours(Publisher::Each).turn(Work::Idle, 1, 1, plan.time);
-        let event = if ours::HERE { ours.run(base)?.p50_us } else { None };
+        let ours = Contender::Ours(Publisher::Each).turn(Work::Idle, 1, 1, plan.time);
+        let event = if redrive_contender::HERE { ours.run(base)?.p50_us } else { None };
         waits.push(Waits { sync, event });
     }
     Ok(waits)

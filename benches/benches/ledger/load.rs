@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use redrive_benches::side::used;
+use redrive_benches::server_process::used;
 use redrive_benches::turn::WARM_UP;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -133,7 +133,7 @@ impl Connection {
     }
 }
 
-/// Whoever does not replay what it says it does measures something else. The handler alone says nothing.
+/// A contender that does not replay measures something else. The bare handler has no header.
 fn check(head: &str, keys: Keys) -> Result<(), String> {
     let ours = head.lines().find_map(|line| line.strip_prefix("idempotent-replayed: "));
     let rival = head.contains("\r\nidempotency-replayed: true");

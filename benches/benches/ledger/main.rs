@@ -7,13 +7,13 @@
 
 mod load;
 
-mod print;
+mod report;
 
-mod raw;
+mod sqlite_baseline;
 
 mod rival;
 
-mod sides;
+mod contenders;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ use redrive_benches::program;
 use redrive_benches::turn::value;
 
 use load::{Keys, Load};
-use print::{Row, Run};
+use report::{Row, Run};
 
 /// Connections at once, and requests in a raw commit.
 const CONNECTIONS: usize = 64;
@@ -33,7 +33,7 @@ const CONNECTIONS: usize = 64;
 const REPLAYED: usize = 1024;
 
 fn main() -> ExitCode {
-    program::run(sides::FLAG, sides::be, run)
+    program::run(contenders::FLAG, contenders::be, run)
 }
 
 fn run(args: &[String]) -> Result<(), String> {
@@ -58,7 +58,7 @@ fn run(args: &[String]) -> Result<(), String> {
         runtime.block_on(round(&mut rows, folder.path(), time))?;
     }
     let conditions = Conditions::here();
-    print::report(&Run { conditions, load, rounds, time, took: started.elapsed(), rows });
+    report::report(&Run { conditions, load, rounds, time, took: started.elapsed(), rows });
     Ok(())
 }
 
@@ -66,7 +66,7 @@ fn run(args: &[String]) -> Result<(), String> {
 async fn round(rows: &mut [Row], folder: &Path, time: Duration) -> Result<(), String> {
     for row in rows {
         let folder = tempfile::tempdir_in(folder).map_err(|error| error.to_string())?;
-        let mut side = sides::start(row.side, folder.path(), time)?;
+        let mut side = contenders::start(row.side, folder.path(), time)?;
         let first = side.line()?;
         let measured = match row.keys {
             // It measures itself.

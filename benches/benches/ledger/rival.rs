@@ -1,5 +1,4 @@
-//! The rival's program: a package outside the workspace, so that its dependencies are nobody else's. Built here, before
-//! anything is measured.
+//! The rival's program: a package outside the workspace with its own dependencies. Built before anything is measured.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,14 +1,14 @@
-//! Who takes part, and how a turn of theirs is run.
+//! The contenders, and how a turn is run.
 
 use std::process::Command;
 use std::time::Duration;
 
-use redrive_benches::contend::finish;
+use redrive_benches::contender_process::finish;
 use redrive_benches::turn::{Outcome, Publisher, Setup, Turn, WARM_UP, Work};
 
-use crate::place::Place;
-use crate::told::Told;
-use crate::{depth, ours, plain, raw, rival};
+use crate::pg_server::PgServer;
+use crate::turn_args::TurnArgs;
+use crate::{backlog, redrive_contender, rival, skip_locked, sql_baseline};
 
 /// Says which contender this program is to be.
 pub(crate) const FLAG: &str = "--contender";
@@ -24,7 +24,7 @@ const GRACE: Duration = Duration::from_secs(60);
 
 /// Whose turn it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Who {
+pub(crate) enum Contender {
     /// So many nodes.
     Ours(Publisher, usize),
     /// With the batch that so many nodes of ours had in the turn before.
@@ -34,7 +34,7 @@ pub(crate) enum Who {
     Rival(Setup),
 }
 
-impl Who {
+impl Contender {
     pub(crate) fn name(self) -> String {
         let how = |publisher| if publisher == Publisher::Bulk { ", in bulk" } else { "" };
         match self {
@@ -50,16 +50,16 @@ impl Who {
 
     fn command(self) -> Result<Command, String> {
         let name = match self {
-            Self::Ours(..) => ours::NAME,
-            Self::Raw(..) => raw::NAME,
-            Self::Plain(..) => plain::NAME,
+            Self::Ours(..) => redrive_contender::NAME,
+            Self::Raw(..) => sql_baseline::NAME,
+            Self::Plain(..) => skip_locked::NAME,
             Self::Rival(_) => return Ok(Command::new(rival::program())),
         };
         ourselves(name)
     }
 
     /// What it is told: the batch is for whom it concerns.
-    pub(crate) fn told(self, batch: usize, time: Duration) -> Told {
+    pub(crate) fn told(self, batch: usize, time: Duration) -> TurnArgs {
         let (setup, publisher, batch, nodes) = match self {
             Self::Ours(publisher, nodes) => (Setup::Full, publisher, batch, nodes),
             Self::Raw(publisher, _) => (Setup::Full, publisher, batch, 1),
@@ -68,24 +68,24 @@ impl Who {
         };
         let turn =
             Turn { work: Work::Life, setup, publisher, callers: IN_FLIGHT, batch, time, folder: "-".into() };
-        Told { turn, url: String::new(), waiting: None, nodes, connections: CONNECTIONS, first: 1 }
+        TurnArgs { turn, url: String::new(), waiting: None, nodes, connections: CONNECTIONS, first: 1 }
     }
 
     /// Takes a turn in a database that is there.
-    pub(crate) fn run(self, told: &Told) -> Result<Outcome, String> {
+    pub(crate) fn run(self, told: &TurnArgs) -> Result<Outcome, String> {
         let mut command = self.command()?;
         command.args(told.to_args());
-        // Whoever works off what waits takes as long as it takes.
+        // A turn that drains a backlog has no time limit.
         let grace = if told.waiting.is_some() { 5 * GRACE } else { GRACE };
         finish(&mut command, 2 * WARM_UP + told.turn.time + grace)
             .map_err(|error| format!("{}: {error}", self.name()))
     }
 
     /// Takes a turn in a database of its own.
-    pub(crate) fn run_in(self, place: &Place, told: Told) -> Result<Outcome, String> {
+    pub(crate) fn run_in(self, place: &PgServer, told: TurnArgs) -> Result<Outcome, String> {
         let fault = |error| format!("{}: {error}", self.name());
         let url = place.make("turn").map_err(fault)?;
-        let outcome = self.run(&Told { url, ..told });
+        let outcome = self.run(&TurnArgs { url, ..told });
         place.remove("turn").map_err(fault)?;
         outcome
     }
@@ -93,9 +93,9 @@ impl Who {
 
 /// Fills a database with so many that wait.
 pub(crate) fn fill(url: &str, waiting: u64) -> Result<Outcome, String> {
-    let told = Who::Ours(Publisher::Each, 1).told(1, Duration::from_secs(3600));
-    let told = Told { url: url.to_owned(), waiting: Some(waiting), ..told };
-    let mut command = ourselves(depth::NAME)?;
+    let told = Contender::Ours(Publisher::Each, 1).told(1, Duration::from_secs(3600));
+    let told = TurnArgs { url: url.to_owned(), waiting: Some(waiting), ..told };
+    let mut command = ourselves(backlog::NAME)?;
     command.args(told.to_args());
     finish(&mut command, told.turn.time)
 }

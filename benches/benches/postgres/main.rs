@@ -7,33 +7,33 @@
 
 mod contender;
 
-mod depth;
+mod backlog;
 
-mod gauge;
+mod progress_reader;
 
-mod ours;
+mod redrive_contender;
 
-mod place;
+mod pg_server;
 
-mod plain;
+mod skip_locked;
 
-mod print;
+mod report;
 
 mod race;
 
-mod raw;
+mod sql_baseline;
 
 mod rival;
 
 mod run;
 
-mod told;
+mod turn_args;
 
 use std::process::ExitCode;
 
 use redrive_benches::program;
 
-use told::Told;
+use turn_args::TurnArgs;
 
 /// Everything here fails for one reason: something that should work does not.
 pub(crate) type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -44,18 +44,18 @@ fn main() -> ExitCode {
 
 /// One turn of a contender that lives in this program.
 fn contend(name: &str, args: &[String]) -> Result<(), String> {
-    let told = Told::from_args(args)?;
+    let told = TurnArgs::from_args(args)?;
     let runtime = tokio::runtime::Runtime::new().map_err(|error| error.to_string())?;
     let outcome = runtime.block_on(async {
         match name {
-            ours::NAME => ours::measure(&told).await,
-            raw::NAME => raw::measure(&told).await,
-            plain::NAME => plain::measure(&told).await,
-            depth::NAME => depth::fill(&told).await,
+            redrive_contender::NAME => redrive_contender::measure(&told).await,
+            sql_baseline::NAME => sql_baseline::measure(&told).await,
+            skip_locked::NAME => skip_locked::measure(&told).await,
+            backlog::NAME => backlog::fill(&told).await,
             other => Err(format!("no contender is called {other}").into()),
         }
     });
-    // The process ends here, and with it whoever still publishes.
+    // The process ends here, and with it the publishers.
     runtime.shutdown_background();
     println!("{}", outcome.map_err(|error| format!("{name}: {error}"))?.to_line());
     Ok(())

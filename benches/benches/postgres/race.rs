@@ -1,13 +1,13 @@
-//! Contenders that take turns, round after round, and what came of it.
+//! Contenders that take turns, round after round, and the results.
 
 use std::time::Duration;
 
 use redrive_benches::measure::median;
 use redrive_benches::turn::{Outcome, Publisher};
 
-use crate::contender::Who;
-use crate::place::Place;
-use crate::told::Told;
+use crate::contender::Contender;
+use crate::pg_server::PgServer;
+use crate::turn_args::TurnArgs;
 
 /// Who does what.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(crate) struct Race {
     pub(crate) title: String,
     /// How many wait when the clock starts, where it runs until none does.
     pub(crate) waiting: Option<u64>,
-    pub(crate) field: Vec<Who>,
+    pub(crate) field: Vec<Contender>,
 }
 
 /// How much is measured.
@@ -29,7 +29,7 @@ pub(crate) struct Plan {
 #[derive(Debug, Clone)]
 pub(crate) struct Figures {
     pub(crate) name: String,
-    pub(crate) who: Option<Who>,
+    pub(crate) who: Option<Contender>,
     /// Done in a second, round by round.
     pub(crate) rates: Vec<f64>,
     /// Writes in one transaction, the median of the rounds.
@@ -38,7 +38,7 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    pub(crate) fn of_turns(name: String, who: Option<Who>, turns: &[Outcome]) -> Self {
+    pub(crate) fn of_turns(name: String, who: Option<Contender>, turns: &[Outcome]) -> Self {
         Self {
             name,
             who,
@@ -60,7 +60,7 @@ impl Figures {
 }
 
 impl Race {
-    pub(crate) fn run(&self, plan: Plan, place: &Place) -> Result<Vec<Figures>, String> {
+    pub(crate) fn run(&self, plan: Plan, place: &PgServer) -> Result<Vec<Figures>, String> {
         eprintln!("bench: {}", self.title);
         let mut turns: Vec<Vec<Outcome>> = self.field.iter().map(|_| Vec::new()).collect();
         // The batch that ours had last, by how they were published and by how many nodes.
@@ -69,14 +69,14 @@ impl Race {
             for at in self.order(round) {
                 let who = self.field[at];
                 let batch = match who {
-                    Who::Raw(publisher, nodes) => {
+                    Contender::Raw(publisher, nodes) => {
                         batches.get(&(publisher == Publisher::Bulk, nodes)).copied()
                     }
                     _ => None,
                 };
-                let told = Told { waiting: self.waiting, ..who.told(batch.unwrap_or(1), plan.time) };
+                let told = TurnArgs { waiting: self.waiting, ..who.told(batch.unwrap_or(1), plan.time) };
                 let outcome = who.run_in(place, told)?;
-                if let Who::Ours(publisher, nodes) = who {
+                if let Contender::Ours(publisher, nodes) = who {
                     batches.insert((publisher == Publisher::Bulk, nodes), whole(outcome.batch()));
                 }
                 turns[at].push(outcome);
@@ -86,13 +86,13 @@ impl Race {
         Ok(sides.map(|(who, turns)| Figures::of_turns(who.name(), Some(*who), &turns)).collect())
     }
 
-    /// Another one begins every round, so that nobody always follows the same neighbour; but the raw line follows us
-    /// at once, with our batch and under the same weather.
+    /// Another contender starts every round, so that none always follows the same neighbour; but the baseline follows
+    /// us at once, with our batch size and under the same conditions.
     fn order(&self, round: usize) -> Vec<usize> {
         let mut groups: Vec<Vec<usize>> = Vec::new();
         for (at, who) in self.field.iter().enumerate() {
             match groups.last_mut() {
-                Some(group) if matches!(who, Who::Raw(..)) => group.push(at),
+                Some(group) if matches!(who, Contender::Raw(..)) => group.push(at),
                 _ => groups.push(vec![at]),
             }
         }

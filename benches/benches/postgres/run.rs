@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use redrive_benches::conditions::{self, Conditions};
 use redrive_benches::turn::{Outcome, Publisher, Setup, value};
 
-use crate::contender::{self, IN_FLIGHT, Who};
-use crate::place::Place;
-use crate::print;
+use crate::contender::{self, Contender, IN_FLIGHT};
+use crate::pg_server::PgServer;
 use crate::race::{Figures, Plan, Race};
+use crate::report;
 use crate::rival;
-use crate::told::Told;
+use crate::turn_args::TurnArgs;
 
 /// How many wait where all of them are to be done: a quarter of what the rival's own bench has.
 const DRAINED: u64 = 50_000;
@@ -76,7 +76,7 @@ pub(crate) fn all(args: &[String]) -> Result<(), String> {
         rival::build()?;
     }
     let (load, began) = (conditions::load(), Instant::now());
-    let place = Place::start().map_err(|error| error.to_string())?;
+    let place = PgServer::start().map_err(|error| error.to_string())?;
     let server = place.conditions().map_err(|error| error.to_string())?;
     let mut measured = Measured::default();
     if options.wants("life") {
@@ -93,7 +93,7 @@ pub(crate) fn all(args: &[String]) -> Result<(), String> {
         measured.waiting = waiting(options.plan, &place, depths)?;
     }
     drop(place);
-    print::report(&print::Run {
+    report::report(&report::Run {
         conditions: Conditions::here(),
         server,
         load,
@@ -106,38 +106,40 @@ pub(crate) fn all(args: &[String]) -> Result<(), String> {
 
 fn life(rivals: bool) -> Race {
     use Publisher::{Bulk, Each};
-    let mut field: Vec<Who> =
-        [1, 3].into_iter().flat_map(|nodes| [Who::Ours(Each, nodes), Who::Raw(Each, nodes)]).collect();
-    field.extend([Who::Ours(Bulk, 1), Who::Raw(Bulk, 1)]);
-    field.extend(FETCHES.iter().map(|fetches| Who::Plain(Each, *fetches)));
-    field.extend(FETCHES.iter().map(|fetches| Who::Plain(Bulk, *fetches)));
+    let mut field: Vec<Contender> = [1, 3]
+        .into_iter()
+        .flat_map(|nodes| [Contender::Ours(Each, nodes), Contender::Raw(Each, nodes)])
+        .collect();
+    field.extend([Contender::Ours(Bulk, 1), Contender::Raw(Bulk, 1)]);
+    field.extend(FETCHES.iter().map(|fetches| Contender::Plain(Each, *fetches)));
+    field.extend(FETCHES.iter().map(|fetches| Contender::Plain(Bulk, *fetches)));
     if rivals {
-        field.extend([Who::Rival(Setup::Shipped), Who::Rival(Setup::Full)]);
+        field.extend([Contender::Rival(Setup::Shipped), Contender::Rival(Setup::Full)]);
     }
     let title = format!("Life cycles: publish, empty handler, settled; {IN_FLIGHT} in flight");
     Race { title, waiting: None, field }
 }
 
 fn drained(rivals: bool) -> Race {
-    let mut field = vec![Who::Ours(Publisher::Bulk, 1)];
+    let mut field = vec![Contender::Ours(Publisher::Bulk, 1)];
     if rivals {
-        field.extend([Who::Rival(Setup::Shipped), Who::Rival(Setup::Full)]);
+        field.extend([Contender::Rival(Setup::Shipped), Contender::Rival(Setup::Full)]);
     }
     let title = format!("{DRAINED} that wait: from the start of the worker until all are done");
     Race { title, waiting: Some(DRAINED), field }
 }
 
 /// Longer turns, without and with a transaction that is held open in the same database.
-fn held(plan: Plan, place: &Place) -> Result<Vec<Figures>, String> {
+fn held(plan: Plan, place: &PgServer) -> Result<Vec<Figures>, String> {
     eprintln!("bench: a transaction held open");
-    let who = Who::Ours(Publisher::Each, 1);
+    let who = Contender::Ours(Publisher::Each, 1);
     let mut turns: [Vec<Outcome>; 2] = [Vec::new(), Vec::new()];
     for round in 0..plan.rounds {
         for at in [round % 2, (round + 1) % 2] {
             let fault = |error| format!("a transaction held open: {error}");
             let url = place.make("turn").map_err(fault)?;
             let open = if at == 1 { Some(place.hold_open(&url).map_err(fault)?) } else { None };
-            let outcome = who.run(&Told { url, ..who.told(1, plan.time * HELD_TIMES) });
+            let outcome = who.run(&TurnArgs { url, ..who.told(1, plan.time * HELD_TIMES) });
             drop(open);
             place.remove("turn").map_err(fault)?;
             turns[at].push(outcome?);
@@ -152,7 +154,7 @@ fn held(plan: Plan, place: &Place) -> Result<Vec<Figures>, String> {
 }
 
 /// Life cycles beside more and more that wait for a far retry, in the same queue.
-fn waiting(plan: Plan, place: &Place, depths: &[u64]) -> Result<Vec<Figures>, String> {
+fn waiting(plan: Plan, place: &PgServer, depths: &[u64]) -> Result<Vec<Figures>, String> {
     let mut urls = Vec::new();
     for depth in depths {
         eprintln!("bench: a database with {depth} that wait");
@@ -160,14 +162,14 @@ fn waiting(plan: Plan, place: &Place, depths: &[u64]) -> Result<Vec<Figures>, St
         contender::fill(&url, *depth)?;
         urls.push(url);
     }
-    let who = Who::Ours(Publisher::Each, 1);
+    let who = Contender::Ours(Publisher::Each, 1);
     let mut turns: Vec<Vec<Outcome>> = depths.iter().map(|_| Vec::new()).collect();
     for round in 0..plan.rounds {
         eprintln!("bench: life cycles beside those, round {} of {}", round + 1, plan.rounds);
         for turn in 0..depths.len() {
             let at = (turn + round) % depths.len();
             let first = 1 + (round as u64 + 1) * 1_000_000_000;
-            turns[at].push(who.run(&Told { url: urls[at].clone(), first, ..who.told(1, plan.time) })?);
+            turns[at].push(who.run(&TurnArgs { url: urls[at].clone(), first, ..who.told(1, plan.time) })?);
         }
     }
     let named = depths.iter().zip(turns);

@@ -1,4 +1,4 @@
-//! What a first-try success costs, in nanoseconds and allocations: bare, through each of Redrive's doors, and
+//! The cost of a first-try success, in nanoseconds and allocations: bare, through each of Redrive's call styles, and
 //! through its rivals.
 //!
 //! `cargo bench -p redrive-benches --bench retry`. Prints a table, then a line for each target, then all
@@ -6,13 +6,13 @@
 
 mod allocations;
 
-mod bare;
+mod baseline;
 
-mod ours;
+mod redrive_calls;
 
 mod rivals;
 
-mod print;
+mod report;
 
 use std::time::Instant;
 
@@ -36,7 +36,7 @@ fn main() {
     // Every side could make a timer, as it could in production.
     let _context = runtime.enter();
     let started = Instant::now();
-    let sides = [bare::sides(), ours::sides(), rivals::sides()].into_iter().flatten().collect();
+    let sides = [baseline::sides(), redrive_calls::sides(), rivals::sides()].into_iter().flatten().collect();
     let figures = measure(PLAN, allocations::COUNTED, sides);
-    print::report(&Conditions::here(), PLAN, started.elapsed(), &figures);
+    report::report(&Conditions::here(), PLAN, started.elapsed(), &figures);
 }

@@ -15,7 +15,7 @@ use tower::retry::budget::{Budget, TpsBudget};
 use tower::{Layer, retry};
 use tower_resilience::retry::RetryLayer;
 
-use crate::bare::{self, Down, Fetch, call, fetch, id, read};
+use crate::baseline::{self, Down, Fetch, call, fetch, id, read};
 
 pub(crate) const BACKON: &str = "backon 1.6";
 
@@ -34,20 +34,20 @@ pub(crate) fn sides() -> Vec<Side<'static>> {
 
 fn backon() -> Side<'static> {
     let backoff = ExponentialBuilder::default();
-    Side::new(BACKON, bare::ASYNC, move || {
+    Side::new(BACKON, baseline::ASYNC, move || {
         poll::now(async { (|| fetch(id())).retry(backoff).when(|_: &Down| true).await.ok() })
     })
 }
 
 fn backon_blocking() -> Side<'static> {
     let backoff = ExponentialBuilder::default();
-    Side::new("backon 1.6 blocking", bare::BLOCKING, move || {
+    Side::new("backon 1.6 blocking", baseline::BLOCKING, move || {
         (|| read(id())).retry(backoff).when(|_: &Down| true).call().ok()
     })
 }
 
 fn tokio_retry() -> Side<'static> {
-    Side::new("tokio-retry 0.3", bare::ASYNC, || {
+    Side::new("tokio-retry 0.3", baseline::ASYNC, || {
         poll::now(async {
             let waits = ExponentialBackoff::from_millis(10).map(jitter).take(2);
             tokio_retry::Retry::start(waits, || fetch(id())).await.ok()
@@ -103,7 +103,7 @@ where
     P: retry::Policy<u64, u64, Down> + Clone + 'static,
 {
     let mut service = retry::Retry::new(policy, Fetch);
-    Side::new(name, bare::TOWER, move || call(&mut service))
+    Side::new(name, baseline::TOWER, move || call(&mut service))
 }
 
 fn seatbelt() -> Side<'static> {
@@ -117,7 +117,7 @@ fn seatbelt() -> Side<'static> {
         Execute::new(fetch),
     );
     let service = stack.into_service();
-    Side::new("seatbelt 0.11", bare::ASYNC, move || poll::now(async { service.execute(id()).await.ok() }))
+    Side::new("seatbelt 0.11", baseline::ASYNC, move || poll::now(async { service.execute(id()).await.ok() }))
 }
 
 fn tower_resilience() -> Side<'static> {
@@ -126,11 +126,11 @@ fn tower_resilience() -> Side<'static> {
         .exponential_backoff(Duration::from_millis(100))
         .build();
     let mut service = layer.layer(Fetch);
-    Side::new("tower-resilience 0.13", bare::TOWER, move || call(&mut service))
+    Side::new("tower-resilience 0.13", baseline::TOWER, move || call(&mut service))
 }
 
 fn backoff() -> Side<'static> {
-    Side::new("backoff 0.4", bare::ASYNC, || {
+    Side::new("backoff 0.4", baseline::ASYNC, || {
         poll::now(async {
             let operation = || async { fetch(id()).await.map_err(backoff::Error::transient) };
             backoff::future::retry(backoff::ExponentialBackoff::default(), operation).await.ok()

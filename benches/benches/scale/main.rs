@@ -4,25 +4,25 @@
 //! JSON. Every part is a process of its own, so that its memory is its own and every file is opened afresh; with
 //! `--part` this program is that process.
 
-mod due;
+mod lateness;
 
 mod fill;
 
-mod letters;
+mod dead_letters;
 
-mod life;
+mod life_cycles;
 
 mod memory;
 
-mod pages;
+mod operator_lists;
 
-mod part;
+mod subprocess;
 
-mod print;
+mod report;
 
-mod probe;
+mod sync_probe;
 
-mod putback;
+mod redrive_all;
 
 mod reopen;
 
@@ -36,6 +36,7 @@ use redrive_benches::program;
 pub(crate) type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 fn main() -> ExitCode {
-    let part = |name: &str, args: &[String]| part::be(name, args).map_err(|error| format!("{name}: {error}"));
-    program::run(part::FLAG, part, run::all)
+    let part =
+        |name: &str, args: &[String]| subprocess::be(name, args).map_err(|error| format!("{name}: {error}"));
+    program::run(subprocess::FLAG, part, run::all)
 }

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::fill::QUEUE;
-use crate::part::Told;
+use crate::subprocess::PartArgs;
 use crate::{Fallible, memory};
 
-pub(crate) async fn measure(told: &Told<'_>) -> Fallible<Value> {
+pub(crate) async fn measure(told: &PartArgs<'_>) -> Fallible<Value> {
     let id = format!("opened-{:?}", SystemTime::now());
     let began = Instant::now();
     let redrive = Redrive::open(&format!("sqlite:{}", told.file.display())).await?;
@@ -19,7 +19,7 @@ pub(crate) async fn measure(told: &Told<'_>) -> Fallible<Value> {
     let expected = id.clone();
     let handler = move |delivery: Delivery| {
         if delivery.id() == expected {
-            // Whoever asks waits for one.
+            // The caller waits for one.
             let _ = tell.send(Instant::now());
         }
         std::future::ready(())

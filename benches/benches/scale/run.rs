@@ -7,11 +7,11 @@ use redrive_benches::conditions::{self, Conditions};
 use redrive_benches::turn::value;
 use serde_json::Value;
 
-use crate::life::NUMBERS;
-use crate::part::Part;
-use crate::print;
+use crate::life_cycles::NUMBERS;
+use crate::report;
+use crate::subprocess::Part;
 
-/// How many events wait, where nobody says.
+/// The default number of waiting events.
 const EVENTS: u64 = 5_000_000;
 
 /// And with `--small`.
@@ -102,7 +102,7 @@ pub(crate) fn all(args: &[String]) -> Result<(), String> {
     }
     (run.pages, run.put_back) = letters(&run.options, base.path())?;
     (run.load[1], run.took) = (conditions::load(), began.elapsed());
-    print::report(&run);
+    report::report(&run);
     Ok(())
 }
 
@@ -127,7 +127,7 @@ fn life(options: &Options, files: &[PathBuf; 3]) -> Result<Vec<[Value; 3]>, Stri
         eprintln!("bench: life cycles, round {round} of {}", options.rounds);
         let mut turns = [Value::Null, Value::Null, Value::Null];
         for turn in 0..files.len() {
-            // Another one begins every round, so that nobody always follows the same neighbour.
+            // Another contender starts every round, so that none always follows the same neighbour.
             let at = (turn + usize::try_from(round).unwrap_or_default()) % files.len();
             turns[at] = one_life(options, &files[at], round, false)?;
         }

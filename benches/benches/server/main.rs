@@ -5,11 +5,11 @@
 
 mod load;
 
-mod print;
+mod report;
 
 mod receiver;
 
-mod sides;
+mod contenders;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -18,8 +18,8 @@ use redrive_benches::conditions::{self, Conditions};
 use redrive_benches::program;
 use redrive_benches::turn::value;
 
-use print::{Row, Run};
-use sides::Side;
+use contenders::Side;
+use report::{Row, Run};
 
 /// Connections at once.
 const CONNECTIONS: usize = 64;
@@ -28,7 +28,7 @@ const CONNECTIONS: usize = 64;
 const BATCH: usize = 100;
 
 fn main() -> ExitCode {
-    program::run(sides::FLAG, sides::be, run)
+    program::run(contenders::FLAG, contenders::be, run)
 }
 
 fn run(args: &[String]) -> Result<(), String> {
@@ -49,7 +49,7 @@ fn run(args: &[String]) -> Result<(), String> {
         runtime.block_on(round(&mut rows, folder.path(), time, deliveries))?;
     }
     let conditions = Conditions::here();
-    print::report(&Run { conditions, load, rounds, time, deliveries, took: started.elapsed(), rows });
+    report::report(&Run { conditions, load, rounds, time, deliveries, took: started.elapsed(), rows });
     Ok(())
 }
 
@@ -64,7 +64,7 @@ async fn round(
         let folder = tempfile::tempdir_in(folder).map_err(|error| error.to_string())?;
         let rate = match row.side {
             Side::Plain | Side::Server => {
-                let mut child = sides::start(row.side, folder.path(), &[])?;
+                let mut child = contenders::start(row.side, folder.path(), &[])?;
                 let address = child.line()?;
                 load::posts(&address, CONNECTIONS, row.batch, time).await?
             }
@@ -72,13 +72,13 @@ async fn round(
                 let millis = time.as_millis().to_string();
                 let batch = row.batch.to_string();
                 let words = ["--millis", &millis, "--batch", &batch];
-                number(&sides::start(row.side, folder.path(), &words)?.line()?)?
+                number(&contenders::start(row.side, folder.path(), &words)?.line()?)?
             }
             Side::Sender | Side::Push => {
                 let receiver = receiver::Receiver::start().await?;
                 let count = deliveries.to_string();
                 let words = ["--url", receiver.url(), "--count", &count];
-                let mut child = sides::start(row.side, folder.path(), &words)?;
+                let mut child = contenders::start(row.side, folder.path(), &words)?;
                 let rate = receiver.rate(u64::from(deliveries)).await;
                 child.line()?;
                 rate

@@ -2,8 +2,8 @@
 
 use redrive_benches::measure::median;
 
-use crate::child::Side;
-use crate::sides::{OURS, Order, PLAIN};
+use crate::contenders::{OURS, Order, PLAIN};
+use crate::subprocess::Side;
 
 /// Checks in one turn of one side: some 50 ms.
 const CHECKS: usize = 50_000;

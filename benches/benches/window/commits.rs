@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use redrive::window::{Claim, Settings, Window};
+use redrive::window::{Claim, Window, WindowSettings};
 use redrive_benches::measure::median;
 use redrive_benches::turn;
 
@@ -46,7 +46,7 @@ pub(crate) fn measure(folder: &Path) -> Result<Vec<Figures>, String> {
 
 /// Commits and syncs a second.
 async fn turn(address: &str, callers: usize) -> Result<(f64, f64), String> {
-    let settings = Settings { count: 10_000_000, ..Settings::default() };
+    let settings = WindowSettings { count: 10_000_000, ..WindowSettings::default() };
     let window = Window::open(address, settings).await.map_err(|error| error.to_string())?;
     let start = Instant::now();
     let tasks: Vec<_> =

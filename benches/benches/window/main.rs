@@ -4,9 +4,9 @@
 //! `cargo bench -p redrive-benches --bench window`. Prints tables, then a line for each target, then all figures as
 //! JSON. Each side is a process of its own, so that its memory can be told apart, and all take turns in short rounds.
 
-mod child;
+mod subprocess;
 
-mod sides;
+mod contenders;
 
 mod checks;
 
@@ -14,7 +14,7 @@ mod commits;
 
 mod opening;
 
-mod print;
+mod report;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -24,7 +24,7 @@ use redrive_benches::program;
 use redrive_benches::turn::value;
 
 fn main() -> ExitCode {
-    program::run(child::FLAG, |side, _| sides::serve(side), run)
+    program::run(subprocess::FLAG, |side, _| contenders::serve(side), run)
 }
 
 fn run(args: &[String]) -> Result<(), String> {
@@ -44,7 +44,7 @@ fn run(args: &[String]) -> Result<(), String> {
     let commits = commits::measure(folder.path())?;
     let opening = opening::measure(folder.path(), ids)?;
     let conditions = Conditions::here();
-    print::report(&print::Run {
+    report::report(&report::Run {
         conditions,
         load,
         ids,

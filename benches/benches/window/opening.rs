@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use redrive::Moment;
-use redrive::store::window::{Claimed, Mark, Settings, Window};
+use redrive::store::window::{ClaimResult, IdMark, SharedWindow, WindowSettings};
 
 /// Commits that are handed in together.
 const TOGETHER: usize = 1_000;
@@ -24,16 +24,16 @@ pub(crate) struct Figures {
 pub(crate) fn measure(folder: &Path, ids: usize) -> Result<Figures, String> {
     eprintln!("bench: a file of {ids} ids");
     let path = folder.join("full.db");
-    let settings = Settings { count: ids, ..Settings::default() };
+    let settings = WindowSettings { count: ids, ..WindowSettings::default() };
     let now = Moment::from(SystemTime::now());
-    let open = || Window::open(&path, settings, now).map_err(|error| error.to_string());
+    let open = || SharedWindow::open(&path, settings, now).map_err(|error| error.to_string());
     let window = open()?;
     let start = Instant::now();
     for first in (0..ids).step_by(TOGETHER) {
         let mut committing = Vec::with_capacity(TOGETHER);
         for number in first..(first + TOGETHER).min(ids) {
-            match window.claim(Mark::of("", &number.to_be_bytes()), now) {
-                Ok(Claimed::First(ticket)) => committing.push(window.commit(ticket, now)),
+            match window.claim(IdMark::of("", &number.to_be_bytes()), now) {
+                Ok(ClaimResult::First(ticket)) => committing.push(window.commit(ticket, now)),
                 other => return Err(format!("{number} is new: {other:?}")),
             }
         }

@@ -13,7 +13,7 @@ use redrive_retry::{Attempt, Retry, Start, Stopped, classify};
 use redrive_testkit::{Reply, Scripted};
 use tokio::time::{Instant, sleep};
 
-use crate::ours::policy;
+use crate::redrive_helpers::policy;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -119,7 +119,7 @@ async fn only_what_is_idempotent_is_repeated_unless_one_says_so() {
     }
 }
 
-/// And outside of HTTP: an error that nobody classified is not repeated.
+/// Outside of HTTP: an unclassified error is not repeated.
 #[tokio::test]
 async fn nothing_is_repeated_that_nobody_said_was_safe_to_repeat() {
     let report = down.retry(&Policy::default()).await.unwrap_err().report;

@@ -14,7 +14,7 @@ use redrive_core::{Backoff, Fault, Jitter, StopReason};
 use redrive_retry::{Retry, classify};
 use tokio::time::{Instant, sleep};
 
-use crate::ours::{policy, waits};
+use crate::redrive_helpers::{policy, waits};
 
 const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)

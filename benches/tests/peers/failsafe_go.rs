@@ -9,14 +9,14 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use redrive_core::{Backoff, Dice, Fault, Jitter, Seeded, StopReason};
+use redrive_core::{Backoff, Fault, Jitter, RandomSource, SeededRandom, StopReason};
 
-use crate::ours::{policy, waits};
+use crate::redrive_helpers::{policy, waits};
 
 /// The model: the delay that was asked for, and up to `factor` of it more or less.
-fn jitter_around_retry_after(asked: Duration, factor: f64, dice: &mut impl Dice) -> Duration {
+fn jitter_around_retry_after(asked: Duration, factor: f64, random: &mut impl RandomSource) -> Duration {
     #[allow(clippy::cast_precision_loss, reason = "a fraction, wanted to a few digits")]
-    let roll = dice.roll() as f64 / u64::MAX as f64;
+    let roll = random.roll() as f64 / u64::MAX as f64;
     asked.mul_f64(1.0 + factor * (1.0 - 2.0 * roll))
 }
 
@@ -24,14 +24,14 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[test]
 fn jitter_around_retry_after_comes_too_early_every_second_time() {
-    let (asked, mut dice) = (Duration::from_secs(30), Seeded::new(9));
-    let early = (0..1000).filter(|_| jitter_around_retry_after(asked, 0.1, &mut dice) < asked).count();
+    let (asked, mut random) = (Duration::from_secs(30), SeededRandom::new(9));
+    let early = (0..1000).filter(|_| jitter_around_retry_after(asked, 0.1, &mut random) < asked).count();
     assert!((400..600).contains(&early), "{early}");
 }
 
 #[test]
 fn a_server_that_asks_for_a_day_gets_it_there_and_an_end_here() {
-    assert!(jitter_around_retry_after(DAY, 0.1, &mut Seeded::new(9)) > DAY / 2);
+    assert!(jitter_around_retry_after(DAY, 0.1, &mut SeededRandom::new(9)) > DAY / 2);
     let (waits, report) = waits(&policy(3).build().unwrap(), Fault::transient().not_before(DAY));
     assert_eq!((waits.len(), report.reason), (0, StopReason::NotBeforeTooFar));
 }

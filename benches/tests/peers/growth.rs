@@ -8,7 +8,7 @@ use redrive_core::{Backoff, Budget, Policy};
 use redrive_retry::blocking::Retry as _;
 use redrive_retry::{Retry, classify};
 
-use crate::ours::{policy, still};
+use crate::redrive_helpers::{policy, still};
 
 const ATTEMPTS: u32 = 3;
 

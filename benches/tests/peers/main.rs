@@ -6,7 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is a test's way to fail")]
 
-mod ours;
+mod redrive_helpers;
 
 mod backon;
 

@@ -5,8 +5,7 @@
 //! - The classifier sees the status but no headers, so `Retry-After` cannot be honoured.
 //! - The scope is asked when the request is copied for a second retry. The copy for the first is made before.
 //!
-//! Time is paused. It goes on only when everything waits for a timer, so time that passes is time that
-//! somebody chose to wait.
+//! Time is paused. It advances only when everything waits for a timer, so elapsed time is chosen waiting.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! reqwest-retry 0.9.1: repeats what must not be repeated, and measures with a clock that can be set.
 //!
-//! - The default strategy looks at the answer alone. A POST that failed with 500 is sent again, and somebody
-//!   pays twice.
+//! - The default strategy looks only at the response. A POST that failed with 500 is sent again, and a customer pays
+//!   twice.
 //! - Elapsed time is the difference of two readings of the time of day. Set back, a call retries without end;
 //!   set forward (a laptop's lid, a correction), it gives up at once.
 

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use layered::{Execute, Service as _, Stack};
-use redrive_core::{Backoff, Dice, Fault, Jitter, Seeded};
+use redrive_core::{Backoff, Fault, Jitter, RandomSource, SeededRandom};
 use seatbelt::retry::Retry;
 use seatbelt::{RecoveryInfo, ResilienceContext};
 
-use crate::ours::{policy, waits};
+use crate::redrive_helpers::{policy, waits};
 
 const BASE: Duration = Duration::from_secs(1);
 const CAP: Duration = Duration::from_secs(10);
@@ -52,10 +52,10 @@ async fn seatbelts_waits() -> Vec<Duration> {
 /// A model, not its code: resilience4j is not written in Rust. It spreads the grown backoff by a half to
 /// either side, then takes the smaller of that and the cap. Polly has no model here: seatbelt took over its
 /// formula, and that it clamps likewise is reported of it, not shown.
-fn clamped_after_jitter(retry: u32, dice: &mut impl Dice) -> Duration {
+fn clamped_after_jitter(retry: u32, random: &mut impl RandomSource) -> Duration {
     let grown = BASE.saturating_mul(1 << retry);
     #[allow(clippy::cast_precision_loss, reason = "a fraction, wanted to a few digits")]
-    let roll = dice.roll() as f64 / u64::MAX as f64;
+    let roll = random.roll() as f64 / u64::MAX as f64;
     grown.mul_f64(0.5 + roll).min(CAP)
 }
 
@@ -78,10 +78,12 @@ async fn at_the_cap_nine_of_ten_seatbelt_waits_are_the_same() {
 
 #[test]
 fn at_the_cap_the_rule_of_resilience4j_gives_the_same_wait_nearly_always() {
-    let mut dice = Seeded::new(8);
+    let mut random = SeededRandom::new(8);
     let retries = 4..RETRIES;
-    let modelled: Vec<_> =
-        (0..200).flat_map(|_| retries.clone()).map(|retry| clamped_after_jitter(retry, &mut dice)).collect();
+    let modelled: Vec<_> = (0..200)
+        .flat_map(|_| retries.clone())
+        .map(|retry| clamped_after_jitter(retry, &mut random))
+        .collect();
     assert!(alike(&modelled) > 0.9, "{}", alike(&modelled));
 }
 

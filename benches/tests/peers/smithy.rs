@@ -18,7 +18,7 @@ use aws_smithy_types::config_bag::{ConfigBag, Layer};
 use aws_smithy_types::retry::RetryConfig;
 use redrive_core::{Budget, Moment};
 
-use crate::ours::shows;
+use crate::redrive_helpers::shows;
 
 const THREADS: usize = 8;
 const SUCCESSES: usize = 20_000;
@@ -79,7 +79,7 @@ fn smithys_bucket_loses_rewards_of_eight_threads_and_our_budget_none() {
     };
     assert!(shows(lost), "mended?");
 
-    // Whoever withdraws also counts what others deposit, so the two run side by side.
+    // A withdrawal also counts the deposits of others, so the two run side by side.
     let (ours, now) = (Budget::share_of(1.0).unwrap(), Moment::default());
     let granted = AtomicUsize::new(0);
     let ask = || _ = granted.fetch_add(usize::from(ours.withdraw(now)), Ordering::Relaxed);

@@ -1,8 +1,8 @@
-//! Forms in configuration: durations as `"250ms"`, `"10s"`, `"1h 30m"`, and the budget that is not there as
-//! `"none"`.
+//! How settings are written in configuration: durations as `"250ms"`, `"10s"` or `"1h 30m"`, and an absent
+//! budget as `"none"`.
 //!
-//! [`duration`] and [`optional`] are for `#[serde(with = "…")]` of other settings too, so that those of a program are
-//! written alike.
+//! Other crates can use [`duration`], [`optional`] and [`budget`] with `#[serde(with = "…")]` too, so that
+//! all settings of a program are written alike.
 
 /// A duration.
 pub mod duration {
@@ -10,23 +10,23 @@ pub mod duration {
     use serde::{Deserializer, Serializer};
     use std::{fmt, time::Duration};
 
-    /// Writes it.
+    /// Serialises the duration.
     ///
     /// # Errors
-    /// Where the format cannot.
+    /// If the format cannot serialise it.
     pub fn serialize<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(&humantime::format_duration(*duration))
     }
 
-    /// Reads it.
+    /// Deserialises the duration.
     ///
     /// # Errors
-    /// Where it is none, with how to write one.
+    /// If the text is not a duration; the error shows how to write one.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
         from.deserialize_str(Text)
     }
 
-    /// Expects text. Whoever writes a bare number is told the form as well.
+    /// Expects text. A bare number gets an error that shows the form too.
     struct Text;
 
     impl Visitor<'_> for Text {
@@ -44,7 +44,7 @@ pub mod duration {
     }
 }
 
-/// The one type that the list and optional forms are made of.
+/// The element type of the list and optional forms.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Written(#[serde(with = "duration")] std::time::Duration);
 
@@ -62,33 +62,33 @@ pub(crate) mod durations {
     }
 }
 
-/// A duration that may be left out; the field wants `#[serde(default)]`.
+/// A duration that may be absent; the field needs `#[serde(default)]`.
 pub mod optional {
     use super::Written;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use std::time::Duration;
 
-    /// Writes it.
+    /// Serialises the duration.
     ///
     /// # Errors
-    /// Where the format cannot.
+    /// If the format cannot serialise it.
     #[allow(clippy::ref_option, reason = "the signature that serde asks for")]
     pub fn serialize<S: Serializer>(duration: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
         duration.map(Written).serialize(to)
     }
 
-    /// Reads it.
+    /// Deserialises the duration.
     ///
     /// # Errors
-    /// Where it is none, with how to write one.
+    /// If the text is not a duration; the error shows how to write one.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
         Ok(Option::<Written>::deserialize(from)?.map(|Written(duration)| duration))
     }
 }
 
-/// A budget or `"none"`. What is left out is the default budget and not every format has a null, so none has
-/// a word.
-pub(crate) mod budget {
+/// A budget or `"none"`. A field that is left out means the default budget, and not every format has a null,
+/// so "no budget" needs a word of its own.
+pub mod budget {
     use crate::budget::BudgetSettings;
     use serde::de::value::MapAccessDeserializer;
     use serde::de::{Error, MapAccess, Unexpected, Visitor};
@@ -97,20 +97,23 @@ pub(crate) mod budget {
 
     const NONE: &str = "none";
 
+    /// Serialises the budget.
+    ///
+    /// # Errors
+    /// If the format cannot serialise it.
     #[allow(clippy::ref_option, reason = "the signature that serde asks for")]
-    pub(crate) fn serialize<S: Serializer>(
-        budget: &Option<BudgetSettings>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(budget: &Option<BudgetSettings>, to: S) -> Result<S::Ok, S::Error> {
         match budget {
             Some(settings) => settings.serialize(to),
             None => to.serialize_str(NONE),
         }
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<BudgetSettings>, D::Error> {
+    /// Deserialises the budget.
+    ///
+    /// # Errors
+    /// If the value is neither a budget nor `"none"`.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<BudgetSettings>, D::Error> {
         from.deserialize_any(SettingsOrNone)
     }
 

@@ -1,23 +1,27 @@
-//! The ledger of an HTTP API: what is remembered of a request under its idempotency key, and what a request under
-//! the same key is answered.
+//! The ledger of an HTTP API: the record of a request under its idempotency key, and the reply to a repeated
+//! request under the same key.
 //!
-//! Everything is a function of a [`Record`], what is asked, and the time; a store runs it inside its own write
-//! transaction, so that two requests never decide from the same record. The life of one:
+//! Every decision is a function of a [`LedgerRecord`], the request and the time. A store runs it inside its own
+//! write transaction, so that two requests never decide from the same record. The life of a record:
 //!
 //! ```text
 //! absent ─▶ in flight ─▶ completed ─▶ tombstone ─▶ absent
 //!              │  ▲
 //!              ├──┴─▶ retriable (may be run again) ─▶ tombstone
-//!              └────▶ unknown (nobody may, until it is resolved)
+//!              └────▶ unknown (must not run again until it is resolved)
 //! ```
 //!
-//! A lease that is over is a state and no deletion: what follows depends on what the endpoint said of its
-//! [`Effects`]. Neither what is in flight nor what is unknown ever expires.
+//! A lapsed lease is a state, not a deletion: what follows depends on the [`Effects`] that the endpoint
+//! declared. A record that is in flight or unknown never expires.
 
 mod claim;
 mod record;
 mod settle;
 
-pub use claim::{Answer, Ask, Claim, OLDER_MAX, claim};
-pub use record::{Effects, OnUnknown, Phase, Print, Record, Reply, Retention, Scope};
-pub use settle::{End, Fenced, Renewed, Resolution, age, complete, fail, hold, release, renew, resolve};
+pub use claim::{ClaimRequest, LedgerAnswer, LedgerClaim, OLDER_MAX, claim};
+pub use record::{
+    Effects, LedgerRecord, OnUnknown, RecordPhase, RequestFingerprint, RequestScope, Retention, StoredReply,
+};
+pub use settle::{
+    FencedRun, RenewResult, Resolution, RunEnding, age, complete, fail, hold, release, renew, resolve,
+};

@@ -1,12 +1,13 @@
-//! Time as a value.
+//! Time as a parameter.
 //!
 //! A [`Moment`] is a number of nanoseconds since an origin that the caller chose: process start, the Unix
-//! epoch, the first step of a simulation. Only differences matter here, so any origin will do as long as it
-//! is one. Arithmetic saturates: a deadline too far away to write down is "never", not a panic.
+//! epoch, the first step of a simulation. Only differences matter here, so any origin works as long as all
+//! moments share it. Arithmetic saturates: a deadline that is too far away to represent means "never" and
+//! does not panic.
 //!
-//! Reading the time costs about as much as everything else on the path of a first-try success together, so
-//! that path does not read it. That is why some functions take a [`Clock`], which is asked only when the
-//! answer matters.
+//! Reading the time costs about as much as everything else on the path of a first-try success, so that path
+//! does not read it. For this reason some functions take a [`Clock`], which they read only if they need the
+//! time.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -25,15 +26,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// assert_eq!(start.since(later), Duration::ZERO);
 /// ```
 ///
-/// One word, also as an `Option`: a call carries several that are seldom there.
+/// It fits into one word, also as an `Option`: a call carries several optional moments.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(
-    /// One more than the nanoseconds, so that zero is free to mean none.
+    /// The nanoseconds plus one, so that zero can mean `None`.
     NonZeroU64,
 );
 
 impl Moment {
-    /// The last moment there is: some 584 years after the origin. Sums stop here.
+    /// The last moment that can be represented: some 584 years after the origin. Sums stop here.
     pub const FAR: Moment = Moment(NonZeroU64::MAX);
 
     /// The moment `nanos` after the origin.
@@ -51,21 +52,21 @@ impl Moment {
         self.0.get() - 1
     }
 
-    /// The time that passed since `earlier`, or zero where `earlier` is later.
+    /// The time that passed since `earlier`, or zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
     }
 }
 
-/// A time of day, as the moments of events count: nanoseconds since the Unix epoch. What is before it is it.
+/// Converts a time of day into nanoseconds since the Unix epoch. A time before the epoch becomes the epoch.
 impl From<SystemTime> for Moment {
     fn from(time: SystemTime) -> Self {
         Self::default() + time.duration_since(UNIX_EPOCH).unwrap_or_default()
     }
 }
 
-/// The time of day that a moment of an event is.
+/// Converts the moment of an event into a time of day.
 impl From<Moment> for SystemTime {
     fn from(moment: Moment) -> Self {
         UNIX_EPOCH + Duration::from_nanos(moment.as_nanos())
@@ -92,11 +93,11 @@ impl Add<Duration> for Moment {
     }
 }
 
-/// Something that can tell the time when asked.
+/// A source of the current time.
 ///
-/// A [`Moment`] is a clock that stands still, which is what tests and batch code hand in.
+/// A [`Moment`] is a clock that stands still, for tests and batch code.
 pub trait Clock {
-    /// The present moment.
+    /// The current moment.
     fn now(&self) -> Moment;
 }
 

@@ -1,76 +1,79 @@
-//! Every name that leaves the process, in one place, so that HTTP, metrics and logs agree.
+//! All public names of headers, metrics, labels and stop reasons in one place, so that HTTP, metrics and logs
+//! agree.
 //!
 //! The page `docs/names.md` explains them; `cargo xtask tidy` compares the two.
 
-/// Headers that travel with a call or an answer.
+/// Headers of requests and responses.
 pub mod header {
-    /// Which attempt this is, 1 for the first.
+    /// The number of the attempt, from 1.
     pub const ATTEMPT: &str = "redrive-attempt";
-    /// After this moment (RFC 3339) no attempt makes sense.
+    /// The deadline (RFC 3339): no attempt starts after it.
     pub const DEADLINE: &str = "redrive-deadline";
-    /// On an answer: `1` where the caller must not try again.
+    /// On a response: `1` if the caller must not retry.
     pub const NO_RETRY: &str = "redrive-no-retry";
     /// The id of an event.
     pub const ID: &str = "redrive-id";
-    /// Whose event it is.
+    /// The tenant that owns the event.
     pub const TENANT: &str = "redrive-tenant";
-    /// The queue that it was published to.
+    /// The queue that the event was published to.
     pub const QUEUE: &str = "redrive-queue";
-    /// The key within which order is kept.
+    /// The ordering key.
     pub const KEY: &str = "redrive-key";
     /// Why an attempt runs.
     pub const MODE: &str = "redrive-mode";
     /// When the event was published (RFC 3339).
     pub const FIRST_SEEN: &str = "redrive-first-seen";
-    /// What it belongs to.
+    /// The correlation id.
     pub const CORRELATION: &str = "redrive-correlation";
-    /// The event whose handler published it.
+    /// The id of the event whose handler published this one.
     pub const CAUSATION: &str = "redrive-causation";
-    /// Owner's epoch and place in the queue, `3.17`: a receiver can refuse what is older than what it has seen.
+    /// The owner's epoch and the event's sequence number, `3.17`: a receiver can refuse values older than the
+    /// newest it has seen.
     pub const FENCE: &str = "redrive-fence";
-    /// `1` where later events of its key may have run before it.
+    /// `1` if later events of its key may have run before it.
     pub const OUT_OF_ORDER: &str = "redrive-out-of-order";
-    /// Standard Webhooks: what the signature is over, first part.
+    /// Standard Webhooks: the message id, the first part of the signed content.
     pub const WEBHOOK_ID: &str = "webhook-id";
-    /// Standard Webhooks: the second part, seconds since the Unix epoch.
+    /// Standard Webhooks: the second part of the signed content, in seconds since the Unix epoch.
     pub const WEBHOOK_TIMESTAMP: &str = "webhook-timestamp";
     /// Standard Webhooks: the signatures.
     pub const WEBHOOK_SIGNATURE: &str = "webhook-signature";
-    /// The identity of the intent, the same over all attempts.
+    /// The identity of the intent, the same for all attempts.
     pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
-    /// On an answer: how the request stands in the ledger, `created`, `resumed`, `none`, `bypassed`, `unrecorded`.
+    /// On a response: the request's status in the ledger: `created`, `resumed`, `none`, `bypassed`,
+    /// `unrecorded`.
     pub const IDEMPOTENCY_STATUS: &str = "idempotency-status";
-    /// On an answer: `true` where it is the first one's, again.
+    /// On a response: `true` if it is a replay of the first response.
     pub const IDEMPOTENT_REPLAYED: &str = "idempotent-replayed";
-    /// On an answer: until when it is replayed.
+    /// On a response: until when it is replayed.
     pub const IDEMPOTENCY_EXPIRES: &str = "idempotency-expires";
-    /// On an answer that is gone: until when it is remembered that there was one.
+    /// On a response whose stored reply has expired: until when the ledger keeps the record.
     pub const IDEMPOTENCY_FORGOTTEN: &str = "idempotency-forgotten";
-    /// On a replay: when the request first came.
+    /// On a replay: when the request first arrived.
     pub const IDEMPOTENCY_FIRST_RECEIVED: &str = "idempotency-first-received";
-    /// On an answer: how often the request was begun.
+    /// On a response: how often the request was started.
     pub const IDEMPOTENCY_ATTEMPT: &str = "idempotency-attempt";
-    /// From a handler to the layer around it, and no further: `final`, `none`, `unknown`.
+    /// From a handler to the layer around it, which removes it: `final`, `none`, `unknown`.
     pub const IDEMPOTENCY_OUTCOME: &str = "idempotency-outcome";
     /// On a request: when its client first sent it.
     pub const REPEATABILITY_FIRST_SENT: &str = "repeatability-first-sent";
-    /// On a request: `wait=n`, how long its client waits for one that runs.
+    /// On a request: `wait=n`, how many seconds its client waits for a running request.
     pub const PREFER: &str = "prefer";
-    /// On an answer: `wait`, where it was waited for.
+    /// On a response: `wait`, if the server waited.
     pub const PREFERENCE_APPLIED: &str = "preference-applied";
-    /// On an answer that is given again: what was never stored of it.
+    /// On a replay: the parts that were never stored.
     pub const IDEMPOTENCY_REDACTED: &str = "idempotency-redacted";
-    /// How long the answering side asks to be left alone.
+    /// How long the server asks the client to wait.
     pub const RETRY_AFTER: &str = "retry-after";
-    /// gRPC's way to say the same, in milliseconds; negative means never.
+    /// gRPC's equivalent, in milliseconds; negative means never.
     pub const GRPC_PUSHBACK: &str = "grpc-retry-pushback-ms";
-    /// gRPC's way to say how much time is left.
+    /// gRPC's remaining time.
     pub const GRPC_TIMEOUT: &str = "grpc-timeout";
-    /// The publisher's trace: attempts link to it.
+    /// The publisher's trace, which attempts link to.
     pub const TRACEPARENT: &str = "traceparent";
-    /// What kind of event it is, as CloudEvents call it.
+    /// The type of the event, as in CloudEvents.
     pub const TYPE: &str = "ce-type";
-    /// What else belongs to that trace.
+    /// Vendor data of that trace.
     pub const TRACESTATE: &str = "tracestate";
 }
 
@@ -80,7 +83,7 @@ pub mod metric {
     pub const ATTEMPTS: &str = "redrive_attempts_total";
     /// Retries, by class of the fault before them.
     pub const RETRIES: &str = "redrive_retries_total";
-    /// Runs that succeeded, but not at first: flapping that nobody else sees.
+    /// Runs that succeeded after a retry: flapping that no other metric shows.
     pub const SUCCESS_AFTER_RETRY: &str = "redrive_success_after_retry_total";
     /// How long attempts took.
     pub const ATTEMPT_SECONDS: &str = "redrive_attempt_seconds";
@@ -96,79 +99,91 @@ pub mod metric {
     pub const BREAKER_STATE: &str = "redrive_breaker_state";
     /// Events that were published, by result.
     pub const PUBLISHED: &str = "redrive_published_total";
-    /// What came a second time, by where that was noticed.
+    /// Duplicates, by the place where they were detected.
     pub const DUPLICATES: &str = "redrive_duplicates_total";
-    /// Ids that a dedupe window forgot before their time, because more came than fit.
+    /// Ids that a dedupe window evicted early because it was full.
     pub const WINDOW_EVICTED: &str = "redrive_window_evicted_total";
     /// Dead letters, by reason.
     pub const DEAD: &str = "redrive_dead_total";
-    /// Events whose handler said that they are not needed.
+    /// Events that their handler dropped as not needed.
     pub const DROPPED: &str = "redrive_dropped_total";
-    /// Events whose time was over before they could run.
+    /// Events that expired before they could run.
     pub const EXPIRED: &str = "redrive_expired_total";
-    /// How long after its time an attempt began.
+    /// How long after its due time an attempt began.
     pub const LATENESS_SECONDS: &str = "redrive_lateness_seconds";
-    /// Dead letters of whose last attempt nobody knows whether it had its effect.
+    /// Dead letters whose last attempt has an unknown outcome.
     pub const DEAD_UNKNOWN: &str = "redrive_dead_unknown_total";
-    /// Writes of an owner that was one no more; they changed nothing.
+    /// Writes of a former owner that were fenced off; they changed nothing.
     pub const FENCED: &str = "redrive_fenced_total";
-    /// Shards that a process owns, of a store that several share.
+    /// Shards that a process owns, in a store that several processes share.
     pub const SHARDS: &str = "redrive_shards";
-    /// Shards that were taken from an owner that was not heard of any more.
+    /// Shards that were taken over from an owner whose lease ran out.
     pub const TAKE_OVERS: &str = "redrive_take_overs_total";
+    /// Shards that had an event to run and made no progress: a bug, which the engine repairs by taking them
+    /// again.
+    pub const STALLED_SHARDS: &str = "redrive_stalled_shards";
     /// Events, by state.
     pub const EVENTS: &str = "redrive_events";
-    /// For how long the oldest event could have run and did not end.
+    /// How long the oldest due event has been waiting.
     pub const OLDEST_DUE_SECONDS: &str = "redrive_oldest_due_seconds";
-    /// Requests under idempotency keys, by what became of them.
+    /// Events that failed and are retried.
+    pub const RETRYING: &str = "redrive_retrying";
+    /// How long the oldest retried event has been failing.
+    pub const OLDEST_FAILING_SECONDS: &str = "redrive_oldest_failing_seconds";
+    /// Batches of traces that could not be exported.
+    pub const TRACE_EXPORT_FAILURES: &str = "redrive_trace_export_failures_total";
+    /// Requests under idempotency keys, by result.
     pub const LEDGER: &str = "redrive_ledger_total";
-    /// Requests that ask what another key asked lately: perhaps a client that mints a key for each attempt.
+    /// Requests with the content of a recent request under another key: perhaps a client mints a key for each
+    /// attempt.
     pub const LEDGER_SAME_BODY: &str = "redrive_ledger_same_body_other_key_total";
-    /// Requests whose outcome is unknown: each waits for a person.
+    /// Requests with an unknown outcome: each waits for an operator.
     pub const LEDGER_UNKNOWN: &str = "redrive_ledger_unknown";
+    /// Failed ledger writes, by kind: a claim or an end.
+    pub const LEDGER_FAILURES: &str = "redrive_ledger_failures_total";
     /// Commits of the store.
     pub const COMMITS: &str = "redrive_commits_total";
     /// Changes in a commit.
     pub const COMMIT_BATCH: &str = "redrive_commit_batch";
-    /// How long commits took: nearly all of it is the sync of the disk.
+    /// How long commits took, nearly all of it the disk's sync.
     pub const SYNC_SECONDS: &str = "redrive_sync_seconds";
-    /// Bytes that are free where the store is.
+    /// Free bytes on the store's disk.
     pub const DISK_FREE_BYTES: &str = "redrive_disk_free_bytes";
-    /// Below how many of them publishing stops.
+    /// The free bytes below which publishing stops.
     pub const DISK_LEAST_BYTES: &str = "redrive_disk_least_bytes";
-    /// Requests that were answered, by route, method and status.
+    /// Requests answered, by route, method and status.
     pub const HTTP_REQUESTS: &str = "redrive_http_requests_total";
-    /// How long they took.
+    /// How long requests took.
     pub const HTTP_SECONDS: &str = "redrive_http_seconds";
 }
 
 /// Labels of those metrics.
 pub mod label {
-    /// What is called: the policy's name.
+    /// The downstream: the policy's name.
     pub const TARGET: &str = "target";
-    /// What an attempt said of itself.
+    /// The disposition of an attempt.
     pub const DISPOSITION: &str = "disposition";
     /// Why a retry may help.
     pub const CLASS: &str = "class";
     /// Why a run ended.
     pub const REASON: &str = "reason";
-    /// Which queue.
+    /// The queue.
     pub const QUEUE: &str = "queue";
-    /// What became of a publish, `accepted`, `duplicate`, `refused`, or of a request under a key.
+    /// The result of a publish, `accepted`, `duplicate` or `refused`, or of a request under a key.
     pub const RESULT: &str = "result";
-    /// Where a duplicate was noticed.
+    /// Where a duplicate was detected.
     pub const PLACE: &str = "place";
-    /// Who owns a shard: the name of a process.
+    /// The owner of a shard: the name of a process.
     pub const OWNER: &str = "owner";
-    /// Which operation of an API.
+    /// The operation of an API.
     pub const ENDPOINT: &str = "endpoint";
-    /// Where an event is.
+    /// The state of an event.
     pub const STATE: &str = "state";
-    /// Which address of the server, as a pattern.
+    /// The server's route, as a pattern.
     pub const ROUTE: &str = "route";
-    /// By which method.
+    /// The HTTP method.
     pub const METHOD: &str = "method";
-    /// With which status.
+    /// The HTTP status.
     pub const STATUS: &str = "status";
 }
 
@@ -176,24 +191,24 @@ pub mod label {
 pub mod stop {
     /// It worked.
     pub const SUCCEEDED: &str = "succeeded";
-    /// Trying again will not help.
+    /// Another attempt will not help.
     pub const PERMANENT: &str = "permanent";
-    /// Nobody knew the error.
+    /// No classifier knew the error.
     pub const UNCLASSIFIED: &str = "unclassified";
-    /// Not needed any more.
+    /// The event was dropped as not needed.
     pub const DISCARDED: &str = "discarded";
     /// No attempts left.
     pub const ATTEMPTS_SPENT: &str = "attempts_spent";
-    /// No time left by the policy.
+    /// The policy's total time is used up.
     pub const TIME_SPENT: &str = "time_spent";
-    /// No time left by the caller.
+    /// The caller's deadline has passed.
     pub const DEADLINE: &str = "deadline";
     /// No budget left.
     pub const BUDGET_SPENT: &str = "budget_spent";
     /// The breaker is open.
     pub const BREAKER_OPEN: &str = "breaker_open";
-    /// The other side asks for too long a wait.
+    /// The downstream asked for too long a wait.
     pub const NOT_BEFORE_TOO_FAR: &str = "not_before_too_far";
-    /// Whoever waits gave up.
+    /// The caller cancelled.
     pub const CANCELLED: &str = "cancelled";
 }

@@ -1,38 +1,40 @@
-//! Which node is to own which shard.
+//! Which node should own which shard.
 //!
-//! Every node looks at the same table now and then (who is alive, who owns what) and works out by itself what it has
-//! to do: take what is free and falls to it, give back what it has too much of. Nobody leads. Two nodes that look at
-//! the same table never want the same shard; two that look at different ones may, and then the store lets one have it,
-//! so that this is about evenness and never about safety: safe is the fence.
+//! Every node regularly reads the same table (which nodes are alive, which node owns which shard) and
+//! computes its own actions: take free shards that fall to it, hand off shards that it has too many of. There
+//! is no leader. Two nodes that read the same table never want the same shard. Two nodes that read different
+//! tables may, and then the store gives it to one of them. Rebalancing is therefore about evenness, not
+//! safety: the fencing token keeps it safe.
 //!
-//! Shares differ by one at most. A shard changes hands only where that makes shares more even: a node that joins is
-//! given what others have too much of, and one that leaves is inherited from, and all other shards stay where they are.
+//! Shares differ by at most one. A shard changes owner only to make shares more even: a node that joins gets
+//! the surplus of other nodes, the shards of a node that leaves are shared out, and all other shards stay
+//! where they are.
 
 use std::collections::BTreeMap;
 
+mod lease_clock;
 mod table;
-mod term;
 
-pub use table::{Row, Step, steps};
-pub use term::{Term, beat_every, look_in};
+pub use lease_clock::{LeaseClock, beat_every, look_in};
+pub use table::{NodeStep, ShardRow, steps};
 
-/// A node, for as long as it lives. Another start of the same program is another node.
+/// A node, for the life of its process. A restart of the same program is a new node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);
 
 /// What a node has to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Share {
-    /// Take a shard that nobody who lives owns.
+pub enum Rebalance {
+    /// Take a shard that has no live owner.
     Take(u32),
-    /// Give a shard back, once nothing of it is under way.
+    /// Hand off a shard, once no attempt of it is running.
     Release(u32),
 }
 
-/// What `me` has to do so that shards are shared out evenly among those `alive`, where `owners` says who owns each
-/// shard, in their order. Who is not alive owns nothing, whatever it says.
+/// The actions of `me` that spread the shards evenly over the `alive` nodes. `owners` lists the owner of each
+/// shard, in order. A node that is not alive counts as owning nothing.
 #[must_use]
-pub fn share(me: NodeId, alive: &[NodeId], owners: &[Option<NodeId>]) -> Vec<Share> {
+pub fn share(me: NodeId, alive: &[NodeId], owners: &[Option<NodeId>]) -> Vec<Rebalance> {
     let mut held: BTreeMap<NodeId, Vec<u32>> = alive.iter().map(|node| (*node, Vec::new())).collect();
     held.entry(me).or_default();
     let mut free = Vec::new();
@@ -45,30 +47,31 @@ pub fn share(me: NodeId, alive: &[NodeId], owners: &[Option<NodeId>]) -> Vec<Sha
     let goals = goals(&held, owners.len());
     let mut steps = Vec::new();
     let mut free = free.into_iter();
-    // In the order of nodes, so that all who see this table give the same shards to the same nodes.
+    // In node order, so that all nodes that read this table assign the same shards to the same nodes.
     let mut wanting = 0;
     for (node, goal) in &goals {
         let wants = goal.saturating_sub(held[node].len());
         let given: Vec<u32> = free.by_ref().take(wants).collect();
         wanting += wants - given.len();
         if *node == me {
-            steps.extend(given.into_iter().map(Share::Take));
+            steps.extend(given.into_iter().map(Rebalance::Take));
         }
     }
-    // Only what somebody wants for whom nothing was free; those before us in the order give first.
+    // Hand off only shards that another node still needs after the free ones are assigned; nodes before us in
+    // the order hand off first.
     for (node, goal) in &goals {
         let shards = &held[node];
         let spare = shards.len().saturating_sub(*goal).min(wanting);
         wanting -= spare;
         if *node == me {
-            steps.extend(shards.iter().rev().take(spare).map(|shard| Share::Release(*shard)));
+            steps.extend(shards.iter().rev().take(spare).map(|shard| Rebalance::Release(*shard)));
         }
     }
     steps
 }
 
-/// How many shards each node is to have. The larger shares go to those who have most already, so that as few as can be
-/// change hands.
+/// How many shards each node should own. The larger shares go to the nodes that own most already, so that as
+/// few shards as possible change owner.
 fn goals(held: &BTreeMap<NodeId, Vec<u32>>, shards: usize) -> BTreeMap<NodeId, usize> {
     let (least, larger) = (shards / held.len(), shards % held.len());
     let mut nodes: Vec<(&NodeId, usize)> = held.iter().map(|(node, shards)| (node, shards.len())).collect();

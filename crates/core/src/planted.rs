@@ -1,135 +1,146 @@
-//! Bugs on request.
+//! Planted bugs: a check on the simulation.
 //!
-//! A simulation that finds nothing may be blind. So each rule that keeps the engine right has a weaker form
-//! here, and the simulation must find it. One is on at a time, for the thread that runs the simulation.
-//! Without the feature `planted` the question costs nothing, because the answer is known to the compiler.
+//! A simulation that finds nothing may be blind. Each rule that keeps the engine correct therefore has a
+//! broken form here, and the simulation must find it. At most one is planted at a time, for the thread that
+//! runs the simulation. Without the feature `planted` the check costs nothing, because the compiler knows the
+//! answer.
 
-/// The weaker forms, each named after what it does.
+/// The planted bugs, each named after what it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Flaw {
-    /// Settles are written whoever owns the shard.
+pub enum PlantedBug {
+    /// Settles are written whichever node owns the shard.
     FenceOff,
-    /// Settles look at the epoch alone, not at the event's `rev`.
+    /// Settles check only the epoch, not the event's `rev`.
     EpochWithoutRev,
-    /// The head of a key is the one that is due first, not the one that was published first.
+    /// The head of a key is the event that is due first, not the one that was published first.
     DueOnlyHeads,
-    /// The next of a key is handed out when the one before is decided, before that is committed.
+    /// The next event of a key is dispatched when the one before is decided, before that is committed.
     NextBeforeCommit,
-    /// Loads look only beyond the largest seq that was seen.
+    /// Loads look only beyond the largest sequence number seen.
     CursorLoads,
-    /// What arrives during a load is forgotten.
+    /// Events that arrive during a load are lost.
     ArrivalsLostInLoad,
-    /// A load that began before a settle brings the settled event back. Two things forbid it: what is in memory
-    /// is left out of the load, and what left memory since is left out of its answer. Neither is done here for
-    /// what is being settled.
+    /// A load that began before a settle brings the settled event back. Two rules forbid it: the load skips
+    /// events in memory, and events that left memory since are removed from its answer. This bug breaks both
+    /// for an event that is being settled.
     StaleLoad,
     /// The event is settled in one commit and its effect follows in another.
     SettleBeforeEffect,
-    /// The marker is in a second commit after the effect.
+    /// The inbox marker is in a second commit after the effect.
     MarkerInSecondCommit,
-    /// After a commit of unknown fate a look that finds nothing counts as proof that nothing happened.
+    /// After a commit with an unknown outcome, a lookup that finds nothing counts as proof that nothing
+    /// happened.
     LookUpAfterFailedSync,
-    /// Suspects run side by side.
+    /// Suspects run in parallel.
     SuspectsInParallel,
-    /// A suspect runs before its strike is committed.
+    /// A suspect runs before its crash count is committed.
     StrikeAfterRun,
     /// A crash counts as an attempt.
     CrashCountsAsAttempt,
-    /// The receipt goes with the event.
+    /// The dedupe record is deleted with the event.
     ReceiptGoesWithEvent,
-    /// A settle of unknown fate is taken for written, and not repeated.
+    /// A settle with an unknown outcome counts as written and is not repeated.
     UnknownSettleForgotten,
     /// The late answer of an attempt that timed out settles the next one.
     LateAnswerWins,
-    /// A dead letter that parks lets the next of its key go.
+    /// A dead letter that parks its key lets the next event of the key run.
     ParkLeaks,
-    /// A clean stop is noted while attempts are under way.
+    /// A clean stop is recorded while attempts are running.
     ReleaseWhileRunning,
-    /// Answers of an earlier time as the owner of a shard are taken for those of the present one.
+    /// Answers from an earlier ownership of a shard are taken for those of the current one.
     AnswersOfAnotherTime,
     /// Every load has the whole window to itself.
     WindowForEachLoad,
-    /// The next of a key runs when an answer names it, however late that comes.
+    /// The next event of a key runs when an answer names it, however late that answer is.
     LateAnswerNamesNext,
-    /// An event that expires while it is noted runs all the same.
+    /// An event that expires while it is being noted runs all the same.
     ExpiredRuns,
-    /// Care ends when one lane of a flow is loaded, whatever waits in the other.
+    /// The crash guard ends when one lane of a flow is loaded, although the other lane still has events.
     CareEndsEarly,
-    /// What was being noted when a stop was ordered starts all the same.
+    /// An event that was being noted when a stop was requested starts all the same.
     DrainStartsNoted,
-    /// A strike whose fate was unknown is written once more.
+    /// A crash count whose commit had an unknown outcome is written once more.
     StrikesWithoutDeath,
-    /// A dead letter whose time is over holds up its key for ever if that cannot be written at once.
+    /// A dead letter whose parking time is over parks its key for ever if the unpark cannot be written at
+    /// once.
     LettersForgotten,
-    /// Care ends when a stop empties the memory.
+    /// The crash guard ends when a stop empties the memory.
     DrainEndsCare,
-    /// The timer of a settle that failed repeats whatever is being settled when it fires.
+    /// The timer of a failed settle repeats whichever settle is pending when it fires.
     SettlesTwice,
-    /// What comes due while a load is under way is forgotten.
+    /// Events that become due while a load is running are lost.
     DueLostInLoad,
-    /// In a careful shard nothing is noted before it runs.
+    /// In a shard with the crash guard on, events run without being noted.
     NotesLeftOut,
-    /// A retry is due at once, whatever the policy or the other side says.
+    /// A retry is due immediately, whatever the policy or the downstream says.
     RetriesTooEarly,
-    /// A dead letter holds up one more than it may.
+    /// A dead letter parks one event more than it may.
     ParksOneMore,
-    /// Rules are not heeded.
+    /// Operators' rules are ignored.
     RulesForgotten,
-    /// A load that was under way when an order came brings back what the order took away.
+    /// A load that was running when a command arrived brings back the events that the command took.
     RecallMissesLoads,
-    /// An answer that was under way when an order came names an event that the order took away, and that runs.
+    /// An answer that was on its way when a command arrived names an event that the command took, and that
+    /// event runs.
     RecallMissesAnswers,
-    /// An event that an operator puts back before its settle was answered is not looked for after that.
+    /// An event that an operator redrives before its settle was answered is not looked for after that.
     PutBackUnheard,
-    /// A flow is forgotten while a dead letter of it is being told to hold up nobody any more.
-    FlowsForgottenEarly,
-    /// Care ends by a load that left out what has left memory since without having ended.
-    CareEndsBlind,
-    /// What was being noted or struck when an order came starts all the same.
+    /// An event that was being noted or counted when a command arrived starts all the same.
     RecallMissesNotes,
-    /// The next of a key starts while the one before runs that an order took away.
+    /// The next event of a key starts while the one before it, which a command took, still runs.
     NextBesideTakenAway,
-    /// An event that is put back out of order runs beside a later one of its key.
+    /// An event that is redriven out of order runs beside a later event of its key.
     KeyRunsTwice,
-    /// What is put back loses its receipt, and whoever publishes its id again makes a second event.
+    /// A redriven event loses its dedupe record, and a publisher that repeats its id makes a second event.
     RedriveForgetsIdentity,
-    /// What was edited goes to the end of its key.
+    /// An edited event goes to the end of its key.
     EditLosesPlace,
-    /// What was discarded can be restored when its identity is forgotten.
+    /// A discarded event can be restored after its dedupe record has expired.
     RestoreAfterForgetting,
-    /// What is rerouted moves: another queue has it, and knows neither its order nor its identity.
+    /// A rerouted event moves to another queue, which knows neither its order nor its identity.
     RerouteAsMove,
-    /// Whoever settles a lease settles it, whichever attempt has it now.
+    /// Any holder of a lease settles the event, whichever attempt holds the lease now.
     LateAckWins,
-    /// A letter that died by the end of its last lease is settled by the holder of any lease before, too.
+    /// A dead letter that died when its last lease lapsed is also settled by the holder of an earlier lease.
     LapsedTakesOlder,
-    /// A letter that died by the end of its lease is settled by that lease though it was put back since.
+    /// A dead letter that died when its lease lapsed is settled by that lease although it was redriven since.
     RedriveKeepsLease,
-    /// A job takes letters that died after it began: those that another job put back.
+    /// A job takes dead letters that died after it began: those that another job redrove.
     TwoJobsOneLetter,
-    /// An order takes something out of the owner's hands, and the owner is not told.
+    /// A command takes an event from its owner, and the owner is not notified.
     RecallLost,
-    /// What is published to a key that an operator holds back runs, and so does the next of such a key.
+    /// An event published to a key that an operator holds back runs, and so does the next event of such a
+    /// key.
     WithheldLeaks,
-    /// A shard is given back while attempts of it are under way.
+    /// A shard is handed off while attempts of it are running.
     GivenWhileRunning,
-    /// What was being noted in a shard that is to be given back starts all the same.
+    /// An event that was being noted in a shard under handoff starts all the same.
     GivingStartsNoted,
-    /// A shard is given back as clean, whatever its owner had reason to be careful of.
+    /// A shard is handed off as clean although its owner had the crash guard on.
     GivenAsClean,
-    /// An event starts beside a later one of its key that was committed, and began, before it.
+    /// An event starts beside a later event of its key that was committed, and started, before it.
     LateFirstRuns,
-    /// The next of a key is published while the one before is being settled, and neither that settle nor a load finds
-    /// it.
+    /// The next event of a key is published while the one before is being settled, and neither that settle
+    /// nor a load finds it.
     NextMissedBySettle,
-    /// Events with a key are kept in whichever shard their publisher wishes for.
+    /// Events with a key are stored in whichever shard their publisher asks for.
     KeysGoNear,
+    /// An event that was held back while the crash guard was on runs later without being noted.
+    CareForgetsHeldBack,
+    /// An event that is noted and then held back frees its slot after attempts have been dispatched already:
+    /// nothing looks for another event to take that slot.
+    HeldBackFreesLate,
+    /// Two loads find a dead letter whose parking time is over, and the second makes the scheduler forget
+    /// that an event arrived since the first.
+    CrossingForgotten,
+    /// The answer to one load or dispatch note is taken for the answer to the next.
+    AnswersUnmatched,
 }
 
-impl Flaw {
-    /// All of them.
-    pub const ALL: [Flaw; 57] = [
+impl PlantedBug {
+    /// All planted bugs.
+    pub const ALL: [PlantedBug; 59] = [
         Self::FenceOff,
         Self::EpochWithoutRev,
         Self::DueOnlyHeads,
@@ -166,8 +177,6 @@ impl Flaw {
         Self::RecallMissesLoads,
         Self::RecallMissesAnswers,
         Self::PutBackUnheard,
-        Self::FlowsForgottenEarly,
-        Self::CareEndsBlind,
         Self::RecallMissesNotes,
         Self::NextBesideTakenAway,
         Self::KeyRunsTwice,
@@ -187,31 +196,35 @@ impl Flaw {
         Self::LateFirstRuns,
         Self::NextMissedBySettle,
         Self::KeysGoNear,
+        Self::CareForgetsHeldBack,
+        Self::HeldBackFreesLate,
+        Self::CrossingForgotten,
+        Self::AnswersUnmatched,
     ];
 }
 
 #[cfg(feature = "planted")]
 thread_local! {
-    static PLANTED: std::cell::Cell<Option<Flaw>> = const { std::cell::Cell::new(None) };
+    static PLANTED: std::cell::Cell<Option<PlantedBug>> = const { std::cell::Cell::new(None) };
 }
 
-/// Plants a bug in this thread, or takes it out.
+/// Plants a bug in this thread, or removes it.
 #[cfg(feature = "planted")]
-pub fn plant(flaw: Option<Flaw>) {
+pub fn plant(flaw: Option<PlantedBug>) {
     PLANTED.set(flaw);
 }
 
 /// Whether this bug is planted.
 #[cfg(feature = "planted")]
 #[must_use]
-pub fn has(flaw: Flaw) -> bool {
+pub fn has(flaw: PlantedBug) -> bool {
     PLANTED.get() == Some(flaw)
 }
 
-/// Whether this bug is planted: never, in what ships.
+/// Whether this bug is planted: never, in a release.
 #[cfg(not(feature = "planted"))]
 #[must_use]
 #[inline(always)]
-pub const fn has(_: Flaw) -> bool {
+pub const fn has(_: PlantedBug) -> bool {
     false
 }

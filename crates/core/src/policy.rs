@@ -1,7 +1,7 @@
-//! A policy: what may be repeated, how often, how soon, and at whose expense.
+//! A policy: which attempts are retried, how often, how soon, and out of which budget.
 //!
-//! A [`Policy`] is a value. It is checked when it is built, cheap to clone, and every clone shares the same
-//! budget, breaker, limit and rate: hand one policy to everything that calls one downstream.
+//! A [`Policy`] is a value. It is checked when it is built and is cheap to clone. Every clone shares the same
+//! budget, breaker, limit and rate, so give one policy to all callers of one downstream.
 //!
 //! # Defaults
 //!
@@ -13,7 +13,7 @@
 //! | `jitter` | full | fewest calls under contention |
 //! | `time` | none | the deadline usually comes from the caller |
 //! | `attempt_time` | none | a time-out costs a timer, and clients often have their own |
-//! | `not_before_max` | 300 s | a server may ask for a day; nobody waits that long in a call |
+//! | `not_before_max` | 300 s | a server may ask for a day; no call waits that long |
 //! | `budget` | 10 % of first attempts, at least 10 a second, over 10 s | without one, overload is not retried at all |
 //! | `breaker`, `limit`, `rate` | none | |
 //!
@@ -39,13 +39,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::breaker::Breaker;
 use crate::budget::Budget;
-use crate::dice::{Dice, Seeded, mix};
 use crate::limit::Limit;
 use crate::moment::Moment;
 use crate::observe::{Observer, Outcome};
+use crate::random::{RandomSource, SeededRandom, mix};
 use crate::rate::Rate;
 use crate::report::StopReason;
-use crate::run::{History, Verdict};
+use crate::run::{RetryState, Verdict};
 
 mod builder;
 mod error;
@@ -55,7 +55,8 @@ pub use builder::{PolicyBuilder, PolicySettings};
 pub use error::PolicyError;
 pub use plan::{Horizon, Tuning};
 
-/// What may be repeated, how often, how soon, and at whose expense. See the [module](self) for the defaults.
+/// Which attempts are retried, how often, how soon, and out of which budget. See the [module](self) for the
+/// defaults.
 #[derive(Clone)]
 pub struct Policy(Arc<Inner>);
 
@@ -68,7 +69,7 @@ struct Inner {
     observers: Vec<Box<dyn Observer>>,
     /// See [`Policy::is_plain`].
     plain: bool,
-    /// The seed, and how many runs have been given dice of their own from it.
+    /// The seed, and how many runs have received a random source from it.
     seed: Option<(u64, AtomicU64)>,
 }
 
@@ -102,7 +103,7 @@ impl Policy {
         &self.0.settings.name
     }
 
-    /// What it was made from. A budget or breaker that was handed in as a value appears here by its own
+    /// The settings it was built from. A budget or breaker that was passed in as a value appears with its own
     /// settings.
     #[must_use]
     #[inline]
@@ -140,44 +141,49 @@ impl Policy {
         &self.0.observers
     }
 
-    /// Whether the two are one: clones of each other, with the same budget and breaker.
+    /// Whether the two are clones of each other, with the same budget and breaker.
     #[must_use]
     #[inline]
     pub fn is(&self, other: &Policy) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Whether anybody observes it.
+    /// Whether it has an observer.
     #[must_use]
     #[inline]
     pub fn is_observed(&self) -> bool {
         !self.0.observers.is_empty()
     }
 
-    /// Whether an attempt needs neither the clock nor a place: no limit on time, rate or concurrency, and
-    /// nobody observes. Known from the start, so that a call asks once and not for each of them.
+    /// Whether an attempt needs neither the clock nor a permit: no limit on time, rate or concurrency, and no
+    /// observer. It is computed once, so that a call makes one check.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         self.0.plain
     }
 
-    /// Dice for the next run where the policy is seeded: the same seed gives the same sequence of runs, and
-    /// no two runs share a sequence.
-    pub(crate) fn seeded(&self) -> Option<Seeded> {
+    /// The random source for the next run, if the policy is seeded: the same seed gives the same sequence of
+    /// runs, and no two runs share a sequence.
+    pub(crate) fn seeded(&self) -> Option<SeededRandom> {
         let (seed, runs) = self.0.seed.as_ref()?;
-        Some(Seeded::new(mix(seed.wrapping_add(mix(runs.fetch_add(1, Ordering::Relaxed))))))
+        Some(SeededRandom::new(mix(seed.wrapping_add(mix(runs.fetch_add(1, Ordering::Relaxed))))))
     }
 
     /// Decides what follows an attempt: a function of its arguments and of the tokens in the budget.
     ///
-    /// A wait that would end after the deadline, or after the policy's time in all, is not planned: the
-    /// answer is to stop now. The budget is asked last, so that a retry that is refused for another reason
-    /// costs no token.
-    pub fn decide(&self, history: &History, outcome: Outcome, now: Moment, dice: &mut impl Dice) -> Verdict {
-        let verdict = self.0.settings.plan(history, outcome, now, dice);
+    /// It never plans a wait that would end after the deadline or after the policy's total time; it stops
+    /// instead. It asks the budget last, so that a retry refused for another reason costs no token.
+    pub fn decide(
+        &self,
+        history: &RetryState,
+        outcome: Outcome,
+        now: Moment,
+        random: &mut impl RandomSource,
+    ) -> Verdict {
+        let verdict = self.0.settings.plan(history, outcome, now, random);
         match verdict {
-            // Inside another retry the next attempt is the other one's to make, and still one of ours to pay
-            // for.
+            // Inside another retry, the outer retry makes the next attempt, but this policy's budget still
+            // pays for it.
             Verdict::Dead(StopReason::AttemptsSpent) if history.nested && self.is_broke(now) => {
                 Verdict::Dead(StopReason::BudgetSpent)
             }
@@ -187,7 +193,7 @@ impl Policy {
         }
     }
 
-    /// Whether there is a budget and it has no token; takes one if it has.
+    /// Whether there is a budget without a token; takes a token if there is one.
     fn is_broke(&self, now: Moment) -> bool {
         self.budget().is_some_and(|budget| !budget.withdraw(now))
     }
@@ -196,8 +202,8 @@ impl Policy {
         self.breaker().and_then(Breaker::open_until).is_some_and(|until| until > at)
     }
 
-    /// Why an attempt at `at` would be too late, if it would.
-    pub(crate) fn too_late(&self, history: &History, at: Moment) -> Option<StopReason> {
+    /// The reason why an attempt at `at` would be too late, if it would.
+    pub(crate) fn too_late(&self, history: &RetryState, at: Moment) -> Option<StopReason> {
         self.0.settings.too_late(history, at)
     }
 }

@@ -1,293 +1,188 @@
-//! Which event runs next, as a state machine: inputs and the time in, actions out.
+//! Decides which event runs next, as a state machine: inputs and the time in, actions out.
 //!
-//! The scheduler keeps the events that are due next in memory and hands out attempts from there, so that
-//! claiming one costs no write. It trusts nothing it remembers: whatever it decides is written under the
-//! fence (`rev`, epoch), and what it does not have in memory it loads again.
+//! The scheduler keeps the events that are due next in memory and dispatches attempts from there, so that
+//! claiming an event costs no write. It does not trust its memory: every decision is written under the
+//! fencing token (`rev`, epoch), and events that are not in memory are loaded again.
 //!
-//! Its shell does three things in a loop: hands in what happened ([`Scheduler::handle`]), asks what to do
-//! ([`Scheduler::act`]), and does it. The engine's shell runs on tokio; the simulation's runs on dice. Both
-//! run this code.
+//! The surrounding loop passes in what happened ([`Scheduler::handle`]), asks what to do
+//! ([`Scheduler::act`]), and does it. The engine's loop runs on tokio; the simulation's loop runs on a seeded
+//! random source. Both run this code.
 //!
 //! # What must hold
 //!
-//! - An event in memory is in exactly one place. It leaves when its settle is committed, or when the
+//! - An event in memory is in exactly one state. It leaves memory when its settle is committed, or when the
 //!   shard is lost.
 //! - A load that began before a settle was committed does not bring the settled event back.
-//! - What arrives while a load is under way is not forgotten: the load is done again.
-//! - Memory is bounded by the window of each queue, not by what waits.
+//! - Events that arrive during a load are not lost: the load is repeated.
+//! - Memory is bounded by the window of each queue, not by the number of waiting events.
 //!
 //! # Fairness
 //!
-//! Each tenant's part of a queue is a flow of its own, and flows take turns. Within a queue, events that run
-//! for the first time and those that run again have a share of the concurrency each: whichever is below its
-//! share goes first, and nobody's share is left idle while the other one could use it.
+//! Each tenant's part of a queue is a flow of its own, and flows take turns. Within a queue, first attempts
+//! and retries each have a share of the concurrency: the lane below its share goes first, and a lane may use
+//! the share that the other one leaves idle.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::dice::Dice;
-use crate::entry::{Change, Entry, Grant, Load, Loaded, Seq, Settle, Settled, StreamId, Taken};
 use crate::moment::Moment;
-use crate::nodes::Term;
-use crate::planted::{Flaw, has};
-use crate::triage::Controls;
+use crate::nodes::LeaseClock;
+use crate::planted::{PlantedBug, has};
+use crate::queue_entry::{FencingToken, QueueEntry, Seq, SettleRequest, StreamId};
+use crate::random::RandomSource;
+use crate::triage::ActiveRules;
 
-mod care;
+mod attempt_end;
+mod crash_guard;
 mod dispatch;
-mod ending;
 mod flow;
-mod giving;
-mod loading;
-mod places;
+mod free_slots;
+mod handoff;
+mod load;
+mod messages;
+mod operator_rules;
 mod queue;
-mod ruling;
-mod settling;
+mod settle;
 mod table;
+mod watchdog;
 
-pub use ending::{Ending, Said, judge};
+pub use attempt_end::{AttemptEnd, EndedAttempt, judge};
 pub use flow::FlowKey;
+pub use messages::{Action, DispatchedAttempt, Input, LoadId, NoteId, SettledEvent};
 pub use queue::{AfterDead, QueuePlan, WINDOW_MAX, WINDOW_MIN};
+pub use watchdog::STALL_AFTER;
 
-use care::Shard;
+use crash_guard::Shard;
 use flow::Flow;
 use queue::Queue;
 use table::{SeqMap, SeqSet};
 
-/// How many loads may be under way at once: reads that nobody waits for must not crowd out those that
-/// somebody does.
+/// How many loads may run at once: reads ahead of need must not crowd out reads that a caller waits for.
 const LOADS_MAX: usize = 4;
-
-/// What happened.
-#[derive(Debug)]
-pub enum Input {
-    /// A shard is ours.
-    Own(Taken),
-    /// Events became runnable.
-    Arrived(Vec<Entry>),
-    /// Events became runnable that nobody named, perhaps in streams that are new.
-    Missed(Vec<(StreamId, String, String)>),
-    /// A load came back.
-    Loaded(FlowKey, Loaded),
-    /// A load failed, and may work later.
-    LoadFailed(FlowKey),
-    /// What is under way in a shard is noted.
-    Noted(Grant),
-    /// It could not be noted.
-    NoteFailed(Grant),
-    /// The store said that a shard has another owner.
-    Lost(Grant),
-    /// An attempt ended.
-    Ended {
-        /// In whose right it ran.
-        grant: Grant,
-        /// Which event.
-        seq: Seq,
-        /// As of which change.
-        rev: u32,
-        /// How.
-        ending: Ending,
-    },
-    /// The store answered a settle.
-    Settled {
-        /// In whose right.
-        grant: Grant,
-        /// Which event.
-        seq: Seq,
-        /// As of which change.
-        rev: u32,
-        /// The answer.
-        settled: Settled,
-    },
-    /// The store could not write a settle.
-    SettleFailed {
-        /// In whose right.
-        grant: Grant,
-        /// Which event.
-        seq: Seq,
-        /// As of which change.
-        rev: u32,
-        /// Whether it may have been written all the same.
-        unknown: bool,
-    },
-    /// An order may have changed what is in memory and has not started: the store knows better.
-    Recall,
-    /// These rules hold from now on. Recalls as well.
-    Ruled(Controls),
-    /// A shard is to be given back, once nothing of it is under way.
-    GiveBack(Grant),
-    /// No more attempts are to be started.
-    Drain,
-}
-
-/// What to do.
-#[derive(Debug)]
-pub enum Action {
-    /// Load from the store.
-    Load(FlowKey, Load),
-    /// Note what is under way, then say so.
-    Note(Grant, Vec<Seq>),
-    /// Run an attempt.
-    Attempt(Box<Ticket>),
-    /// Write what became of an event.
-    Settle(Settle),
-    /// Tell somebody: this is written. Not told of a success at the first attempt that left nothing.
-    Told(Box<Told>),
-    /// Tell somebody: a row is damaged.
-    Damaged(String),
-    /// Tell somebody: a shard has another owner.
-    Lost(Grant),
-    /// Give a shard back: nothing of it is under way, and nothing of it is in memory any more.
-    Given {
-        /// In whose right.
-        grant: Grant,
-        /// Whether the next owner has no reason to be careful.
-        clean: bool,
-    },
-}
-
-/// An attempt to run.
-#[derive(Debug, Clone)]
-pub struct Ticket {
-    /// In whose right.
-    pub grant: Grant,
-    /// The number of the queue whose handler runs it, in the order in which they were added.
-    pub queue: usize,
-    /// The event.
-    pub entry: Entry,
-    /// Which attempt, from 1.
-    pub attempt: u32,
-    /// When the attempt is to be ended.
-    pub deadline: Option<Moment>,
-}
-
-/// What became of an event, now that it is written.
-#[derive(Debug, Clone)]
-pub struct Told {
-    /// The number of its queue.
-    pub queue: usize,
-    /// The event, as it was before.
-    pub entry: Entry,
-    /// What was written.
-    pub change: Change,
-}
 
 /// An event in memory.
 #[derive(Debug)]
-struct Held {
-    entry: Entry,
+struct TrackedEvent {
+    entry: QueueEntry,
     /// The queue that it belongs to.
     queue: usize,
     /// The queue whose handler and policy run it: mostly the same.
     via: usize,
-    place: Place,
+    state: TrackedState,
 }
 
-/// Where an event in memory is.
+/// The state of an event in memory.
 #[derive(Debug)]
-enum Place {
-    /// In its flow, to be run.
+enum TrackedState {
+    /// In its flow, ready to run.
     Ready,
-    /// To be run when another one of its key is over.
+    /// Waits until another event of its key has finished.
     PutOff,
-    /// To be run alone.
+    /// A suspect, which must run alone.
     Suspect,
-    /// Its strike is being written.
-    Striking(Settle),
-    /// It is being noted, then runs.
+    /// Its crash count is being written.
+    Striking(SettleRequest),
+    /// Its dispatch note is being written; it runs after that.
     Noting(Box<Running>),
-    /// An attempt is under way.
+    /// An attempt is running.
     Running(Box<Running>),
-    /// Its end is being written.
-    Settling(Settle),
+    /// Its settle is being written.
+    Settling(SettleRequest),
 }
 
-impl Place {
-    /// Whether nothing has been begun.
+impl TrackedState {
+    /// Whether no attempt of it has begun.
     const fn waits(&self) -> bool {
         matches!(self, Self::Ready | Self::PutOff | Self::Suspect)
     }
 }
 
-/// An attempt under way, and what it holds.
+/// A running attempt and the permits that it holds.
 #[derive(Debug)]
 struct Running {
     lane: queue::Lane,
     began: Moment,
-    /// Whether its end comes from the event's own time and not from the time-out of an attempt.
+    /// Whether the event's own time limit ends it and not the attempt's time-out.
     hurried: bool,
-    pass: Option<crate::breaker::Pass>,
+    pass: Option<crate::breaker::BreakerPermit>,
     permit: Option<crate::limit::Permit>,
 }
 
-/// Something that is to be looked at later.
+/// A timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
     Flow(FlowKey),
     Queue,
-    /// A rule ends.
+    /// An operator's rule ends.
     Rule,
-    /// An event was put off.
+    /// An event that was put off is due.
     PutOff(Seq),
-    /// As of which rev, and in which time as the owner.
+    /// A settle is repeated: sequence number, revision and the owner's epoch.
     Settle(Seq, u32, u64),
 }
 
-/// Which event runs next. See the [module](self).
+/// Decides which event runs next. See the [module](self).
 #[derive(Debug, Default)]
 pub struct Scheduler {
     queues: Vec<Queue>,
     names: HashMap<Arc<str>, usize>,
     shards: BTreeMap<u32, Shard>,
     flows: BTreeMap<FlowKey, Flow>,
-    /// All that is in memory.
-    held: SeqMap<Held>,
-    /// Flows that may have more in the store.
-    hungry: VecDeque<FlowKey>,
-    /// Those of them that a rule holds back.
-    asleep: BTreeSet<FlowKey>,
-    /// What operators said.
-    controls: Controls,
-    /// Events whose answers may be older than the last recall: whom they name may have been taken away since.
-    wary: SeqSet,
-    /// Events that an order has put back, or may have, before their settles were answered; or whose settles may not
-    /// have seen the next of their key, because it was published meanwhile. They are looked for after that.
+    /// All events in memory.
+    tracked: SeqMap<TrackedEvent>,
+    /// Flows that may have more events in the store.
+    needs_load: VecDeque<FlowKey>,
+    /// The flows among them that a rule holds back.
+    paused: BTreeSet<FlowKey>,
+    /// The operators' rules.
+    controls: ActiveRules,
+    /// Events whose answers may be older than the last recall: a command may have taken the event that the
+    /// answer names.
+    stale_after_recall: SeqSet,
+    /// Events that a command has redriven, or may have, before their settles were answered; or whose settles
+    /// may have missed the next event of their key, because it was published meanwhile. The scheduler looks
+    /// for them after that.
     put_back: SeqSet,
     loads: usize,
+    /// How many loads and dispatch notes were planned.
+    asked: u64,
     timers: BinaryHeap<Reverse<(Moment, Timer)>>,
-    /// Events that run alone, because one of them may have killed the process.
+    /// Suspects: events that run alone, because one of them may have crashed the process.
     suspects: VecDeque<Seq>,
-    /// Until then nobody runs who has a strike already.
+    /// Until then no event with a crash count runs.
     quiet_until: Option<Moment>,
-    /// Who runs alone now.
+    /// The suspects that run alone now.
     lone: SeqSet,
-    /// Dead letters that are being told to hold up nobody any more.
-    letters: HashMap<Seq, settling::Letter>,
-    /// Whether a strike of it may have been written already.
+    /// Dead letters whose keys are being unparked, with the `rev` that the write is for.
+    letters: HashMap<(Seq, u32), settle::UnparkedLetter>,
+    /// Suspects whose crash count may have been written already.
     unsure: SeqSet,
-    /// Attempts under way, those that are being noted or struck included.
+    /// Running attempts, including those whose dispatch note or crash count is being written.
     running: usize,
     draining: bool,
-    /// Shards that are being given back.
+    /// Shards under handoff.
     giving: BTreeSet<u32>,
-    /// When the time began that budget, breaker and rate count in.
+    /// The origin of the clock that budget, breaker and rate use.
     origin: Moment,
-    /// The lease under which shards are owned, where there is one.
-    term: Option<Term>,
-    /// To be written.
-    ready: Vec<Settle>,
-    /// To be told.
+    /// The node's lease on its shards, if there is one.
+    term: Option<LeaseClock>,
+    /// How long a shard may be stalled, if it was set.
+    stall_after: Option<std::time::Duration>,
+    /// Settles to write.
+    ready: Vec<SettleRequest>,
+    /// Notifications to send.
     tidings: Vec<Action>,
 }
 
 impl Scheduler {
-    /// A scheduler that owns nothing yet.
+    /// A scheduler that owns no shards yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a queue; gives its number. Events of queues that were not added are left alone.
+    /// Adds a queue and returns its number. The scheduler ignores events of other queues.
     pub fn add_queue(&mut self, plan: QueuePlan) -> usize {
         let number = self.queues.len();
         self.names.insert(plan.name.clone(), number);
@@ -295,52 +190,53 @@ impl Scheduler {
         number
     }
 
-    /// Says when the time began that budget, breaker and rate count in. They may be shared with calls that go
-    /// past the engine, whose clock begins with the process, while events count from 1970.
+    /// Sets the origin of the clock that budget, breaker and rate use. They may be shared with calls outside
+    /// the engine, whose clock begins with the process, while events count from 1970.
     pub fn set_origin(&mut self, origin: Moment) {
         self.origin = origin;
     }
 
-    /// Says under which lease shards are owned. No attempt starts that could outlast it; who lets it run out is to say
-    /// that the shards are [lost](Input::Lost).
-    pub fn set_term(&mut self, term: Option<Term>) {
+    /// Sets the lease on the shards. No attempt starts that could outlast it. If the lease runs out, report
+    /// the shards as [lost](Input::Lost).
+    pub fn set_term(&mut self, term: Option<LeaseClock>) {
         self.term = term;
     }
 
-    /// A moment as budget, breaker and rate count.
+    /// Converts a moment to the clock of budget, breaker and rate.
     fn shared_time(&self, moment: Moment) -> Moment {
         Moment::default() + moment.since(self.origin)
     }
 
-    /// A moment of theirs as events count.
+    /// Converts a moment of theirs to the clock of events.
     fn own_time(&self, moment: Moment) -> Moment {
         self.origin + moment.since(Moment::default())
     }
 
     /// Takes in what happened.
-    pub fn handle(&mut self, input: Input, now: Moment, dice: &mut impl Dice) {
+    pub fn handle(&mut self, input: Input, now: Moment, random: &mut impl RandomSource) {
         match input {
             Input::Own(taken) => self.own(taken, now),
             Input::Arrived(entries) => self.arrived(entries, now),
             Input::Missed(streams) => self.missed(streams),
             Input::Recall => self.recall(),
             Input::Ruled(controls) => self.ruled(controls, now),
-            Input::Loaded(key, loaded) => self.loaded(key, loaded, now),
-            Input::LoadFailed(key) => self.load_failed(key, now),
-            Input::Noted(grant) if self.has(grant) => self.noted(grant.shard, true),
-            Input::NoteFailed(grant) if self.has(grant) => self.noted(grant.shard, false),
-            Input::Lost(grant) if self.has(grant) => self.lose(grant.shard),
-            Input::GiveBack(grant) if self.has(grant) => self.give_back(grant.shard),
-            Input::Ended { grant, seq, rev, ending } if self.has(grant) => {
-                self.ended(seq, rev, ending, now, dice);
+            Input::Loaded(load, loaded) => self.loaded(load, loaded, now),
+            Input::LoadFailed(load) => self.load_failed(load, now),
+            Input::Checked(key, loaded) => self.checked(key, &loaded, now),
+            Input::Noted(note) if self.has(note.token) => self.noted(note, true),
+            Input::NoteFailed(note) if self.has(note.token) => self.noted(note, false),
+            Input::Lost(token) if self.has(token) => self.lose(token.shard),
+            Input::GiveBack(token) if self.has(token) => self.give_back(token.shard),
+            Input::Ended { token, seq, rev, ended } if self.has(token) => {
+                self.ended(seq, rev, ended, now, random);
             }
-            Input::Settled { grant, seq, rev, settled } if self.has(grant) => {
+            Input::Settled { token, seq, rev, settled } if self.has(token) => {
                 self.settled(seq, rev, settled, now);
             }
-            Input::SettleFailed { grant, seq, rev, unknown } if self.has(grant) => {
+            Input::SettleFailed { token, seq, rev, unknown } if self.has(token) => {
                 self.settle_failed(seq, rev, unknown, now);
             }
-            // Of an earlier time as the owner: what is in memory now was loaded since.
+            // From an earlier ownership: the events in memory were loaded since.
             Input::Noted(_)
             | Input::NoteFailed(_)
             | Input::Lost(_)
@@ -352,111 +248,127 @@ impl Scheduler {
         }
     }
 
-    /// The version of the rules that were told last.
+    /// The version of the last rules received.
     #[must_use]
     pub const fn rules_version(&self) -> u64 {
         self.controls.version
     }
 
-    /// Says what to do now.
+    /// Returns what to do now.
     pub fn act(&mut self, now: Moment, actions: &mut Vec<Action>) {
+        // Steps that may free a slot, or room in memory, come before steps that fill it. A second call at the
+        // same moment adds nothing: otherwise events could wait for an input that never comes.
         self.look_at_timers(now);
+        if self.draining && !has(PlantedBug::DrainStartsNoted) {
+            self.stand_down(now);
+        }
+        self.give(now, actions);
+        if !has(PlantedBug::HeldBackFreesLate) {
+            self.start_noted(now, actions);
+        }
+        self.end_care(now, actions);
         self.run_suspects(now, actions);
         if self.suspects.is_empty() && self.lone.is_empty() && !self.draining {
             self.dispatch(now, actions);
         }
-        self.end_care(actions);
-        if self.draining && !has(Flaw::DrainStartsNoted) {
-            self.stand_down(now);
+        if has(PlantedBug::HeldBackFreesLate) {
+            self.start_noted(now, actions);
         }
-        self.give(now, actions);
         self.start_notes(actions);
-        self.start_noted(now, actions);
         self.start_loads(now, actions);
         actions.extend(self.ready.drain(..).map(Action::Settle));
         self.report(actions);
     }
 
-    /// When to act again, if nothing happens before.
+    /// When to call [`act`](Self::act) again, if nothing happens before.
     #[must_use]
     pub fn next_wake(&self) -> Option<Moment> {
         self.timers.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Whether no attempt is under way and nothing waits to be written.
+    /// Whether no attempt is running and no write is pending.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
-        let busy = |held: &Held| !held.place.waits();
-        if has(Flaw::ReleaseWhileRunning) && self.draining {
+        let busy = |held: &TrackedEvent| !held.state.waits();
+        if has(PlantedBug::ReleaseWhileRunning) && self.draining {
             return true;
         }
-        self.running == 0 && !self.held.values().any(busy)
+        self.running == 0 && !self.tracked.values().any(busy)
     }
 
-    /// Whether nothing is due: quiet, nothing in memory, nothing to be loaded.
+    /// Whether nothing is due: quiet, no events in memory, nothing to load.
     #[must_use]
     pub fn is_idle(&self, now: Moment) -> bool {
-        self.held.is_empty()
-            && self.hungry.is_empty()
+        self.tracked.is_empty()
+            && self.needs_load.is_empty()
             && self.loads == 0
             && self.ready.is_empty()
             && self.next_wake().is_none_or(|at| at > now)
     }
 
-    /// Whether an attempt of this event is under way.
+    /// Whether an attempt of this event is running.
     #[must_use]
     pub fn is_running(&self, seq: Seq) -> bool {
-        self.held.get(&seq).is_some_and(|held| matches!(held.place, Place::Running(_)))
+        self.tracked.get(&seq).is_some_and(|held| matches!(held.state, TrackedState::Running(_)))
     }
 
-    /// The events of the attempts under way.
-    pub fn running(&self) -> impl Iterator<Item = &Entry> {
-        let runs = |held: &&Held| matches!(held.place, Place::Running(_));
-        self.held.values().filter(runs).map(|held| &held.entry)
+    /// The events of the running attempts.
+    pub fn running(&self) -> impl Iterator<Item = &QueueEntry> {
+        let runs = |held: &&TrackedEvent| matches!(held.state, TrackedState::Running(_));
+        self.tracked.values().filter(runs).map(|held| &held.entry)
     }
 
-    /// The attempts under way: in whose right, of which event, as of which change.
+    /// The running attempts: fencing token, event and revision.
     #[must_use]
-    pub fn under_way(&self) -> Vec<(Grant, Seq, u32)> {
-        let running = |(seq, held): (&Seq, &Held)| {
-            let grant = self.shards.get(&held.entry.shard)?.grant();
-            matches!(held.place, Place::Running(_)).then_some((grant, *seq, held.entry.rev))
+    pub fn under_way(&self) -> Vec<(FencingToken, Seq, u32)> {
+        let running = |(seq, held): (&Seq, &TrackedEvent)| {
+            let token = self.shards.get(&held.entry.shard)?.token();
+            matches!(held.state, TrackedState::Running(_)).then_some((token, *seq, held.entry.rev))
         };
-        self.held.iter().filter_map(running).collect()
+        self.tracked.iter().filter_map(running).collect()
     }
 
-    /// Events of a queue in memory, those under way included.
+    /// The events of a queue in memory, including running ones.
     #[must_use]
     pub fn held_in(&self, queue: usize) -> usize {
         self.queues.get(queue).map_or(0, Queue::held)
     }
 
-    /// Whether a shard is careful: what is dispatched in it is noted first. Who stops while it is must not give
-    /// the shard back as clean, because the next owner has to be careful as well.
+    /// Whether a shard's crash guard is on, or it has events left from before an unclean takeover. A process
+    /// that stops then must not release its shards as clean, because the next owner needs the crash guard as
+    /// well.
     #[must_use]
     pub fn is_careful(&self) -> bool {
-        !self.suspects.is_empty() || self.shards.values().any(Shard::is_careful)
+        !self.suspects.is_empty() || !self.shards.values().all(Shard::is_clean)
     }
 
-    /// Whether this is the right by which we have a shard.
-    fn has(&self, grant: Grant) -> bool {
-        let current = self.shards.get(&grant.shard).is_some_and(|shard| shard.grant() == grant);
-        current || has(Flaw::AnswersOfAnotherTime)
+    /// Whether a shard is owned under this fencing token.
+    #[must_use]
+    pub fn owns(&self, token: FencingToken) -> bool {
+        self.shards.get(&token.shard).is_some_and(|shard| shard.token() == token)
     }
 
-    /// Takes an event out of memory, with what it held.
-    fn let_go(&mut self, seq: Seq) -> Option<Entry> {
-        let Held { entry, queue, place, .. } = self.held.remove(&seq)?;
-        let was_busy = !place.waits();
-        self.queues[queue].let_go(loading::lane(&entry), entry.event.payload.len());
+    /// Whether this is the fencing token under which we own a shard.
+    fn has(&self, token: FencingToken) -> bool {
+        self.owns(token) || has(PlantedBug::AnswersOfAnotherTime)
+    }
+
+    /// Removes an event from memory, with everything it held.
+    fn let_go(&mut self, seq: Seq) -> Option<QueueEntry> {
+        let TrackedEvent { entry, queue, state, .. } = self.tracked.remove(&seq)?;
+        let was_busy = !state.waits();
+        self.queues[queue].let_go(load::lane(&entry), entry.event.payload.len());
         self.lone.remove(&seq);
         self.unsure.remove(&seq);
-        self.wary.remove(&seq);
+        self.stale_after_recall.remove(&seq);
         self.put_back.remove(&seq);
-        match place {
-            Place::Noting(running) | Place::Running(running) => self.end_run(queue, *running),
-            Place::Striking(_) => self.running -= 1,
-            Place::Ready | Place::PutOff | Place::Suspect | Place::Settling(_) => {}
+        match state {
+            TrackedState::Noting(running) | TrackedState::Running(running) => self.end_run(queue, *running),
+            TrackedState::Striking(_) => self.running -= 1,
+            TrackedState::Ready
+            | TrackedState::PutOff
+            | TrackedState::Suspect
+            | TrackedState::Settling(_) => {}
         }
         if let Some(key) = self.key_of(&entry) {
             if was_busy {
@@ -469,21 +381,21 @@ impl Scheduler {
         Some(entry)
     }
 
-    /// An attempt is over: its place is free.
+    /// An attempt has ended: its slot is free.
     fn end_run(&mut self, queue: usize, running: Running) {
         self.running -= 1;
         self.queues[queue].ended(running.lane);
     }
 
     /// The flow of an event in memory.
-    fn key_of(&self, entry: &Entry) -> Option<FlowKey> {
-        let Entry { shard, stream, .. } = *entry;
-        Some(FlowKey { shard, epoch: self.shards.get(&shard)?.grant().epoch, stream })
+    fn key_of(&self, entry: &QueueEntry) -> Option<FlowKey> {
+        let QueueEntry { shard, stream, .. } = *entry;
+        Some(FlowKey { shard, epoch: self.shards.get(&shard)?.token().epoch, stream })
     }
 
-    /// The flow of an event, made if it is new; none where its queue is not ours to run.
+    /// The flow of an event, created if it is new; `None` if its queue does not run here.
     fn flow_of(&mut self, shard: u32, stream: StreamId, queue: &str, tenant: &str) -> Option<FlowKey> {
-        let key = FlowKey { shard, epoch: self.shards.get(&shard)?.grant().epoch, stream };
+        let key = FlowKey { shard, epoch: self.shards.get(&shard)?.token().epoch, stream };
         if !self.flows.contains_key(&key) {
             let queue = *self.names.get(queue)?;
             let is_ordered = self.queues[queue].plan.ordered;

@@ -1,5 +1,4 @@
-//! Atomics and shared ownership, from `std`, or from loom when a model of the lock-free parts is being
-//! checked.
+//! Atomics and shared ownership from `std`, or from loom when a model of the lock-free parts is checked.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{
@@ -12,8 +11,8 @@ pub(crate) use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-/// Changes a word with compare-and-set until it holds. `next` says the new word, or `Err` to leave it as it
-/// is.
+/// Changes a word by compare-and-set until it succeeds. `next` returns the new word, or `Err` to leave it
+/// unchanged.
 pub(crate) fn change<T, X>(word: &AtomicU64, next: impl Fn(u64) -> Result<(u64, T), X>) -> Result<T, X> {
     let mut seen = word.load(Ordering::Acquire);
     loop {

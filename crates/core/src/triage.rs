@@ -1,9 +1,9 @@
-//! What an operator does when something has failed: the words, and what is decided without looking at a store.
+//! The operators' vocabulary after a failure, and the decisions that need no store.
 //!
-//! - [`cause`]: which dead letters died of the same thing.
-//! - [`filter`]: which events are meant.
-//! - [`rule`]: what is held back, and what goes elsewhere.
-//! - [`job`]: a change to many letters that goes on in the background, at a rate, and stops by itself.
+//! - [`cause`]: groups dead letters by cause.
+//! - [`filter`]: selects events.
+//! - [`rule`]: holds events back or reroutes them.
+//! - [`job`]: changes many dead letters in the background, at a rate, and stops by itself if they fail again.
 
 pub mod cause;
 
@@ -14,44 +14,44 @@ pub mod rule;
 pub mod job;
 
 pub use cause::CauseId;
-pub use filter::{Filter, Subject};
-pub use job::{Job, JobAct, JobId, JobPlan, JobState, Step, Strategy};
-pub use rule::{Control, Controls, Rule};
+pub use filter::{Filter, FilterSubject};
+pub use job::{Job, JobAct, JobId, JobPlan, JobState, JobStep, JobStrategy};
+pub use rule::{ActiveRule, ActiveRules, Rule};
 
-/// Who changes something, for the audit.
+/// The operator who makes a change, for the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Operator {
     /// A name, or a role.
     pub who: String,
-    /// From where: an address, a program.
+    /// Where the command came from: an address, a program.
     pub from: String,
 }
 
 impl Operator {
-    /// Somebody, from somewhere.
+    /// An operator with this name, from this address or program.
     #[must_use]
     pub fn new(who: impl Into<String>, from: impl Into<String>) -> Self {
         Self { who: who.into(), from: from.into() }
     }
 
-    /// The engine itself: a rule's time was over, a job ended.
+    /// The engine itself: a rule ended, a job ended.
     #[must_use]
     pub fn engine() -> Self {
         Self::new("redrive", "engine")
     }
 }
 
-/// How a dead letter is put back.
+/// How a dead letter is redriven.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
-pub struct Redrive {
-    /// Whether the attempts so far count: then it has one more, and not all that its policy allows. Its story is
-    /// kept either way.
+pub struct RedriveOptions {
+    /// Whether the attempts so far count: then it gets one more attempt, and not all that its policy allows.
+    /// Its attempt history is kept either way.
     pub keep_attempts: bool,
-    /// The queue whose handler is to run it. Identity, order and receipt stay where they are.
+    /// The queue whose handler runs it. Identity, order and dedupe record stay where they are.
     pub to: Option<String>,
-    /// Whether it may run although later ones of its key may have run before it.
+    /// Whether it may run although later events of its key may have run before it.
     pub out_of_order: bool,
 }

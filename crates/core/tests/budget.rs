@@ -1,9 +1,9 @@
-//! Retries stay a share of first attempts, whoever asks at once.
+//! Retries stay a share of first attempts, however many threads ask at once.
 //!
-//! Eight threads hammer one budget; counters beside it are the witness. A thread counts its deposit *before*
-//! it makes it and its grant *after* it got it, so at any moment the witness has seen every deposit that can
-//! have backed the grants it has seen. A single grant above the allowance is then caught while it happens,
-//! and not only in the sum.
+//! Eight threads hammer one budget, and counters beside it check the result. A thread counts its deposit
+//! *before* it makes it and its grant *after* it got it, so at any moment the counters include every deposit
+//! that can have backed the grants they include. A single grant above the allowance is therefore caught while
+//! it happens, and not only in the sum.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -22,7 +22,7 @@ fn share(thousandths: u64) -> f64 {
     thousandths as f64 / 1_000.0
 }
 
-/// Counts what goes on around a budget.
+/// Counts the deposits and grants of a budget.
 #[derive(Default)]
 struct Witness {
     deposits: AtomicU64,
@@ -30,7 +30,7 @@ struct Witness {
 }
 
 impl Witness {
-    /// Makes a first attempt, and then as many retries as are granted.
+    /// Makes a first attempt, and then as many retries as the budget grants.
     fn hammer(&self, budget: &Budget, thousandths: u64, clock: &impl Clock) {
         self.deposits.fetch_add(1, SeqCst);
         budget.deposit(clock);
@@ -84,7 +84,7 @@ fn while_the_window_turns_nothing_is_granted_above_the_share() {
             BudgetSettings { share: share(thousandths), floor: 0.0, window: Duration::from_secs(1) };
         let budget = Budget::new(settings).unwrap();
         let witness = Witness::default();
-        // Every look at the clock moves it on by 10 µs, so the ring turns once in some 5,000 operations.
+        // Every reading of the clock advances it by 10 µs, so the ring turns once in some 5,000 operations.
         let nanos = AtomicU64::new(1 << 50);
         let clock = || Moment::from_nanos(nanos.fetch_add(10_000, SeqCst));
         from_all_threads(OPERATIONS, || witness.hammer(&budget, thousandths, &clock));
@@ -99,7 +99,7 @@ fn while_the_window_turns_nothing_is_granted_above_the_share() {
 #[test]
 fn an_outage_adds_the_share_to_the_load_and_no_more() {
     let budget = Budget::share_of(0.1).unwrap();
-    // Everything fails, and every failure wants to be retried, for a minute at a hundred calls a second.
+    // Every call fails and wants a retry, for a minute at a hundred calls a second.
     let at = |call: u64| Moment::from_nanos(0) + Duration::from_millis(call * 10);
     let calls = 6_000;
     let retries = (0..calls).filter(|&call| {

@@ -1,11 +1,12 @@
 //! A hundred clients, one row: what jitter is for.
 //!
 //! The model of the AWS architecture blog's "Exponential Backoff And Jitter". Every client reads the row and
-//! then writes it, and a write holds only if nobody wrote since that read; whoever loses backs off and starts
-//! again with the read. Each message takes a normally distributed time (mean 10 ms, deviation 2 ms); base 5
-//! ms, cap 2 s. Counted are the writes until all have succeeded, and the time until then.
+//! then writes it, and a write succeeds only if no other client wrote since that read; a client that loses
+//! backs off and starts again with the read. Each message takes a normally distributed time (mean 10 ms,
+//! deviation 2 ms); base 5 ms, cap 2 s. The test counts the writes until all clients have succeeded, and the
+//! time until then.
 //!
-//! Seen here, the mean of a hundred seeds, beside the figures of AWS's own simulator:
+//! The results, as the mean of a hundred seeds, beside the figures of AWS's own simulator:
 //!
 //! | waits | calls | ms | AWS calls | AWS ms |
 //! |---|---|---|---|---|
@@ -15,26 +16,26 @@
 //! | full | 796 | 4937 | 795 | 4937 |
 //! | decorrelated | 1004 | 4300 | 1003 | 4733 |
 //!
-//! Decorrelated is sooner done than AWS's because ours does not pile up on the cap.
+//! Decorrelated jitter finishes sooner than AWS's because ours does not pile up on the cap.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use redrive_core::{Backoff, Dice, Jitter, Moment, Seeded};
+use redrive_core::{Backoff, Jitter, Moment, RandomSource, SeededRandom};
 
 const CLIENTS: usize = 100;
 const SEEDS: u64 = 100;
 const BASE: Duration = Duration::from_millis(5);
 const CAP: Duration = Duration::from_millis(2_000);
 
-/// A message on its arrival at the server. Ordered by its time, and then by the order of sending.
+/// A message when it arrives at the server, ordered by its time and then by the order of sending.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Message {
     at: Moment,
     sent: u64,
     client: usize,
-    /// The version that the client read and wants to replace; a read where there is none.
+    /// The version that the client read and wants to replace; `None` for a read.
     replaces: Option<u64>,
 }
 
@@ -44,7 +45,7 @@ struct Client {
     previous: Duration,
 }
 
-/// What one contest cost.
+/// The cost of one contest.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cost {
     calls: f64,
@@ -52,19 +53,19 @@ struct Cost {
 }
 
 struct Contest {
-    dice: Seeded,
+    random: SeededRandom,
     messages: BinaryHeap<Reverse<Message>>,
     sent: u64,
 }
 
 impl Contest {
     fn new(seed: u64) -> Self {
-        Self { dice: Seeded::new(seed), messages: BinaryHeap::new(), sent: 0 }
+        Self { random: SeededRandom::new(seed), messages: BinaryHeap::new(), sent: 0 }
     }
 
     /// How long one message takes (Box and Muller's normal deviate).
     fn network(&mut self) -> Duration {
-        let mut unit = || (self.dice.roll() >> 11) as f64 / (1u64 << 53) as f64;
+        let mut unit = || (self.random.roll() >> 11) as f64 / (1u64 << 53) as f64;
         let (radius, angle) = (1.0 - unit(), unit() * std::f64::consts::TAU);
         let normal = (-2.0 * radius.ln()).sqrt() * angle.cos();
         Duration::from_secs_f64((10.0 + 2.0 * normal).abs() / 1e3)
@@ -96,7 +97,7 @@ impl Contest {
             }
             let client = &mut clients[message.client];
             client.retries += 1;
-            client.previous = jitter.draw(backoff, client.retries, client.previous, &mut self.dice);
+            client.previous = jitter.draw(backoff, client.retries, client.previous, &mut self.random);
             let again = answered + client.previous;
             self.send(again, message.client, None);
         }

@@ -1,7 +1,7 @@
-//! The spread of the waits, measured.
+//! The distribution of the waits, measured.
 //!
-//! Every test throws seeded dice, so it sees the same waits on every machine and a bound that holds once
-//! holds always.
+//! Every test uses a seeded random source, so it sees the same waits on every machine and a bound that holds
+//! once holds always.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::{HashMap, HashSet};
@@ -9,18 +9,17 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use redrive_core::run::{Admission, Run, Verdict};
-use redrive_core::{Backoff, Dice, Fault, Jitter, Moment, Policy, Seeded};
+use redrive_core::{Backoff, Fault, Jitter, Moment, Policy, RandomSource, SeededRandom};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
 /// `count` waits before retry `n`, each drawn as if `previous` had been the wait before.
 fn draws(jitter: Jitter, backoff: &Backoff, n: u32, previous: Duration, seed: u64, count: usize) -> Vec<f64> {
-    let mut dice = Seeded::new(seed);
-    (0..count).map(|_| jitter.draw(backoff, n, previous, &mut dice).as_secs_f64()).collect()
+    let mut random = SeededRandom::new(seed);
+    (0..count).map(|_| jitter.draw(backoff, n, previous, &mut random).as_secs_f64()).collect()
 }
 
-/// The farthest that the share of draws below a point lies from what an even spread gives
-/// (Kolmogorov–Smirnov).
+/// The largest distance between the distribution of the draws and an even one (Kolmogorov–Smirnov).
 fn farthest_from_even(draws: &mut [f64], low: f64, high: f64) -> f64 {
     draws.sort_by(f64::total_cmp);
     let count = draws.len() as f64;
@@ -31,7 +30,7 @@ fn farthest_from_even(draws: &mut [f64], low: f64, high: f64) -> f64 {
     ranked.fold(0.0, f64::max)
 }
 
-/// Pearson's sum over a hundred equal buckets.
+/// Pearson's chi-square over a hundred equal buckets.
 fn chi_square(draws: &[f64], low: f64, high: f64) -> f64 {
     let mut buckets = [0u32; 100];
     for draw in draws {
@@ -72,7 +71,7 @@ fn each_jitter_spreads_evenly_over_its_own_range() {
         let off = (mean - (low + high) / 2.0).abs() / (high - low);
         assert!(off < 0.01, "{what}: the mean is {mean}");
 
-        // One in a thousand even spreads is further off than these.
+        // One in a thousand even distributions is further off than this.
         let chi = chi_square(&seen, low, high);
         assert!(chi < 148.2, "{what}: chi-square {chi} over 100 buckets");
         let far = farthest_from_even(&mut seen, low, high) * (count as f64).sqrt();
@@ -88,9 +87,9 @@ fn each_jitter_spreads_evenly_over_its_own_range() {
 #[test]
 fn no_jitter_is_the_ceiling_itself_and_throws_no_dice() {
     struct Glued;
-    impl Dice for Glued {
+    impl RandomSource for Glued {
         fn roll(&mut self) -> u64 {
-            panic!("nothing to throw for")
+            panic!("no draw is needed")
         }
     }
     let backoff = Backoff::default();
@@ -130,9 +129,9 @@ proptest! {
         backoff in any_backoff(), jitter in any_jitter(), n in prop_oneof![1u32..40, any::<u32>()],
         previous in any_duration(), seed in any::<u64>(),
     ) {
-        let mut dice = Seeded::new(seed);
+        let mut random = SeededRandom::new(seed);
         for _ in 0..20 {
-            let wait = jitter.draw(&backoff, n, previous, &mut dice);
+            let wait = jitter.draw(&backoff, n, previous, &mut random);
             prop_assert!(wait <= backoff.cap(), "{wait:?}");
             if jitter != Jitter::Decorrelated {
                 prop_assert!(wait <= backoff.ceiling(n), "{wait:?} is above the ceiling of this retry");
@@ -145,12 +144,15 @@ proptest! {
 }
 
 /// A chain of waits long past the point at which the backoff has reached its cap.
-fn chain_at_the_cap(count: usize, mut draw: impl FnMut(Duration, &mut Seeded) -> Duration) -> Vec<Duration> {
-    let mut dice = Seeded::new(11);
+fn chain_at_the_cap(
+    count: usize,
+    mut draw: impl FnMut(Duration, &mut SeededRandom) -> Duration,
+) -> Vec<Duration> {
+    let mut random = SeededRandom::new(11);
     let mut previous = MS(10_000);
     (0..count)
         .map(|_| {
-            previous = draw(previous, &mut dice);
+            previous = draw(previous, &mut random);
             previous
         })
         .collect()
@@ -165,7 +167,7 @@ fn at_the_cap_the_jitter_is_alive() {
     let cap = MS(10_000);
     let backoff = Backoff::exponential(MS(100), 2.0, cap);
     for jitter in [Jitter::Full, Jitter::Equal, Jitter::Decorrelated] {
-        let waits = chain_at_the_cap(10_000, |previous, dice| jitter.draw(&backoff, 50, previous, dice));
+        let waits = chain_at_the_cap(10_000, |previous, random| jitter.draw(&backoff, 50, previous, random));
         let mut buckets = HashMap::new();
         for wait in &waits {
             *buckets.entry(wait.as_millis()).or_insert(0u32) += 1;
@@ -176,19 +178,20 @@ fn at_the_cap_the_jitter_is_alive() {
     }
 }
 
-/// `min(cap, uniform(base, previous · 3))`, as the textbooks have it: it draws first and clamps then.
-fn textbook(base: Duration, cap: Duration, previous: Duration, dice: &mut Seeded) -> Duration {
+/// `min(cap, uniform(base, previous · 3))`, the textbook form: it draws first and clamps then.
+fn textbook(base: Duration, cap: Duration, previous: Duration, random: &mut SeededRandom) -> Duration {
     let above = Backoff::constant((previous * 3).saturating_sub(base));
-    (base + Jitter::Full.draw(&above, 1, previous, dice)).min(cap)
+    (base + Jitter::Full.draw(&above, 1, previous, random)).min(cap)
 }
 
 #[test]
 fn textbook_decorrelated_jitter_piles_up_on_the_cap_and_ours_does_not() {
     let (base, cap) = (MS(100), MS(10_000));
     let backoff = Backoff::exponential(base, 2.0, cap);
-    let theirs = chain_at_the_cap(10_000, |previous, dice| textbook(base, cap, previous, dice));
-    let ours =
-        chain_at_the_cap(10_000, |previous, dice| Jitter::Decorrelated.draw(&backoff, 50, previous, dice));
+    let theirs = chain_at_the_cap(10_000, |previous, random| textbook(base, cap, previous, random));
+    let ours = chain_at_the_cap(10_000, |previous, random| {
+        Jitter::Decorrelated.draw(&backoff, 50, previous, random)
+    });
     let (theirs, ours) = (share_at(cap, &theirs), share_at(cap, &ours));
     println!("waits that are the cap itself: textbook {theirs:.3}, ours {ours:.4}");
     assert!(theirs > 0.2 && ours < 0.001, "textbook {theirs}, ours {ours}");
@@ -204,11 +207,11 @@ fn first_waits(seed: u64, count: usize) -> Vec<Duration> {
         .unwrap();
     let now = Moment::from_nanos(0);
     let first_wait = |_| {
-        // The same dice for every run: only the policy's own can make a difference.
-        let mut dice = Seeded::new(0);
+        // The same random source for every run: only the policy's own can make a difference.
+        let mut random = SeededRandom::new(0);
         let mut run = Run::new(&policy);
-        assert_eq!(run.admit(&policy, &now, &mut dice), Admission::Go { deadline: None });
-        match run.settle(&policy, Fault::transient(), None, &now, &mut dice) {
+        assert_eq!(run.admit(&policy, &now, &mut random), Admission::Go { deadline: None });
+        match run.settle(&policy, Fault::transient(), None, &now, &mut random) {
             Verdict::RetryAt(at) => at.since(now),
             other => panic!("{other:?}"),
         }

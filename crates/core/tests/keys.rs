@@ -1,21 +1,24 @@
-//! One of a key at a time, and none of them forgotten, over a store in which publishers and owners cross.
+//! Events of a key run one at a time, and none is forgotten, while publishers and owners race at the store.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive_core::entry::{Entry, Grant, Loaded, Overdue, Progress, Seq, Settled, StreamId, Taken};
 use redrive_core::observe::Outcome;
-use redrive_core::scheduler::{Action, Ending, FlowKey, Input, QueuePlan, Said, Scheduler};
-use redrive_core::{Disposition, Event, Fault, Moment, Policy, Seeded};
+use redrive_core::queue_entry::{
+    EventProgress, FencingToken, LoadedEvents, OverdueDeadLetter, QueueEntry, Seq, SettleResult, StreamId,
+    TakenShard,
+};
+use redrive_core::scheduler::{Action, AttemptEnd, EndedAttempt, Input, LoadId, QueuePlan, Scheduler};
+use redrive_core::{Disposition, Event, Fault, Moment, Policy, SeededRandom};
 
-const GRANT: Grant = Grant { shard: 0, epoch: 1, incarnation: 1 };
+const GRANT: FencingToken = FencingToken { shard: 0, epoch: 1, incarnation: 1 };
 const NOW: Moment = Moment::from_nanos(10_000_000_000);
 
-fn entry(seq: u64, key: Option<&str>) -> Entry {
+fn entry(seq: u64, key: Option<&str>) -> QueueEntry {
     let mut event = Event::new("orders", seq.to_string());
     event.key = key.map(str::to_owned);
-    Entry {
+    QueueEntry {
         seq: Seq(seq),
         rev: 1,
         stream: StreamId(1),
@@ -23,26 +26,28 @@ fn entry(seq: u64, key: Option<&str>) -> Entry {
         published: NOW,
         expires: None,
         event: Arc::new(event),
-        progress: Progress::fresh(NOW),
+        progress: EventProgress::fresh(NOW),
     }
 }
 
-fn of_key(seq: u64) -> Entry {
+fn of_key(seq: u64) -> QueueEntry {
     entry(seq, Some("k"))
 }
 
-fn again() -> Said {
-    Said::Outcome(Outcome::Said(Fault::transient().into()))
+fn again() -> AttemptEnd {
+    AttemptEnd::Outcome(Outcome::Classified(Fault::transient().into()))
 }
 
 /// An owner of the only shard, with nothing to do.
 struct Owner {
     scheduler: Scheduler,
-    dice: Seeded,
+    random: SeededRandom,
     now: Moment,
+    /// The last load that the scheduler planned.
+    asked: Option<LoadId>,
 }
 
-/// What an owner wants done.
+/// The actions of the owner's scheduler.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wants {
     starts: Vec<u64>,
@@ -59,7 +64,7 @@ impl Owner {
         Self::with(QueuePlan { ordered, ..QueuePlan::new("orders", Policy::default()) })
     }
 
-    /// There is room for one that never ran, and for one that has.
+    /// A queue with room for one first attempt and one retry.
     fn narrow(ordered: bool) -> Self {
         Self::with(QueuePlan { ordered, window_max: 2, ..QueuePlan::new("orders", Policy::default()) })
     }
@@ -67,15 +72,15 @@ impl Owner {
     fn with(plan: QueuePlan) -> Self {
         let mut scheduler = Scheduler::new();
         scheduler.add_queue(plan);
-        let mut it = Self { scheduler, dice: Seeded::new(1), now: NOW };
+        let mut it = Self { scheduler, random: SeededRandom::new(1), now: NOW, asked: None };
         let streams = vec![(StreamId(1), "orders".to_owned(), String::new())];
-        it.hand_in(Input::Own(Taken { grant: GRANT, unclean: false, suspects: vec![], streams }));
+        it.hand_in(Input::Own(TakenShard { token: GRANT, unclean: false, suspects: vec![], streams }));
         assert_eq!(it.loads(vec![]), Wants::default());
         it
     }
 
     fn hand_in(&mut self, input: Input) {
-        self.scheduler.handle(input, self.now, &mut self.dice);
+        self.scheduler.handle(input, self.now, &mut self.random);
     }
 
     fn actions(&mut self) -> Vec<Action> {
@@ -90,19 +95,22 @@ impl Owner {
             match action {
                 Action::Attempt(ticket) => wants.starts.push(ticket.entry.seq.0),
                 Action::Settle(settle) => wants.settles.push(settle.seq.0),
-                Action::Load(..) => wants.loads += 1,
+                Action::Load(load, _) => {
+                    wants.loads += 1;
+                    self.asked = Some(load);
+                }
                 _ => {}
             }
         }
         wants
     }
 
-    /// A load is asked for, and finds this.
-    fn loads(&mut self, entries: Vec<Entry>) -> Wants {
-        self.finds(Loaded { entries, ..Loaded::default() })
+    /// The scheduler plans a load, and the load finds these.
+    fn loads(&mut self, entries: Vec<QueueEntry>) -> Wants {
+        self.finds(LoadedEvents { entries, ..LoadedEvents::default() })
     }
 
-    fn finds(&mut self, loaded: Loaded) -> Wants {
+    fn finds(&mut self, loaded: LoadedEvents) -> Wants {
         let actions = self.actions();
         let key = actions.iter().find_map(|action| match action {
             Action::Load(key, _) => Some(*key),
@@ -112,26 +120,26 @@ impl Owner {
         self.act()
     }
 
-    fn ends(&mut self, seq: u64, said: Said) -> Wants {
-        let ending = Ending::new(said);
-        self.hand_in(Input::Ended { grant: GRANT, seq: Seq(seq), rev: 1, ending });
+    fn ends(&mut self, seq: u64, end: AttemptEnd) -> Wants {
+        let ended = EndedAttempt::new(end);
+        self.hand_in(Input::Ended { token: GRANT, seq: Seq(seq), rev: 1, ended });
         self.act()
     }
 
     fn succeeds(&mut self, seq: u64) -> Wants {
-        self.ends(seq, Said::Outcome(Outcome::Said(Disposition::Ok)))
+        self.ends(seq, AttemptEnd::Outcome(Outcome::Classified(Disposition::Ok)))
     }
 
-    fn settled(&mut self, seq: u64, next: Option<Entry>) {
-        let settled = Settled::Applied { rev: 2, next };
-        self.hand_in(Input::Settled { grant: GRANT, seq: Seq(seq), rev: 1, settled });
+    fn settled(&mut self, seq: u64, next: Option<QueueEntry>) {
+        let settled = SettleResult::Applied { rev: 2, next };
+        self.hand_in(Input::Settled { token: GRANT, seq: Seq(seq), rev: 1, settled });
     }
 
     fn misses(&mut self) {
         self.hand_in(Input::Missed(vec![(StreamId(1), "orders".to_owned(), String::new())]));
     }
 
-    /// A later one of the key runs when the first becomes visible, and a load finds that.
+    /// A later event of the key runs when the first one becomes visible, and a load finds the first one.
     fn with_a_late_first() -> Self {
         let mut it = Self::new();
         it.hand_in(Input::Arrived(vec![of_key(2)]));
@@ -142,7 +150,7 @@ impl Owner {
     }
 }
 
-/// Whoever published the first of a key took longer to commit than whoever published the second.
+/// The publisher of the first event of a key took longer to commit than the publisher of the second.
 #[test]
 fn a_late_first_waits_for_the_one_that_runs() {
     let mut it = Owner::with_a_late_first();
@@ -160,7 +168,7 @@ fn a_late_first_waits_for_the_one_that_runs() {
     assert!(it.scheduler.is_quiet());
 }
 
-/// The same, and the later one has to be tried again: now the first goes first.
+/// The same, and the later event has to be retried: now the first event goes first.
 #[test]
 fn a_late_first_goes_before_what_is_tried_again() {
     let mut it = Owner::with_a_late_first();
@@ -169,7 +177,7 @@ fn a_late_first_goes_before_what_is_tried_again() {
     assert_eq!(it.act().starts, [1]);
 }
 
-/// A later one of another key, or of none, is nothing to wait for.
+/// An event does not wait for a later event of another key, or without a key.
 #[test]
 fn only_those_of_its_key_are_waited_for() {
     let mut it = Owner::new();
@@ -179,7 +187,7 @@ fn only_those_of_its_key_are_waited_for() {
     assert_eq!(it.loads(vec![of_key(1), entry(6, None), entry(7, Some("third"))]).starts, [6, 7]);
 }
 
-/// Where there is no order, a key is nothing to wait for either.
+/// Without order, an event does not wait for others of its key.
 #[test]
 fn where_there_is_no_order_nobody_waits() {
     let mut it = Owner::of(false);
@@ -192,7 +200,7 @@ fn where_there_is_no_order_nobody_waits() {
     assert_eq!(it.act(), Wants::default());
 }
 
-/// The end of the one before is being written: in the store the next is the first of its key already.
+/// The settle of the event before is being written: in the store the next is already the first of its key.
 #[test]
 fn an_end_that_is_not_answered_holds_up_nobody() {
     let mut it = Owner::new();
@@ -203,8 +211,8 @@ fn an_end_that_is_not_answered_holds_up_nobody() {
     assert_eq!(it.act().starts, [2]);
 }
 
-/// The next of a key is published while the end of the one before is written. Neither sees the other: the settle looked
-/// too early, and the load that the publisher causes sees the one before.
+/// The next event of a key is published while the settle of the one before is written. Neither sees the
+/// other: the settle looked too early, and the load that the publisher causes sees the one before.
 #[test]
 fn the_next_is_found_that_crossed_the_end_of_the_one_before() {
     let mut it = Owner::new();
@@ -225,12 +233,12 @@ fn the_next_is_found_that_crossed_a_transaction() {
     assert_eq!(it.act().starts, [1]);
     it.misses();
     assert_eq!(it.loads(vec![]), Wants::default());
-    let ending = Ending::new(Said::Committed { next: None });
-    it.hand_in(Input::Ended { grant: GRANT, seq: Seq(1), rev: 1, ending });
+    let ended = EndedAttempt::new(AttemptEnd::Committed { next: None });
+    it.hand_in(Input::Ended { token: GRANT, seq: Seq(1), rev: 1, ended });
     assert_eq!(it.loads(vec![of_key(2)]).starts, [2]);
 }
 
-/// The settle named another one, which runs; it does not end, and so names nobody.
+/// The settle named another event, which runs; it is not settled, and so names no next event.
 #[test]
 fn the_next_is_found_behind_the_one_that_was_named() {
     let mut it = Owner::new();
@@ -246,20 +254,20 @@ fn the_next_is_found_behind_the_one_that_was_named() {
     assert_eq!(it.loads(vec![of_key(2)]).starts, [2]);
 }
 
-/// A dead letter is told to hold up nobody any more while the first that it would hold up is published.
+/// A dead letter's key is being unparked while the first event that it would park is published.
 #[test]
 fn the_next_is_found_that_crossed_the_end_of_a_hold() {
     let mut it = Owner::new();
     it.misses();
-    let overdue = vec![Overdue { seq: Seq(1), rev: 1 }];
-    assert_eq!(it.finds(Loaded { overdue, ..Loaded::default() }).settles, [1]);
+    let overdue = vec![OverdueDeadLetter { seq: Seq(1), rev: 1 }];
+    assert_eq!(it.finds(LoadedEvents { overdue, ..LoadedEvents::default() }).settles, [1]);
     it.misses();
     assert_eq!(it.loads(vec![]), Wants::default());
     it.settled(1, None);
     assert_eq!(it.loads(vec![of_key(2)]).starts, [2]);
 }
 
-/// What has no key, or was not crossed by anything, costs no load.
+/// A settle without a key, or without a concurrent publish, costs no load.
 #[test]
 fn other_ends_ask_for_nothing() {
     for (event, is_crossed) in [(entry(1, None), true), (of_key(1), false)] {
@@ -277,8 +285,8 @@ fn other_ends_ask_for_nothing() {
 }
 
 impl Owner {
-    /// A load is asked for: its key.
-    fn asks(&mut self) -> FlowKey {
+    /// The scheduler plans a load; returns its id.
+    fn asks(&mut self) -> LoadId {
         self.misses();
         let load = self.actions().into_iter().find_map(|action| match action {
             Action::Load(key, _) => Some(key),
@@ -287,22 +295,22 @@ impl Owner {
         load.expect("a load")
     }
 
-    /// It is there, and has found nothing.
-    fn found_nothing(&mut self, key: FlowKey) -> Wants {
-        self.hand_in(Input::Loaded(key, Loaded::default()));
+    /// The load returns without events.
+    fn found_nothing(&mut self, key: LoadId) -> Wants {
+        self.hand_in(Input::Loaded(key, LoadedEvents::default()));
         self.act()
     }
 }
 
-/// Nobody reads from the store what is in memory.
+/// The scheduler does not load events that are in memory.
 #[test]
 fn what_arrives_during_a_load_runs_after_it_and_is_not_loaded() {
     let mut it = Owner::of(false);
     let key = it.asks();
     it.hand_in(Input::Arrived(vec![entry(1, None)]));
     assert_eq!(it.act(), Wants::default(), "the load may bring older ones");
-    it.hand_in(Input::Loaded(key, Loaded { entries: vec![entry(1, None)], ..Loaded::default() }));
-    assert_eq!(it.act(), Wants { starts: vec![1], ..Wants::default() }, "once, whoever brings it");
+    it.hand_in(Input::Loaded(key, LoadedEvents { entries: vec![entry(1, None)], ..LoadedEvents::default() }));
+    assert_eq!(it.act(), Wants { starts: vec![1], ..Wants::default() }, "once, from the load or the arrival");
 
     let key = it.asks();
     it.hand_in(Input::Arrived(vec![entry(2, None)]));
@@ -310,22 +318,24 @@ fn what_arrives_during_a_load_runs_after_it_and_is_not_loaded() {
 
     let key = it.asks();
     it.hand_in(Input::Arrived(vec![entry(3, None)]));
-    it.hand_in(Input::Loaded(key, Loaded { more_live: true, ..Loaded::default() }));
+    it.hand_in(Input::Loaded(key, LoadedEvents { more_live: true, ..LoadedEvents::default() }));
     assert_eq!(it.act(), Wants { loads: 1, ..Wants::default() }, "older ones go first");
 }
 
 impl Owner {
-    /// One runs, and a load is under way that is for those alone that have run before.
-    fn with_a_load_for_others() -> (Self, FlowKey) {
+    /// One event runs, and a load for retries only is running.
+    fn with_a_load_for_others() -> (Self, LoadId) {
         let mut it = Self::narrow(false);
         it.misses();
-        let first = Loaded { entries: vec![entry(1, None)], more_retry: true, ..Loaded::default() };
+        let first =
+            LoadedEvents { entries: vec![entry(1, None)], more_retry: true, ..LoadedEvents::default() };
         assert_eq!(it.finds(first), Wants { starts: vec![1], loads: 1, ..Wants::default() });
-        (it, FlowKey { shard: 0, epoch: 1, stream: StreamId(1) })
+        let load = it.asked.expect("a load");
+        (it, load)
     }
 }
 
-/// An order takes the event away that arrived during a load.
+/// A command takes the event that arrived during a load.
 #[test]
 fn what_arrived_before_an_order_is_loaded_again() {
     let (mut it, key) = Owner::with_a_load_for_others();
@@ -336,7 +346,7 @@ fn what_arrived_before_an_order_is_loaded_again() {
     assert_eq!(it.found_nothing(key), Wants { loads: 1, ..Wants::default() });
 }
 
-/// What runs is told once more, and ends: both before the load is there.
+/// A running event is announced once more and ends, both before the load is finished.
 #[test]
 fn what_arrived_during_a_load_and_has_ended_is_over() {
     let (mut it, key) = Owner::with_a_load_for_others();
@@ -346,15 +356,15 @@ fn what_arrived_during_a_load_and_has_ended_is_over() {
     assert_eq!(it.found_nothing(key), Wants { loads: 1, ..Wants::default() });
 }
 
-/// The second of a key and a late first are settled at once, and the answer of the second is here first. The other answer
-/// names the second as the next one: it was, when the first was settled.
+/// The second event of a key and a late first one are settled at the same time, and the answer for the second
+/// arrives first. The other answer names the second as the next event: it was, when the first was settled.
 #[test]
 fn a_late_first_does_not_bring_back_the_one_that_ran_before_it() {
     let mut it = Owner::new();
     it.hand_in(Input::Arrived(vec![of_key(2)]));
     assert_eq!(it.act().starts, [2]);
     let due = it.now + Duration::from_millis(1);
-    it.hand_in(Input::Arrived(vec![Entry { progress: Progress::fresh(due), ..of_key(1) }]));
+    it.hand_in(Input::Arrived(vec![QueueEntry { progress: EventProgress::fresh(due), ..of_key(1) }]));
     it.now = due;
     assert_eq!(it.loads(vec![of_key(1)]), Wants::default(), "one of a key at a time");
     assert_eq!(it.succeeds(2).settles, [2]);
@@ -366,16 +376,20 @@ fn a_late_first_does_not_bring_back_the_one_that_ran_before_it() {
     assert_eq!(it.act().starts, [0; 0]);
 }
 
-/// A death is of unknown fate, and a load finds that it was written, and is overdue. What is said of the death is not said of
-/// the letter: that one is told once.
+/// The settle of a death has an unknown outcome, and a load finds that it was written and that its parking
+/// time is over. The answer to the death must not be taken for the answer to the unpark, which is written
+/// once.
 #[test]
 fn a_letter_is_told_once_whatever_became_of_its_death() {
     let mut it = Owner::new();
     let key = it.asks();
-    let overdue = || Loaded { overdue: vec![Overdue { seq: Seq(1), rev: 2 }], ..Loaded::default() };
+    let overdue = || LoadedEvents {
+        overdue: vec![OverdueDeadLetter { seq: Seq(1), rev: 2 }],
+        ..LoadedEvents::default()
+    };
     it.hand_in(Input::Loaded(key, overdue()));
     assert_eq!(it.act().settles, [1]);
-    it.hand_in(Input::SettleFailed { grant: GRANT, seq: Seq(1), rev: 1, unknown: true });
+    it.hand_in(Input::SettleFailed { token: GRANT, seq: Seq(1), rev: 1, unknown: true });
     let key = it.asks();
     it.hand_in(Input::Loaded(key, overdue()));
     assert_eq!(it.act().settles, [0; 0]);

@@ -15,15 +15,15 @@ use loom::thread;
 use redrive_core::Moment;
 use redrive_core::breaker::{Breaker, BreakerSettings, BreakerState};
 use redrive_core::budget::{Budget, BudgetSettings};
-use redrive_core::limit::{Limit, Load};
+use redrive_core::limit::{Limit, LoadSignal};
 
-/// How often loom takes the processor away from a thread that could have gone on. Unbounded, three threads at
-/// a budget take hours; two preemptions find nearly all that can be found, and three fit into a minute.
+/// How often loom may preempt a thread. Without a bound, three threads at a budget take hours; two
+/// preemptions find nearly all that can be found, and three fit into a minute.
 const PREEMPTIONS: usize = 3;
 
 type Work = Box<dyn FnOnce() -> u64 + Send>;
 
-/// Runs the model through its interleavings, and says how many there were.
+/// Runs the model through its interleavings and prints how many there were.
 fn every_interleaving(name: &str, model: impl Fn() + Send + Sync + 'static) {
     let seen = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&seen);
@@ -36,8 +36,8 @@ fn every_interleaving(name: &str, model: impl Fn() + Send + Sync + 'static) {
     println!("{name}: {} interleavings", seen.load(SeqCst));
 }
 
-/// Does all of this at once, the last on this thread and the others on threads of their own, and adds up what
-/// they say.
+/// Runs all of these at once, the last on this thread and the others on their own threads, and adds up their
+/// results.
 fn at_once<const N: usize>(work: [Work; N]) -> u64 {
     let mut work = Vec::from(work);
     let mine = work.pop();
@@ -121,7 +121,7 @@ fn a_budget_is_not_overdrawn_while_its_ring_turns() {
 fn a_half_open_breaker_lets_exactly_its_probes_through() {
     every_interleaving("three calls and two probes", || {
         let breaker = opened(2);
-        // Passes are kept until all have asked, because one that is dropped makes room.
+        // Passes are kept until all threads have asked, because dropping one frees its probe.
         let kept = Arc::new(Mutex::new(Vec::new()));
         let probe = || -> Work {
             let (breaker, kept) = (breaker.clone(), Arc::clone(&kept));
@@ -155,8 +155,8 @@ fn a_probe_that_is_given_up_leaves_its_place_whoever_asks_meanwhile() {
                 1
             }),
         ]);
-        assert!(made >= 1, "somebody was let through");
-        breaker.admit(&slot(9)).expect("nobody holds the place any more").succeeded();
+        assert!(made >= 1, "the breaker let at least one call through");
+        breaker.admit(&slot(9)).expect("the probe is free again").succeeded();
         assert_eq!(breaker.state(slot(9)), BreakerState::Closed);
     });
 }
@@ -189,7 +189,7 @@ fn a_limit_of_one_holds_and_every_permit_comes_back() {
                 assert_eq!(inside.fetch_add(1, SeqCst), 0, "two at once");
                 thread::yield_now();
                 inside.fetch_sub(1, SeqCst);
-                permit.settle(Load::Fine);
+                permit.settle(LoadSignal::Fine);
                 1
             })
         };

@@ -1,10 +1,10 @@
-//! Shards are shared out evenly, with as little moving as can be, and without a leader.
+//! Shards are shared out evenly, with as few moves as possible, and without a leader.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use proptest::prelude::*;
-use redrive_core::nodes::{NodeId, Share, share};
+use redrive_core::nodes::{NodeId, Rebalance, share};
 
-/// Everybody looks at the same table and does what it has to.
+/// Every node reads the same table and performs its steps.
 fn round(alive: &[NodeId], owners: &mut [Option<NodeId>]) -> usize {
     let table = owners.to_vec();
     let mut moved = 0;
@@ -12,12 +12,12 @@ fn round(alive: &[NodeId], owners: &mut [Option<NodeId>]) -> usize {
         for step in share(*node, alive, &table) {
             moved += 1;
             match step {
-                Share::Take(shard) => {
+                Rebalance::Take(shard) => {
                     let owner = &mut owners[shard as usize];
                     assert!(owner.is_none_or(|owner| !alive.contains(&owner)), "two took {shard}");
                     *owner = Some(*node);
                 }
-                Share::Release(shard) => {
+                Rebalance::Release(shard) => {
                     assert_eq!(owners[shard as usize], Some(*node), "{shard} is not its own");
                     owners[shard as usize] = None;
                 }
@@ -83,7 +83,7 @@ proptest! {
         let counts = counts(&alive, &owners);
         prop_assert_eq!(counts.iter().sum::<usize>(), shards, "everything is owned");
         prop_assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 1, "{:?}", counts);
-        // What moved is what had to: the excess of those who had too much.
+        // Only the surplus of nodes that owned too many moved.
         let moved = owners.iter().zip(&before).filter(|(now, then)| {
             then.is_some_and(|then| alive.contains(&then)) && now != then
         }).count();

@@ -1,4 +1,4 @@
-//! What a policy refuses to be, and what it decides.
+//! Which policies are refused, and what a policy decides.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::time::Duration;
@@ -7,10 +7,10 @@ use proptest::prelude::*;
 use redrive_core::breaker::BreakerSettings;
 use redrive_core::budget::BudgetSettings;
 use redrive_core::observe::Outcome;
-use redrive_core::run::History;
+use redrive_core::run::RetryState;
 use redrive_core::{
     Backoff, Breaker, Budget, Disposition, Fault, Jitter, Limit, Moment, Policy, PolicyBuilder, PolicyError,
-    Rate, Seeded, StopReason, Verdict,
+    Rate, SeededRandom, StopReason, Verdict,
 };
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -76,7 +76,7 @@ fn plain() -> PolicyBuilder {
     Policy::builder().backoff(Backoff::constant(MS(100))).jitter(Jitter::None).no_budget()
 }
 
-const FIRST: History = History {
+const FIRST: RetryState = RetryState {
     attempts: 1,
     attempts_max: 3,
     nested: false,
@@ -103,21 +103,21 @@ fn each_attempt_gets_the_verdict_that_the_table_says() {
     let overload = Outcome::from(Fault::overload());
     let asks = |wait| Outcome::from(Fault::transient().not_before(wait));
     let again = |millis| Verdict::RetryAt(NOW + MS(millis));
-    let until = |millis| History { deadline: Some(NOW + MS(millis)), ..FIRST };
-    let since = |millis: u64| History {
+    let until = |millis| RetryState { deadline: Some(NOW + MS(millis)), ..FIRST };
+    let since = |millis: u64| RetryState {
         started: Some(Moment::from_nanos(NOW.as_nanos() - millis * 1_000_000)),
         ..FIRST
     };
-    let last = History { attempts: 3, ..FIRST };
-    let once = History { attempts_max: 1, ..FIRST };
+    let last = RetryState { attempts: 3, ..FIRST };
+    let once = RetryState { attempts_max: 1, ..FIRST };
     let timed = || plain().time(MS(1_000));
     let empty = || Budget::share_of(0.0).unwrap();
     use StopReason as Stop;
     use Verdict::{Dead, Done, Drop};
-    let table: [(PolicyBuilder, History, Outcome, Verdict); 31] = [
+    let table: [(PolicyBuilder, RetryState, Outcome, Verdict); 31] = [
         (plain(), FIRST, Disposition::Ok.into(), Done),
         (plain(), last, Disposition::Ok.into(), Done),
-        (plain(), FIRST, Disposition::Discard.into(), Drop),
+        (plain(), FIRST, Disposition::Drop.into(), Drop),
         (plain(), FIRST, Fault::permanent().into(), Dead(Stop::Permanent)),
         (plain(), FIRST, Outcome::Unclassified, Dead(Stop::Unclassified)),
         (plain(), FIRST, transient, again(100)),
@@ -132,7 +132,7 @@ fn each_attempt_gets_the_verdict_that_the_table_says() {
         (timed(), since(899), transient, again(100)),
         (timed(), since(900), transient, Dead(Stop::TimeSpent)),
         (timed(), FIRST, transient, again(100)),
-        // What the other side asks for is a floor.
+        // The downstream's requested wait is a floor.
         (plain(), FIRST, asks(MS(50)), again(100)),
         (plain(), FIRST, asks(MS(700)), again(700)),
         (plain(), until(700), asks(MS(700)), Dead(Stop::Deadline)),
@@ -153,7 +153,7 @@ fn each_attempt_gets_the_verdict_that_the_table_says() {
     ];
     for (row, (builder, history, outcome, want)) in table.into_iter().enumerate() {
         let policy = builder.build().unwrap();
-        let got = policy.decide(&history, outcome, NOW, &mut Seeded::new(1));
+        let got = policy.decide(&history, outcome, NOW, &mut SeededRandom::new(1));
         assert_eq!(got, want, "row {row}: {history:?} {outcome:?}");
     }
 }
@@ -163,9 +163,9 @@ fn a_retry_that_is_refused_for_another_reason_costs_no_token() {
     let budget = Budget::share_of(1.0).unwrap();
     budget.deposit(&NOW);
     let asks = Outcome::from(Fault::transient().not_before(MS(300_001)));
-    let spent = History { attempts: 3, ..FIRST };
-    let late = History { deadline: Some(NOW + MS(100)), ..FIRST };
-    let over = History { started: Some(NOW), ..FIRST };
+    let spent = RetryState { attempts: 3, ..FIRST };
+    let late = RetryState { deadline: Some(NOW + MS(100)), ..FIRST };
+    let over = RetryState { started: Some(NOW), ..FIRST };
     let with_it = || plain().budget(budget.clone());
     for (builder, history, outcome) in [
         (with_it(), FIRST, Fault::permanent().into()),
@@ -177,12 +177,12 @@ fn a_retry_that_is_refused_for_another_reason_costs_no_token() {
         (with_it().breaker(open_breaker()), FIRST, Fault::transient().into()),
     ] {
         let policy = builder.build().unwrap();
-        let verdict = policy.decide(&history, outcome, NOW, &mut Seeded::new(1));
+        let verdict = policy.decide(&history, outcome, NOW, &mut SeededRandom::new(1));
         assert!(matches!(verdict, Verdict::Dead(_)), "{verdict:?}");
         assert_eq!((budget.tokens(NOW), budget.spent()), (1, 0), "{verdict:?}");
     }
     let policy = with_it().build().unwrap();
-    let verdict = policy.decide(&FIRST, Fault::transient().into(), NOW, &mut Seeded::new(1));
+    let verdict = policy.decide(&FIRST, Fault::transient().into(), NOW, &mut SeededRandom::new(1));
     assert_eq!(verdict, Verdict::RetryAt(NOW + MS(100)));
     assert_eq!((budget.tokens(NOW), budget.spent()), (0, 1));
 }
@@ -209,9 +209,9 @@ proptest! {
     ) {
         let policy = builder.time(MS(time)).build().unwrap();
         let started = Moment::from_nanos(NOW.as_nanos() - elapsed * 1_000_000);
-        let history = History { attempts, attempts_max: u32::MAX, nested: false, started: Some(started), deadline: Some(NOW + MS(left)), previous: MS(time) };
+        let history = RetryState { attempts, attempts_max: u32::MAX, nested: false, started: Some(started), deadline: Some(NOW + MS(left)), previous: MS(time) };
         let fault = asks.map_or(Fault::transient(), |asks| Fault::transient().not_before(MS(asks)));
-        match policy.decide(&history, fault.into(), NOW, &mut Seeded::new(seed)) {
+        match policy.decide(&history, fault.into(), NOW, &mut SeededRandom::new(seed)) {
             Verdict::RetryAt(at) => {
                 prop_assert!(at < NOW + MS(left), "after the deadline");
                 prop_assert!(at < started + MS(time), "after the time in all");
@@ -226,9 +226,9 @@ proptest! {
         builder in any_policy(), seed: u64, attempts in 1u32..20, asks in 0u64..600_000, max in 0u64..600_000,
     ) {
         let policy = builder.not_before_max(MS(max)).build().unwrap();
-        let history = History { attempts, attempts_max: u32::MAX, ..FIRST };
+        let history = RetryState { attempts, attempts_max: u32::MAX, ..FIRST };
         let outcome = Outcome::from(Fault::transient().not_before(MS(asks)));
-        match policy.decide(&history, outcome, NOW, &mut Seeded::new(seed)) {
+        match policy.decide(&history, outcome, NOW, &mut SeededRandom::new(seed)) {
             Verdict::RetryAt(at) => {
                 let (wait, backoff) = (at.since(NOW), &policy.settings().backoff);
                 let spread = backoff.ceiling(attempts).max(MS(asks) / 10);
@@ -249,7 +249,7 @@ fn callers_who_were_told_the_same_floor_do_not_come_back_together() {
     let policy = Policy::builder().no_budget().build().unwrap();
     let outcome = Outcome::from(Fault::transient().not_before(Duration::from_secs(60)));
     let waits: std::collections::HashSet<_> = (0..1_000)
-        .map(|seed| match policy.decide(&FIRST, outcome, NOW, &mut Seeded::new(seed)) {
+        .map(|seed| match policy.decide(&FIRST, outcome, NOW, &mut SeededRandom::new(seed)) {
             Verdict::RetryAt(at) => at.since(NOW).as_millis(),
             other => panic!("{other:?}"),
         })

@@ -1,4 +1,4 @@
-//! One call's way through its attempts, told to the budget, the observers and the report.
+//! One call's attempts, as budget, observers and report see them.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::sync::{Arc, Mutex};
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use redrive_core::breaker::{BreakerSettings, BreakerState};
 use redrive_core::limit::Permit;
-use redrive_core::observe::{Attempted, Ended, Observer, Outcome, Waiting};
+use redrive_core::observe::{AttemptFinished, Observer, Outcome, RetryScheduled, RunFinished};
 use redrive_core::run::{Admission, Run};
 use redrive_core::{
     Backoff, Breaker, Budget, Disposition, Executed, Fault, Jitter, Limit, Moment, Policy, PolicyBuilder,
-    Rate, Seeded, StopReason, Verdict,
+    Rate, SeededRandom, StopReason, Verdict,
 };
 
 const NOW: Moment = Moment::from_nanos(1 << 50);
@@ -25,8 +25,8 @@ fn after(millis: u64) -> Moment {
     NOW + Duration::from_millis(millis)
 }
 
-fn dice() -> Seeded {
-    Seeded::new(1)
+fn random() -> SeededRandom {
+    SeededRandom::new(1)
 }
 
 fn open_breaker() -> Breaker {
@@ -44,14 +44,14 @@ fn a_call_deposits_once_however_often_it_asks() {
     let policy = plain().budget(budget.clone()).rate(rate).build().unwrap();
     let mut run = Run::new(&policy);
     for _ in 0..3 {
-        assert_eq!(run.admit(&policy, &NOW, &mut dice()), Admission::Wait(after(1_000)));
+        assert_eq!(run.admit(&policy, &NOW, &mut random()), Admission::Wait(after(1_000)));
     }
     assert_eq!(budget.tokens(NOW), 0, "it waits for the rate and was not made yet");
-    assert_eq!(run.admit(&policy, &after(1_000), &mut dice()), GO);
+    assert_eq!(run.admit(&policy, &after(1_000), &mut random()), GO);
     assert_eq!(budget.tokens(after(1_000)), 1);
-    run.settle(&policy, Fault::transient(), None, &after(1_000), &mut dice());
+    run.settle(&policy, Fault::transient(), None, &after(1_000), &mut random());
     assert_eq!(budget.tokens(after(1_000)), 0, "the retry took it");
-    assert_eq!(run.admit(&policy, &after(2_000), &mut dice()), GO);
+    assert_eq!(run.admit(&policy, &after(2_000), &mut random()), GO);
     assert_eq!(budget.tokens(after(2_000)), 0, "and a retry is no first attempt");
 }
 
@@ -59,13 +59,13 @@ fn a_call_deposits_once_however_often_it_asks() {
 fn a_call_that_is_never_made_deposits_nothing() {
     let budget = Budget::share_of(1.0).unwrap();
     let policy = plain().budget(budget.clone()).breaker(open_breaker()).build().unwrap();
-    let admission = Run::new(&policy).admit(&policy, &NOW, &mut dice());
+    let admission = Run::new(&policy).admit(&policy, &NOW, &mut random());
     assert_eq!(admission, Admission::Stop(StopReason::BreakerOpen));
 
     let policy = plain().budget(budget.clone()).build().unwrap();
     let mut late = Run::new(&policy);
     late.deadline(NOW);
-    assert_eq!(late.admit(&policy, &NOW, &mut dice()), Admission::Stop(StopReason::Deadline));
+    assert_eq!(late.admit(&policy, &NOW, &mut random()), Admission::Stop(StopReason::Deadline));
     assert_eq!(budget.tokens(NOW), 0);
 }
 
@@ -74,7 +74,7 @@ fn an_open_breaker_neither_waits_for_the_rate_nor_spends_it() {
     let rate = Rate::new(1.0, 1).unwrap();
     let policy = plain().rate(rate.clone()).breaker(open_breaker()).build().unwrap();
     for _ in 0..2 {
-        let admission = Run::new(&policy).admit(&policy, &NOW, &mut dice());
+        let admission = Run::new(&policy).admit(&policy, &NOW, &mut random());
         assert_eq!(admission, Admission::Stop(StopReason::BreakerOpen));
     }
     assert_eq!(rate.available(NOW), 1);
@@ -84,12 +84,12 @@ fn an_open_breaker_neither_waits_for_the_rate_nor_spends_it() {
 fn the_report_says_timed_out_of_the_last_attempt_only() {
     let policy = plain().build().unwrap();
     let mut run = Run::new(&policy);
-    assert_eq!(run.admit(&policy, &NOW, &mut dice()), GO);
-    run.settle(&policy, Outcome::TimedOut, None, &NOW, &mut dice());
+    assert_eq!(run.admit(&policy, &NOW, &mut random()), GO);
+    run.settle(&policy, Outcome::TimedOut, None, &NOW, &mut random());
     assert!(run.report(StopReason::Cancelled).timed_out);
     assert_eq!(run.report(StopReason::Cancelled).executed, Executed::Unknown);
-    assert_eq!(run.admit(&policy, &after(1_000), &mut dice()), GO);
-    run.settle(&policy, Disposition::Ok, None, &after(1_000), &mut dice());
+    assert_eq!(run.admit(&policy, &after(1_000), &mut random()), GO);
+    run.settle(&policy, Disposition::Ok, None, &after(1_000), &mut random());
     assert!(!run.report(StopReason::Succeeded).timed_out);
 }
 
@@ -102,8 +102,8 @@ fn an_effect_once_unknown_stays_unknown() {
         (Fault::transient(), Executed::Unknown),
         (Fault::transient().not_executed(), Executed::Unknown),
     ] {
-        assert_eq!(run.admit(&policy, &NOW, &mut dice()), GO);
-        run.settle(&policy, fault, None, &NOW, &mut dice());
+        assert_eq!(run.admit(&policy, &NOW, &mut random()), GO);
+        run.settle(&policy, fault, None, &NOW, &mut random());
         assert_eq!(run.report(StopReason::Cancelled).executed, known);
     }
 }
@@ -112,8 +112,8 @@ fn an_effect_once_unknown_stays_unknown() {
 fn a_cancelled_wait_is_reported_for_as_long_as_it_lasted() {
     let policy = plain().build().unwrap();
     let mut run = Run::new(&policy);
-    assert_eq!(run.admit(&policy, &NOW, &mut dice()), GO);
-    run.settle(&policy, Fault::transient(), None, &NOW, &mut dice());
+    assert_eq!(run.admit(&policy, &NOW, &mut random()), GO);
+    run.settle(&policy, Fault::transient(), None, &NOW, &mut random());
     let report = run.end(&policy, StopReason::Cancelled, &after(300));
     assert_eq!(report.waited, Duration::from_millis(300));
 }
@@ -124,35 +124,35 @@ fn what_a_layer_further_in_forbids_ends_what_would_have_been_retried_and_nothing
     let forbidden = Some(StopReason::BudgetSpent);
     for (outcome, verdict) in [
         (Disposition::Ok.into(), Verdict::Done),
-        (Disposition::Discard.into(), Verdict::Drop),
+        (Disposition::Drop.into(), Verdict::Drop),
         (Outcome::TimedOut, Verdict::Dead(StopReason::BudgetSpent)),
         (Fault::transient().into(), Verdict::Dead(StopReason::BudgetSpent)),
         (Outcome::Unclassified, Verdict::Dead(StopReason::Unclassified)),
         (Fault::permanent().into(), Verdict::Dead(StopReason::Permanent)),
     ] {
         let mut run = Run::new(&policy);
-        assert_eq!(run.admit(&policy, &NOW, &mut dice()), GO);
-        let got = run.settle(&policy, outcome, forbidden, &NOW, &mut dice());
+        assert_eq!(run.admit(&policy, &NOW, &mut random()), GO);
+        let got = run.settle(&policy, outcome, forbidden, &NOW, &mut random());
         assert_eq!(got, verdict, "{outcome:?}");
     }
 }
 
-/// Writes down what it hears.
+/// Records the calls of an observer.
 #[derive(Clone, Default)]
 struct Scribe(Arc<Mutex<Vec<String>>>);
 
 impl Observer for Scribe {
-    fn attempted(&self, attempted: Attempted<'_>) {
+    fn attempted(&self, attempted: AttemptFinished<'_>) {
         let line = format!("attempt {} said {}", attempted.attempt, attempted.outcome.as_str());
         self.0.lock().unwrap().push(line);
     }
 
-    fn waiting(&self, waiting: Waiting<'_>) {
+    fn waiting(&self, waiting: RetryScheduled<'_>) {
         let line = format!("waits {:?} for {}", waiting.delay, waiting.class.as_str());
         self.0.lock().unwrap().push(line);
     }
 
-    fn ended(&self, ended: Ended<'_>) {
+    fn ended(&self, ended: RunFinished<'_>) {
         self.0.lock().unwrap().push(ended.report.to_string());
     }
 }
@@ -165,15 +165,11 @@ fn an_attempt_that_a_full_limit_refused_is_heard_of_like_any_other() {
     let policy = plain().limit(limit.clone()).breaker(breaker).observer(scribe.clone()).build().unwrap();
     let mut run = Run::new(&policy);
     let taken: Option<Permit> = limit.acquire();
-    assert_eq!(run.admit(&policy, &NOW, &mut dice()), Admission::Wait(after(1_000)));
+    assert_eq!(run.admit(&policy, &NOW, &mut random()), Admission::Wait(after(1_000)));
     assert_eq!(run.report(StopReason::Cancelled).executed, Executed::No);
     drop(taken);
-    assert_eq!(
-        run.admit(&policy, &after(1_000), &mut dice()),
-        GO,
-        "the breaker was not told that anybody failed"
-    );
-    run.settle(&policy, Disposition::Ok, None, &after(1_000), &mut dice());
+    assert_eq!(run.admit(&policy, &after(1_000), &mut random()), GO, "the breaker recorded a failure");
+    run.settle(&policy, Disposition::Ok, None, &after(1_000), &mut random());
     run.end(&policy, StopReason::Succeeded, &after(1_000));
     assert_eq!(
         *scribe.0.lock().unwrap(),
@@ -197,8 +193,8 @@ fn an_error_that_nobody_knows_says_nothing_of_the_other_sides_health() {
         [(Outcome::Unclassified, BreakerState::HalfOpen), (Fault::permanent().into(), BreakerState::Closed)]
     {
         let mut run = Run::new(&policy);
-        assert_eq!(run.admit(&policy, &later, &mut dice()), GO);
-        run.settle(&policy, outcome, None, &later, &mut dice());
+        assert_eq!(run.admit(&policy, &later, &mut random()), GO);
+        run.settle(&policy, outcome, None, &later, &mut random());
         assert_eq!(breaker.state(later), state, "{outcome:?}");
     }
 }
@@ -217,11 +213,11 @@ fn the_time_that_ended_the_last_attempt_is_the_reason() {
     ] {
         let mut run = Run::new(&policy);
         hurry.into_iter().for_each(|deadline| run.deadline(deadline));
-        let Admission::Go { deadline: Some(end) } = run.admit(&policy, &NOW, &mut dice()) else {
+        let Admission::Go { deadline: Some(end) } = run.admit(&policy, &NOW, &mut random()) else {
             panic!("it may go")
         };
         assert_eq!(end, deadline);
-        let verdict = run.settle(&policy, Outcome::TimedOut, None, &end, &mut dice());
+        let verdict = run.settle(&policy, Outcome::TimedOut, None, &end, &mut random());
         assert_eq!(verdict, Verdict::Dead(reason));
     }
 }

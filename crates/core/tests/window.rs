@@ -1,4 +1,4 @@
-//! The window beside the simplest thing that could be meant by it: a list that is looked through.
+//! Compares the dedupe window with the simplest model of it: a list that is searched.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::BTreeMap;
@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use redrive_core::Moment;
-use redrive_core::window::{Claimed, Id, Pending, Refused, Settings, Ticket, Window};
+use redrive_core::window::{
+    ClaimResult, ClaimTicket, CommitRefused, PendingCommit, WindowId, WindowSettings, WindowState,
+};
 
-/// What is remembered, oldest first, and who is at work; nothing is cleared away, everything is looked at.
+/// The remembered ids, oldest first, and the claims; nothing is removed, every search reads the whole list.
 struct Model {
-    settings: Settings,
+    settings: WindowSettings,
     now: u64,
     committed: Vec<(u8, u64)>,
     claims: BTreeMap<u8, (u64, u64, u32)>,
@@ -19,7 +21,7 @@ struct Model {
 }
 
 #[derive(Debug, PartialEq)]
-enum Said {
+enum AttemptEnd {
     First(u64),
     Seen(u64),
     Busy(u64),
@@ -62,41 +64,41 @@ impl Model {
         true
     }
 
-    fn claim(&mut self, id: u8, now: u64) -> Said {
+    fn claim(&mut self, id: u8, now: u64) -> AttemptEnd {
         let now = self.pass(now);
         if let Some((_, until)) = self.live(id) {
-            return Said::Busy(until);
+            return AttemptEnd::Busy(until);
         }
         if let Some(at) = self.since(id) {
-            return Said::Seen(at);
+            return AttemptEnd::Seen(at);
         }
         if !self.claims.contains_key(&id) && !self.make_room() {
-            return Said::Full;
+            return AttemptEnd::Full;
         }
         self.tokens += 1;
         self.claims.insert(id, (self.tokens, now + nanos(self.settings.claim), 0));
-        Said::First(self.tokens)
+        AttemptEnd::First(self.tokens)
     }
 
-    fn prepare(&mut self, id: u8, token: u64, now: u64) -> Said {
+    fn prepare(&mut self, id: u8, token: u64, now: u64) -> AttemptEnd {
         let now = self.pass(now);
         if let Some((held, _, settling)) = self.claims.get_mut(&id)
             && *held == token
         {
             *settling += 1;
-            return Said::Ok;
+            return AttemptEnd::Ok;
         }
         if self.live(id).is_some() {
-            return Said::Taken;
+            return AttemptEnd::Taken;
         }
         if self.since(id).is_some() {
-            return Said::Already;
+            return AttemptEnd::Already;
         }
         if !self.claims.contains_key(&id) && !self.make_room() {
-            return Said::Full;
+            return AttemptEnd::Full;
         }
         self.claims.insert(id, (token, now, 1));
-        Said::Ok
+        AttemptEnd::Ok
     }
 
     fn confirm(&mut self, id: u8, token: u64, at: u64) {
@@ -132,7 +134,7 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap()
 }
 
-/// Numbers that ascend and become longer, and a few that differ only far behind, in scopes of their own or not.
+/// Numbers that ascend and become longer, and a few that differ only near their end, with or without scopes.
 fn name(id: u8) -> (&'static str, String) {
     match id {
         9 | 11 => ("", format!("{}{id:02}", "x".repeat(60))),
@@ -141,21 +143,21 @@ fn name(id: u8) -> (&'static str, String) {
     }
 }
 
-fn id_of(id: u8) -> Id {
+fn id_of(id: u8) -> WindowId {
     let (scope, name) = name(id);
-    Id::of(scope, name.as_bytes())
+    WindowId::of(scope, name.as_bytes())
 }
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// Time goes by so much, also backwards.
-    Pass(i64),
+    /// Time passes, also backwards.
+    BreakerPermit(i64),
     Claim(u8),
-    /// Of the number after the highest that was asked for.
+    /// Claims the number after the highest claimed so far.
     ClaimNext,
-    /// By somebody who knows the mark alone.
+    /// Claims by the mark alone.
     ClaimMark(u8),
-    /// What is committed is put back into a new window, and claims are gone.
+    /// Committed ids are restored into a new window, and claims are gone.
     Restart,
     Commit(usize),
     Prepare(usize),
@@ -166,7 +168,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        3 => (-20..60_i64).prop_map(Step::Pass),
+        3 => (-20..60_i64).prop_map(Step::BreakerPermit),
         8 => (0..12_u8).prop_map(Step::Claim),
         6 => Just(Step::ClaimNext),
         1 => (0..12_u8).prop_map(Step::ClaimMark),
@@ -179,17 +181,17 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// One of them, whichever the dice meant. Not taken away: tickets are used again, late and twice.
+/// One of them, chosen at random. It is not removed: tickets are used again, late and twice.
 fn pick<T: Clone>(from: &[T], n: usize) -> Option<T> {
     (!from.is_empty()).then(|| from[n % from.len()].clone())
 }
 
-fn said(refused: Result<(), Refused>) -> Said {
+fn said(refused: Result<(), CommitRefused>) -> AttemptEnd {
     match refused {
-        Ok(()) => Said::Ok,
-        Err(Refused::Taken { .. }) => Said::Taken,
-        Err(Refused::Already { .. }) => Said::Already,
-        Err(_) => Said::Full,
+        Ok(()) => AttemptEnd::Ok,
+        Err(CommitRefused::Taken { .. }) => AttemptEnd::Taken,
+        Err(CommitRefused::Already { .. }) => AttemptEnd::Already,
+        Err(_) => AttemptEnd::Full,
     }
 }
 
@@ -201,26 +203,26 @@ proptest! {
         time in prop_oneof![1..200_u64, 1_000..9_000_u64], count in prop_oneof![1..9_usize, 1..300_usize],
         claim in 1..60_u64, steps in prop::collection::vec(step(), 1..250),
     ) {
-        let settings = Settings {
+        let settings = WindowSettings {
             time: Duration::from_nanos(time.max(claim)), count, claim: Duration::from_nanos(claim),
         };
-        let mut window = Window::new(settings).unwrap();
+        let mut window = WindowState::new(settings).unwrap();
         let mut model = Model {
             settings, now: 0, committed: Vec::new(), claims: BTreeMap::new(), tokens: 0, evicted_early: 0,
         };
-        let mut tickets: Vec<(u8, u64, Ticket)> = Vec::new();
-        let mut pending: Vec<(u8, u64, Pending)> = Vec::new();
+        let mut tickets: Vec<(u8, u64, ClaimTicket)> = Vec::new();
+        let mut pending: Vec<(u8, u64, PendingCommit)> = Vec::new();
         let mut now = 1_000_u64;
         let mut highest = 12_u8;
         for step in steps {
             let at = Moment::from_nanos(now);
             match step {
-                Step::Pass(by) => now = now.saturating_add_signed(by),
+                Step::BreakerPermit(by) => now = now.saturating_add_signed(by),
                 Step::Restart => {
                     now = model.pass(now);
                     (model.claims, model.evicted_early) = (BTreeMap::new(), 0);
                     (tickets, pending) = (Vec::new(), Vec::new());
-                    window = Window::new(settings).unwrap();
+                    window = WindowState::new(settings).unwrap();
                     for (id, at) in &model.committed {
                         window.restore(id_of(*id).mark(), Moment::from_nanos(*at), Moment::from_nanos(now));
                     }
@@ -237,19 +239,19 @@ proptest! {
                     };
                     let expected = model.claim(id, now);
                     let claimed = match window.claim(asked, at) {
-                        Ok(Claimed::First(ticket)) => {
+                        Ok(ClaimResult::First(ticket)) => {
                             tickets.push((id, model.tokens, ticket));
-                            Said::First(model.tokens)
+                            AttemptEnd::First(model.tokens)
                         }
-                        Ok(Claimed::Seen { since }) => Said::Seen(since.as_nanos()),
-                        Ok(Claimed::Busy { until }) => Said::Busy(until.as_nanos()),
-                        Err(_) => Said::Full,
+                        Ok(ClaimResult::Seen { since }) => AttemptEnd::Seen(since.as_nanos()),
+                        Ok(ClaimResult::Busy { until }) => AttemptEnd::Busy(until.as_nanos()),
+                        Err(_) => AttemptEnd::Full,
                     };
                     prop_assert_eq!(claimed, expected);
                 }
                 Step::Commit(n) => if let Some((id, token, ticket)) = pick(&tickets, n) {
                     let expected = model.prepare(id, token, now);
-                    if expected == Said::Ok {
+                    if expected == AttemptEnd::Ok {
                         model.confirm(id, token, now);
                     }
                     prop_assert_eq!(said(window.commit(ticket, at)), expected);

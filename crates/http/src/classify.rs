@@ -1,4 +1,4 @@
-//! What a status or a client's error means. First that knows, decides.
+//! The meaning of a status or a client error. The first classifier that knows an error decides.
 
 #[cfg(feature = "reqwest")]
 mod reqwest;
@@ -9,8 +9,8 @@ pub use self::reqwest::reqwest;
 use http::StatusCode;
 use redrive_core::Fault;
 
-/// What an answer with this status means, by the default [`StatusMap`](crate::StatusMap). `None` for 2xx,
-/// which is no error.
+/// The meaning of a response status, by the default [`StatusMap`](crate::StatusMap). `None` for 2xx, which is not an
+/// error.
 ///
 /// For error types that carry a status: `.classify(|error: &MyError| classify::status(error.status))`.
 ///

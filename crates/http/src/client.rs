@@ -1,4 +1,4 @@
-//! A `reqwest` client that retries what is safe to repeat.
+//! A `reqwest` client that retries requests that are safe to repeat.
 //!
 //! ```
 //! use redrive_core::Policy;
@@ -22,13 +22,13 @@
 //!
 //! - Idempotent methods are repeated, and every request that carries an `Idempotency-Key`. A POST without one
 //!   is sent once.
-//! - A body that is streamed cannot be replayed and is sent once.
+//! - A streamed body cannot be replayed, so it is sent once.
 //! - `Retry-After` is a floor for the wait, `redrive-no-retry` ends it.
-//! - A problem document says whether another try may help (`retryable`), and is believed: a request that is still
-//!   running is asked for again, one whose outcome is unknown never, by nobody around this call either.
-//! - What the server's ledger says of a request is in [`Client::standing`], why it did not run in
-//!   [`Client::refusal`].
-//! - An answer comes back whatever its status, as `reqwest` has it; why it stopped is in its extensions:
+//! - A problem document states whether a retry may help (`retryable`), and the client follows it. A request that is
+//!   still running is asked for again. A request with an unknown outcome is never repeated, not even by outer layers.
+//! - [`Client::ledger_status`] returns what the server's ledger says of a request, [`Client::problem`] why it did not
+//!   run.
+//! - A response is returned whatever its status, as in `reqwest`. The reason it stopped is in its extensions:
 //!   [`Client::report`].
 
 use std::future::Future;
@@ -36,24 +36,24 @@ use std::pin::Pin;
 use std::time::{Duration, Instant, SystemTime};
 
 use http::{HeaderValue, Method};
-use redrive_core::classify::Answer;
+use redrive_core::classify::Classification;
 use redrive_core::names::header;
 use redrive_core::observe::Outcome;
 use redrive_core::{Classify, Disposition, Fault, Policy, Report, StopReason, Stopped};
-use redrive_retry::drive::{Drive, Judge, Operation};
+use redrive_retry::drive::{Drive, Judge, MakeAttempt};
 use redrive_retry::{Attempt, scope};
 use reqwest::{Error, IntoUrl, Request, RequestBuilder, Response};
 
-use crate::repeat::{has_key, is_idempotent};
-use crate::standing::Standing;
-use crate::status::{ByStatus, StatusMap};
-use crate::{classify, key, travel};
+use crate::ledger_status::LedgerStatus;
+use crate::request_copy::{has_key, is_idempotent};
+use crate::status::{StatusJudge, StatusMap};
+use crate::{classify, idempotency_key, propagation};
 
-mod refusal;
+mod problem_details;
 #[cfg(feature = "tracing")]
 mod span;
 
-pub use refusal::{Code, Refusal};
+pub use problem_details::{ProblemCode, ProblemDetails};
 
 /// A `reqwest::Client` under a policy. Cheap to clone; clones share the policy's budget and breaker.
 #[derive(Debug, Clone)]
@@ -78,7 +78,7 @@ impl Client {
         self
     }
 
-    /// Gives every call that is not idempotent by its method a key, as [`Call::mint_key`] does for one. For
+    /// Gives every call with a non-idempotent method a key, as [`ClientRequest::mint_key`] does for one call. For
     /// servers that honour the header.
     #[must_use]
     pub const fn minting_keys(mut self) -> Self {
@@ -87,51 +87,51 @@ impl Client {
     }
 
     /// A GET.
-    pub fn get(&self, url: impl IntoUrl) -> Call {
+    pub fn get(&self, url: impl IntoUrl) -> ClientRequest {
         self.request(Method::GET, url)
     }
 
     /// A HEAD.
-    pub fn head(&self, url: impl IntoUrl) -> Call {
+    pub fn head(&self, url: impl IntoUrl) -> ClientRequest {
         self.request(Method::HEAD, url)
     }
 
     /// A POST: sent once, unless it has a key.
-    pub fn post(&self, url: impl IntoUrl) -> Call {
+    pub fn post(&self, url: impl IntoUrl) -> ClientRequest {
         self.request(Method::POST, url)
     }
 
     /// A PUT.
-    pub fn put(&self, url: impl IntoUrl) -> Call {
+    pub fn put(&self, url: impl IntoUrl) -> ClientRequest {
         self.request(Method::PUT, url)
     }
 
     /// A PATCH: sent once, unless it has a key.
-    pub fn patch(&self, url: impl IntoUrl) -> Call {
+    pub fn patch(&self, url: impl IntoUrl) -> ClientRequest {
         self.request(Method::PATCH, url)
     }
 
     /// A DELETE.
-    pub fn delete(&self, url: impl IntoUrl) -> Call {
+    pub fn delete(&self, url: impl IntoUrl) -> ClientRequest {
         self.request(Method::DELETE, url)
     }
 
     /// Any method.
-    pub fn request(&self, method: Method, url: impl IntoUrl) -> Call {
+    pub fn request(&self, method: Method, url: impl IntoUrl) -> ClientRequest {
         self.call(self.inner.request(method, url))
     }
 
     /// A request that was built elsewhere.
     ///
     /// # Errors
-    /// As [`Call::send`].
+    /// As [`ClientRequest::send`].
     pub async fn execute(&self, request: Request) -> Result<Response, Stopped<Error>> {
         self.call(RequestBuilder::from_parts(self.inner.clone(), request)).send().await
     }
 
-    fn call(&self, builder: RequestBuilder) -> Call {
+    fn call(&self, builder: RequestBuilder) -> ClientRequest {
         let (client, mint) = (self.clone(), self.mint);
-        Call { client, builder, key: None, mint, deadline: None, independent: false }
+        ClientRequest { client, builder, key: None, mint, deadline: None, independent: false }
     }
 
     /// Why the retries behind this response stopped.
@@ -140,16 +140,16 @@ impl Client {
         response.extensions().get().copied()
     }
 
-    /// How the request behind this response stands in the server's ledger.
+    /// The status of this response's request in the server's ledger.
     #[must_use]
-    pub fn standing(response: &Response) -> Standing {
-        Standing::of(response.headers())
+    pub fn ledger_status(response: &Response) -> LedgerStatus {
+        LedgerStatus::of(response.headers())
     }
 
-    /// What this response, a problem document, says of another try. One of at most 16 KiB is read, however it is
-    /// framed; the body is still there.
+    /// The retry advice of this response, if it is a problem document. Documents of at most 16 KiB are read, however
+    /// they are framed; the body stays available.
     #[must_use]
-    pub fn refusal(response: &Response) -> Option<&Refusal> {
+    pub fn problem(response: &Response) -> Option<&ProblemDetails> {
         response.extensions().get()
     }
 }
@@ -157,7 +157,7 @@ impl Client {
 /// One logical call: built once, sent as often as it takes.
 #[derive(Debug)]
 #[must_use = "nothing is sent until `send` is called"]
-pub struct Call {
+pub struct ClientRequest {
     client: Client,
     builder: RequestBuilder,
     key: Option<HeaderValue>,
@@ -166,18 +166,18 @@ pub struct Call {
     independent: bool,
 }
 
-impl Call {
+impl ClientRequest {
     /// Builds on with `reqwest`'s own words: headers, body, query, authentication.
     pub fn with(mut self, build: impl FnOnce(RequestBuilder) -> RequestBuilder) -> Self {
         self.builder = build(self.builder);
         self
     }
 
-    /// The identity of this intent, the same over all attempts, also over those of another process: take it
-    /// from what the call is about (`order-17`). A key that cannot be sent (empty, over 255 characters, not
-    /// ASCII) makes `send` fail, as a request that cannot be built.
+    /// The identity of this intent, the same for all attempts, including those of another process: derive it from the
+    /// subject of the call (`order-17`). An invalid key (empty, over 255 characters, not ASCII) makes `send` fail
+    /// like a request that cannot be built.
     pub fn idempotency_key(mut self, key: &str) -> Self {
-        self.key = key::quoted(key);
+        self.key = idempotency_key::quoted(key);
         if self.key.is_none() {
             // A value that no header can have, so that building the request fails and says so.
             self.builder = self.builder.header(header::IDEMPOTENCY_KEY, "\n");
@@ -195,15 +195,15 @@ impl Call {
     /// When this intent was first sent, by this process or another: `Repeatability-First-Sent`. A server that may have
     /// forgotten the first try refuses it then (412) instead of running it as new.
     ///
-    /// Not sent by itself. A minted key does not outlive its call, so there is nothing to be forgotten; of the caller's
-    /// own key only the caller knows when it was first used, and a date that is too young protects nobody.
+    /// Not sent by default. A minted key does not outlive its call, so its record cannot expire in between. For the
+    /// caller's own key only the caller knows when it was first used, and a date that is too recent protects nothing.
     pub fn first_sent(mut self, at: SystemTime) -> Self {
         self.builder = self.builder.header(header::REPEATABILITY_FIRST_SENT, httpdate::fmt_http_date(at));
         self
     }
 
-    /// Has the server wait so long, in whole seconds, for a first try that is still running, instead of being told to
-    /// come again: `Prefer: wait`. It may wait for less.
+    /// Asks the server to wait up to `wait`, in whole seconds, for a first request that is still running, instead of
+    /// answering "in flight": `Prefer: wait`. The server may wait for less.
     pub fn prefer_wait(mut self, wait: Duration) -> Self {
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
         self.builder = self.builder.header(header::PREFER, format!("wait={seconds}"));
@@ -225,38 +225,37 @@ impl Call {
     /// Sends it, as often as the policy says.
     ///
     /// # Errors
-    /// Where the last attempt got no answer, or where none followed although one was planned: an answer that
-    /// is to be tried again is let go, with its connection, when the wait begins. Otherwise an answer comes
-    /// back whatever its status.
+    /// If the last attempt got no response, or if a planned attempt did not follow: a response that is to be retried
+    /// is dropped, with its connection, when the wait begins. Otherwise a response is returned whatever its status.
     pub async fn send(self) -> Result<Response, Stopped<Error>> {
         self.send_unless(std::future::pending()).await
     }
 
-    /// As [`send`](Self::send), but `cancel` ends a wait at once: for `token.cancelled()` of a cancellation
-    /// token. An attempt that is under way is finished first.
+    /// Like [`send`](Self::send), but `cancel` ends a wait at once: for `token.cancelled()` of a cancellation token.
+    /// An attempt in progress is finished first.
     ///
     /// # Errors
-    /// As [`send`](Self::send), and where it was cancelled while waiting.
+    /// Like [`send`](Self::send), and if it was cancelled while waiting.
     pub async fn send_unless(self, cancel: impl Future<Output = ()>) -> Result<Response, Stopped<Error>> {
         let Self { client, builder, key, mint, deadline, independent } = self;
         let Client { inner, policy, statuses, .. } = client;
         let request = builder.build().map(|request| named(request, key, mint));
         let once = !request.as_ref().is_ok_and(may_repeat);
-        let sends = Sends { client: inner, next: Some(request) };
-        let judge = ByStatus { statuses, errors: classify::reqwest as fn(&Error) -> Option<Fault> };
+        let sends = SendAttempt { client: inner, next: Some(request) };
+        let judge = StatusJudge { statuses, errors: classify::reqwest as fn(&Error) -> Option<Fault> };
         let drive = Drive::new(&policy, sends, judge).only_once(once).independent(independent);
         drive.deadline(deadline).cancel_on(cancel).await.into_result()
     }
 }
 
-/// The request with the key that it was given; with a fresh one where that is wanted and needed.
+/// The request with the given key, or with a fresh one if minting is on and a key is needed.
 fn named(mut request: Request, key: Option<HeaderValue>, mint: bool) -> Request {
     let method_is_enough = is_idempotent(request.method());
     let headers = request.headers_mut();
     if let Some(key) = key {
         headers.insert(header::IDEMPOTENCY_KEY, key);
     } else if mint && !method_is_enough && !has_key(headers) {
-        headers.insert(header::IDEMPOTENCY_KEY, key::mint());
+        headers.insert(header::IDEMPOTENCY_KEY, idempotency_key::mint());
     }
     request
 }
@@ -268,12 +267,12 @@ fn may_repeat(request: &Request) -> bool {
 }
 
 /// The attempts of one request. A request that could not be built fails as the first of them.
-struct Sends {
+struct SendAttempt {
     client: reqwest::Client,
     next: Option<Result<Request, Error>>,
 }
 
-impl Operation for Sends {
+impl MakeAttempt for SendAttempt {
     type Value = Response;
     type Error = Error;
     type Future = Pin<Box<dyn Future<Output = Result<Response, Error>> + Send>>;
@@ -286,7 +285,7 @@ impl Operation for Sends {
         if attempt.number() < attempt.max() {
             self.next = request.try_clone().map(Ok);
         }
-        travel::stamp(request.headers_mut());
+        propagation::inject(request.headers_mut());
         #[cfg(feature = "tracing")]
         {
             let span = span::of(attempt, &request);
@@ -298,15 +297,15 @@ impl Operation for Sends {
 }
 
 async fn ask(client: reqwest::Client, request: Request) -> Result<Response, Error> {
-    refusal::understood(client.execute(request).await?).await
+    problem_details::understood(client.execute(request).await?).await
 }
 
-impl<C: Classify<Error>> Judge<Response, Error> for ByStatus<C> {
+impl<C: Classify<Error>> Judge<Response, Error> for StatusJudge<C> {
     fn judge(&self, result: &Result<Response, Error>) -> Outcome {
         match result {
-            Ok(response) => match Client::refusal(response) {
+            Ok(response) => match Client::problem(response) {
                 None => self.judge_answer(response.status(), response.headers()),
-                Some(refusal) => Outcome::Said(self.judge_refusal(response, refusal)),
+                Some(refusal) => Outcome::Classified(self.judge_refusal(response, refusal)),
             },
             Err(error) => self.errors.classify(error).disposition().into(),
         }
@@ -317,12 +316,12 @@ impl<C: Classify<Error>> Judge<Response, Error> for ByStatus<C> {
     }
 }
 
-impl<C> ByStatus<C> {
-    /// What an answer means that says of itself whether another try may help.
-    fn judge_refusal(&self, response: &Response, refusal: &Refusal) -> Disposition {
+impl<C> StatusJudge<C> {
+    /// The disposition of a response that states whether a retry may help.
+    fn judge_refusal(&self, response: &Response, refusal: &ProblemDetails) -> Disposition {
         let said = self.statuses.answer(response.status(), response.headers());
-        // Whoever called it again from further out would do so under a new key, and run it twice.
-        if refusal.retryable == Some(false) || travel::forbids_retry(response.headers()) {
+        // An outer layer that retried it would use a new key and run it twice.
+        if refusal.retryable == Some(false) || propagation::forbids_retry(response.headers()) {
             scope::forbid_outer_retry(StopReason::Permanent);
         }
         refusal.over(said, &self.statuses, response)

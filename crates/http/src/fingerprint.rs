@@ -1,27 +1,27 @@
-//! What a request asks, in 32 bytes: the same for two spellings of the same, another for anything else.
+//! The fingerprint of a request in 32 bytes: equal for two spellings of the same request, different for any other.
 //!
-//! Version 1: BLAKE3 under a key of the tenant's own, so that nobody can tell from two tenants' fingerprints that they
-//! asked the same; every field has its name and its length before it, so that no two requests run together. JSON and
-//! forms are brought into one spelling; everything else is bytes.
+//! Version 1: BLAKE3 keyed by the tenant, so that equal requests of two tenants have unrelated fingerprints. Every
+//! field is preceded by its name and length, so that fields cannot run together. JSON and forms are normalised; any
+//! other body counts byte by byte.
 
 use std::borrow::Cow;
 
-use redrive_core::ledger::{OLDER_MAX, Print};
+use redrive_core::ledger::{OLDER_MAX, RequestFingerprint};
 
-use crate::json::{Json, JsonError, Numbers};
+use crate::json::{Json, JsonError, NumberFormat};
 
-/// The rules that are in use.
+/// The version in use.
 pub const VERSION: u8 = 1;
 
-/// The rules of older versions, of which there may still be records: there are none yet. When the rules change, what
-/// computes the old ones stays here until no record of theirs can be left.
+/// The functions of older versions, whose records may still exist; there are none yet. When the rules change, the old
+/// function stays here until all its records have expired.
 const OLDER: [Rules; 0] = [];
 
-type Rules = fn(&Asked<'_>, &Parts) -> Result<Print, JsonError>;
+type Rules = fn(&FingerprintInput<'_>, &FingerprintParts) -> Result<RequestFingerprint, JsonError>;
 
 const _: () = assert!(OLDER.len() <= OLDER_MAX, "a ledger compares by no more");
 
-/// What the tenant's key is derived for.
+/// The context for deriving the tenant's key.
 const CONTEXT: &str = "redrive 2026 idempotency fingerprint v1";
 
 /// Room for what most requests have beside their body.
@@ -29,16 +29,16 @@ const FIELDS: usize = 512;
 
 /// A request, as its fingerprint sees it.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Asked<'a> {
-    /// Whose.
+pub struct FingerprintInput<'a> {
+    /// The tenant.
     pub tenant: &'a str,
-    /// Who asks: a stable subject, and never a token or a session, which are others the next time.
+    /// The principal: a stable subject, never a token or a session, which change between attempts.
     pub principal: &'a str,
     /// The path, as it came.
     pub path: &'a str,
     /// The query, as it came.
     pub query: &'a str,
-    /// Those headers that count, by name and value.
+    /// The headers that count, by name and value.
     pub headers: &'a [(&'a str, &'a [u8])],
     /// The media type of the body.
     pub media_type: &'a str,
@@ -48,8 +48,8 @@ pub struct Asked<'a> {
 
 /// Which parts of a JSON body count. All of them by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Parts {
-    /// Only what these pointers point to; everything where there are none.
+pub struct FingerprintParts {
+    /// Only the values at these pointers; the whole body if there are none.
     pub only: Vec<String>,
     /// All but these.
     pub without: Vec<String>,
@@ -58,12 +58,15 @@ pub struct Parts {
 /// The fingerprint of a request.
 ///
 /// # Errors
-/// Where a JSON body means two things: a name stands twice in one object. One that is no JSON at all is bytes; what
-/// is to be said of it is the handler's to say.
-pub fn fingerprint(asked: &Asked<'_>, parts: &Parts) -> Result<Print, JsonError> {
+/// If a JSON body is ambiguous: a name occurs twice in one object. A body that is not JSON counts as bytes; the
+/// handler judges it.
+pub fn fingerprint(
+    asked: &FingerprintInput<'_>,
+    parts: &FingerprintParts,
+) -> Result<RequestFingerprint, JsonError> {
     let media_type = asked.media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let (kind, body) = body(&media_type, asked.body, parts)?;
-    // All that stands before the body in one piece: a hasher is slow where it is given a few bytes at a time.
+    // All fields before the body in one piece: hashing a few bytes at a time is slow.
     let mut fields = Vec::with_capacity(FIELDS);
     field(&mut fields, "principal", asked.principal.as_bytes());
     field(&mut fields, "path", asked.path.as_bytes());
@@ -77,7 +80,7 @@ pub fn fingerprint(asked: &Asked<'_>, parts: &Parts) -> Result<Print, JsonError>
     let key = blake3::derive_key(CONTEXT, asked.tenant.as_bytes());
     let mut hasher = blake3::Hasher::new_keyed(&key);
     hasher.update(&fields).update(&body);
-    Ok(Print { version: VERSION, hash: *hasher.finalize().as_bytes() })
+    Ok(RequestFingerprint { version: VERSION, hash: *hasher.finalize().as_bytes() })
 }
 
 /// A name and a value, each after its length.
@@ -86,7 +89,7 @@ fn field(fields: &mut Vec<u8>, name: &str, value: &[u8]) {
     fields.extend_from_slice(value);
 }
 
-/// What stands before a value.
+/// Writes the name and length before a value.
 fn lead(fields: &mut Vec<u8>, name: &str, value: &[u8]) {
     let length = |bytes: &[u8]| u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes();
     fields.extend_from_slice(&length(name.as_bytes()));
@@ -98,15 +101,18 @@ fn lead(fields: &mut Vec<u8>, name: &str, value: &[u8]) {
 ///
 /// # Errors
 /// As [`fingerprint`].
-pub fn older(asked: &Asked<'_>, parts: &Parts) -> Result<Vec<Print>, JsonError> {
+pub fn older(
+    asked: &FingerprintInput<'_>,
+    parts: &FingerprintParts,
+) -> Result<Vec<RequestFingerprint>, JsonError> {
     OLDER.iter().map(|print| print(asked, parts)).collect()
 }
 
-/// A body in its one spelling, and what it was taken for.
+/// A normalised body, and its kind.
 fn body<'a>(
     media_type: &str,
     body: &'a [u8],
-    parts: &Parts,
+    parts: &FingerprintParts,
 ) -> Result<(&'static str, Cow<'a, [u8]>), JsonError> {
     if media_type == "application/json" || media_type.ends_with("+json") {
         return match Json::parse(body) {
@@ -121,21 +127,20 @@ fn body<'a>(
     Ok(("bytes", body.into()))
 }
 
-fn canonical(mut json: Json, parts: &Parts) -> Result<String, JsonError> {
-    parts.without.iter().for_each(|pointer| json.take_away(pointer));
+fn canonical(mut json: Json, parts: &FingerprintParts) -> Result<String, JsonError> {
+    parts.without.iter().for_each(|pointer| json.remove(pointer));
     if parts.only.is_empty() {
-        return json.canonical(Numbers::Exact);
+        return json.canonical(NumberFormat::Exact);
     }
     let picked = parts.only.iter().map(|pointer| match json.at(pointer) {
-        // What is not there is not the same as null.
+        // A missing value differs from null.
         None => Json::Object(Vec::new()),
         Some(found) => Json::List(vec![found.clone()]),
     });
-    Json::List(picked.collect()).canonical(Numbers::Exact)
+    Json::List(picked.collect()).canonical(NumberFormat::Exact)
 }
 
-/// Pairs in the order of their names, those of one name in the order in which they came; decoded, each part with its
-/// length.
+/// Pairs sorted by name, those of one name in their original order; decoded, each part with its length.
 fn form(body: &[u8]) -> Vec<u8> {
     let mut pairs: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     for pair in body.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()) {
@@ -176,9 +181,13 @@ fn decoded(text: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn json(body: &str) -> Print {
-        let asked = Asked { media_type: "application/json", body: body.as_bytes(), ..Asked::default() };
-        fingerprint(&asked, &Parts::default()).expect("it means one thing")
+    fn json(body: &str) -> RequestFingerprint {
+        let asked = FingerprintInput {
+            media_type: "application/json",
+            body: body.as_bytes(),
+            ..FingerprintInput::default()
+        };
+        fingerprint(&asked, &FingerprintParts::default()).expect("it means one thing")
     }
 
     #[test]
@@ -209,13 +218,13 @@ mod tests {
         }
     }
 
-    fn print(asked: &Asked<'_>) -> Print {
-        fingerprint(asked, &Parts::default()).expect("it means one thing")
+    fn print(asked: &FingerprintInput<'_>) -> RequestFingerprint {
+        fingerprint(asked, &FingerprintParts::default()).expect("it means one thing")
     }
 
     #[test]
     fn every_part_of_a_request_counts() {
-        let asked = Asked {
+        let asked = FingerprintInput {
             tenant: "t",
             principal: "p",
             path: "/x",
@@ -226,15 +235,15 @@ mod tests {
         };
         let all = [
             asked,
-            Asked { tenant: "u", ..asked },
-            Asked { principal: "o", ..asked },
-            Asked { path: "/y", ..asked },
-            Asked { query: "r", ..asked },
-            Asked { headers: &[("a", b"1"), ("b", b"3")], ..asked },
-            Asked { headers: &[("a", b"1"), ("c", b"2")], ..asked },
-            Asked { headers: &[("a", b"1")], ..asked },
-            Asked { media_type: "text/html", ..asked },
-            Asked { body: b"z", ..asked },
+            FingerprintInput { tenant: "u", ..asked },
+            FingerprintInput { principal: "o", ..asked },
+            FingerprintInput { path: "/y", ..asked },
+            FingerprintInput { query: "r", ..asked },
+            FingerprintInput { headers: &[("a", b"1"), ("b", b"3")], ..asked },
+            FingerprintInput { headers: &[("a", b"1"), ("c", b"2")], ..asked },
+            FingerprintInput { headers: &[("a", b"1")], ..asked },
+            FingerprintInput { media_type: "text/html", ..asked },
+            FingerprintInput { body: b"z", ..asked },
         ];
         let prints = all.map(|asked| print(&asked));
         for (at, one) in prints.iter().enumerate() {
@@ -245,7 +254,7 @@ mod tests {
     /// Records outlive programs: what version 1 is may never change.
     #[test]
     fn version_1_is_these_bytes_under_the_tenants_key() {
-        let asked = Asked {
+        let asked = FingerprintInput {
             tenant: "acme",
             principal: "guest-7",
             path: "/bookings",
@@ -275,10 +284,10 @@ mod tests {
         for part in wanted {
             hasher.update(&[0; 7]).update(&[u8::try_from(part.len()).unwrap()]).update(part);
         }
-        assert_eq!(print(&asked), Print { version: 1, hash: *hasher.finalize().as_bytes() });
+        assert_eq!(print(&asked), RequestFingerprint { version: 1, hash: *hasher.finalize().as_bytes() });
     }
 
-    /// Each pair is the same bytes where names, or values, or both stand there without their lengths.
+    /// Without lengths, each of these pairs would give the same bytes.
     #[test]
     fn no_part_of_a_request_runs_into_the_next() {
         let plain = |name: &str| name.to_owned();
@@ -290,37 +299,40 @@ mod tests {
                 (joint("path"), joint("query"), joint("header"), joint("value"));
             let (media_type, bytes) = (joint("type"), joint("bytes"));
             let join = |parts: &[&str]| parts.concat();
-            // One value has in it what leads the next: where nothing says how long it is, it ends at either.
+            // One value contains the prefix of the next: without a length it could end at either.
             let pair = |lead: &str| (join(&["1", lead, "2"]), name("3"), name("1"), join(&["2", lead, "3"]));
-            let asked = Asked::default();
+            let asked = FingerprintInput::default();
 
             let (a, b, c, d) = pair(&path);
-            let one = print(&Asked { principal: &a, path: &b, ..asked });
-            assert_ne!(one, print(&Asked { principal: &c, path: &d, ..asked }));
+            let one = print(&FingerprintInput { principal: &a, path: &b, ..asked });
+            assert_ne!(one, print(&FingerprintInput { principal: &c, path: &d, ..asked }));
 
             let (a, b, c, d) = pair(&query);
-            let one = print(&Asked { path: &a, query: &b, ..asked });
-            assert_ne!(one, print(&Asked { path: &c, query: &d, ..asked }));
+            let one = print(&FingerprintInput { path: &a, query: &b, ..asked });
+            assert_ne!(one, print(&FingerprintInput { path: &c, query: &d, ..asked }));
 
             let (a, b, c, d) = pair(&value);
-            let one = print(&Asked { headers: &[(&a, b.as_bytes())], ..asked });
-            assert_ne!(one, print(&Asked { headers: &[(&c, d.as_bytes())], ..asked }));
+            let one = print(&FingerprintInput { headers: &[(&a, b.as_bytes())], ..asked });
+            assert_ne!(one, print(&FingerprintInput { headers: &[(&c, d.as_bytes())], ..asked }));
 
             let both = join(&["1", &header, "b", &value, "2"]);
-            let one = print(&Asked { headers: &[("a", b"1"), ("b", b"2")], ..asked });
-            assert_ne!(one, print(&Asked { headers: &[("a", both.as_bytes())], ..asked }));
+            let one = print(&FingerprintInput { headers: &[("a", b"1"), ("b", b"2")], ..asked });
+            assert_ne!(one, print(&FingerprintInput { headers: &[("a", both.as_bytes())], ..asked }));
 
             let both = join(&["1", &header, "a", &value, "2"]);
-            let one = print(&Asked { query: "1", headers: &[("a", b"2")], ..asked });
-            assert_ne!(one, print(&Asked { query: &both, ..asked }));
+            let one = print(&FingerprintInput { query: "1", headers: &[("a", b"2")], ..asked });
+            assert_ne!(one, print(&FingerprintInput { query: &both, ..asked }));
 
             let (a, b, c, d) = pair(&media_type);
-            let one = print(&Asked { headers: &[("a", a.as_bytes())], media_type: &b, ..asked });
-            assert_ne!(one, print(&Asked { headers: &[("a", c.as_bytes())], media_type: &d, ..asked }));
+            let one = print(&FingerprintInput { headers: &[("a", a.as_bytes())], media_type: &b, ..asked });
+            assert_ne!(
+                one,
+                print(&FingerprintInput { headers: &[("a", c.as_bytes())], media_type: &d, ..asked })
+            );
 
             let (a, b, c, d) = pair(&bytes);
-            let one = print(&Asked { media_type: &a, body: b.as_bytes(), ..asked });
-            assert_ne!(one, print(&Asked { media_type: &c, body: d.as_bytes(), ..asked }));
+            let one = print(&FingerprintInput { media_type: &a, body: b.as_bytes(), ..asked });
+            assert_ne!(one, print(&FingerprintInput { media_type: &c, body: d.as_bytes(), ..asked }));
         }
     }
 
@@ -328,8 +340,8 @@ mod tests {
     fn forms_are_sorted_and_decoded() {
         let form = |body: &str| {
             let media_type = "application/x-www-form-urlencoded; charset=utf-8";
-            let asked = Asked { media_type, body: body.as_bytes(), ..Asked::default() };
-            fingerprint(&asked, &Parts::default()).expect("fine")
+            let asked = FingerprintInput { media_type, body: body.as_bytes(), ..FingerprintInput::default() };
+            fingerprint(&asked, &FingerprintParts::default()).expect("fine")
         };
         assert_eq!(form("a=1&b=x+y"), form("b=x%20y&a=1&"));
         assert_ne!(form("a=1&a=2"), form("a=2&a=1"));
@@ -341,13 +353,18 @@ mod tests {
 
     #[test]
     fn chosen_parts_alone_count() {
-        let print = |body: &str, parts: &Parts| {
-            let asked = Asked { media_type: "application/json", body: body.as_bytes(), ..Asked::default() };
+        let print = |body: &str, parts: &FingerprintParts| {
+            let asked = FingerprintInput {
+                media_type: "application/json",
+                body: body.as_bytes(),
+                ..FingerprintInput::default()
+            };
             fingerprint(&asked, parts).expect("fine")
         };
-        let without = Parts { without: vec!["/sent_at".to_owned()], ..Parts::default() };
+        let without =
+            FingerprintParts { without: vec!["/sent_at".to_owned()], ..FingerprintParts::default() };
         assert_eq!(print(r#"{"a":1,"sent_at":1}"#, &without), print(r#"{"a":1,"sent_at":2}"#, &without));
-        let only = Parts { only: vec!["/a".to_owned()], ..Parts::default() };
+        let only = FingerprintParts { only: vec!["/a".to_owned()], ..FingerprintParts::default() };
         assert_eq!(print(r#"{"a":1,"b":1}"#, &only), print(r#"{"a":1}"#, &only));
         assert_ne!(print(r#"{"a":null}"#, &only), print("{}", &only));
     }

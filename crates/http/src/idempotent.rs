@@ -1,68 +1,57 @@
-//! The server side of idempotency keys: a client that cannot tell whether its POST went through sends it again, and
-//! gets the first answer.
+//! The server side of idempotency keys: a client that does not know whether its POST went through sends it again and
+//! gets the first response.
 //!
-//! An [`Idempotent`] layer for each operation, made of a [`Ledger`] and an [`Endpoint`] that says whose requests they
-//! are and what their effects are:
+//! Each operation has an [`Idempotent`] layer, made of a [`Ledger`] and an [`Endpoint`] that declares the tenant of
+//! its requests and the kind of their effects:
 //!
 //! - `Transactional`: everything happens in the ledger's own database, in one commit with the answer;
-//! - `Keyed`: calls further down carry keys that are derived from this one's ([`Operation::derive`]);
-//! - `Opaque`: neither, and when a process dies nobody knows what happened; the endpoint says what follows.
+//! - `Keyed`: downstream calls carry keys derived from this one ([`KeyedOperation::derive`]);
+//! - `Opaque`: neither. If a process dies, the outcome is unknown, and the endpoint declares what follows.
 //!
-//! Which request it is: tenant, operation and key. What it asks is in its fingerprint: path, query, body, those headers
-//! that count, and who asks. The same key for something else is refused. What is answered in which state is in the
-//! table of `docs/idempotency.md`, and each of the layer's own answers in [`problem`].
+//! A request is identified by tenant, operation and key. Its fingerprint covers path, query, body, the headers that
+//! count, and the principal. The same key with another fingerprint is refused. `docs/idempotency.md` has the table of
+//! states and responses, [`problem`] the layer's own responses.
 //!
-//! What it costs: a replay is one question to the ledger; a first run is two commits, one before and one after.
+//! Cost: a replay is one query to the ledger; a first run is two commits, one before and one after.
 
 mod answer;
 mod body;
-mod bounds;
-mod caught;
 mod drain;
 mod endpoint;
 #[cfg(feature = "axum")]
-mod extract;
-mod hints;
+mod extractor;
 mod identify;
-pub mod keep;
-mod keys;
+mod key_lookup;
 mod layer;
-mod lease;
 mod ledger;
-mod minted;
 mod observe;
 mod operation;
-mod outcome;
-mod pace;
-mod place;
-mod probe;
 pub mod problem;
-mod remembered;
-mod render;
+pub mod protection;
+mod replay_cache;
 mod run;
 mod serve;
-mod wait;
 
 pub use body::{Body, BoxError};
-pub use bounds::EndpointError;
-pub use drain::Drained;
-pub use endpoint::{Endpoint, Missing, Tenant};
+pub use drain::DrainReport;
+pub use endpoint::bounds::EndpointError;
+pub use endpoint::probe::{ProbeOutcome, ProbeRequest};
+pub use endpoint::render::RenderRequest;
+pub use endpoint::{Endpoint, Tenant, Unset};
 #[cfg(feature = "axum")]
-pub use extract::NoOperation;
-pub use keep::{Keep, KeepError};
-pub use keys::Keys;
-pub use layer::{Answering, Guarded, Idempotent};
-pub use ledger::{Asked, Ledger, LedgerError};
-pub use observe::{Became, Observer};
-pub use operation::{Mode, Operation};
-pub use outcome::respond;
-pub use probe::{Probed, Probing};
+pub use extractor::MissingOperation;
+pub use key_lookup::KeyLookup;
+pub use layer::{Idempotent, IdempotentFuture, IdempotentService};
+pub use ledger::{Ledger, LedgerError, LedgerFuture};
+pub use observe::{LedgerObserver, RequestOutcome};
+pub use operation::{KeyedOperation, RunMode};
 pub use problem::Problem;
+pub use protection::{ProtectionError, ReplyProtection};
 pub use redrive_core::ledger::{
-    Answer, Ask, Claim, Effects, End, Fenced, OnUnknown, Phase, Record, Renewed, Reply, Resolution,
-    Retention, Scope,
+    ClaimRequest, Effects, FencedRun, LedgerAnswer, LedgerClaim, LedgerRecord, OnUnknown, RecordPhase,
+    RenewResult, RequestScope, Resolution, Retention, RunEnding, StoredReply,
 };
-pub use remembered::Remembered;
-pub use render::Pointer;
+pub use replay_cache::CachedReply;
+pub use run::outcome::respond;
 
-pub use crate::fingerprint::Parts;
+pub use crate::fingerprint::FingerprintParts;

@@ -1,4 +1,4 @@
-//! The server's side: one attempt for a sender who repeats, and a word back when it should not.
+//! The server side: a single attempt if the sender retries, and advice when it should not.
 //!
 //! ```
 //! use http::{Request, Response, StatusCode};
@@ -32,60 +32,59 @@ use http::{HeaderMap, HeaderValue, Request, Response};
 use pin_project_lite::pin_project;
 use redrive_core::names::header;
 use redrive_retry::clock;
-use redrive_retry::scope::{Scope, Scoped};
+use redrive_retry::scope::{RetryScope, Scoped};
 use tower::{Layer, Service};
 
-use crate::travel;
+use crate::propagation;
 
-/// Puts every request into the scope that its sender describes: attempt, deadline. Retries inside then make
-/// one attempt if the sender repeats, and none past its deadline. An answer of 400 or above is marked
-/// `redrive-no-retry: 1` where a retry inside ended to leave something alone, or had itself tried in vain;
-/// where one was asked to come back later, the answer says so in `Retry-After`, if it does not already. A
-/// gRPC answer is a 200 whatever became of it, and is not marked.
+/// Puts every request into the scope its sender describes: attempt and deadline. Inner retries then make a single
+/// attempt if the sender retries, and none past its deadline. A response of 400 or above is marked `redrive-no-retry:
+/// 1` if an inner retry gave up deliberately or exhausted its attempts. If an inner retry was asked to wait, the
+/// response says so in `Retry-After`, unless it has one. A gRPC response is always 200 and is not marked.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct IncomingLayer;
 
 impl<S> Layer<S> for IncomingLayer {
-    type Service = Incoming<S>;
+    type Service = IncomingService<S>;
 
-    fn layer(&self, inner: S) -> Incoming<S> {
-        Incoming(inner)
+    fn layer(&self, inner: S) -> IncomingService<S> {
+        IncomingService(inner)
     }
 }
 
 /// A service whose requests run in their sender's scope. Made by [`IncomingLayer`].
 #[derive(Debug, Clone)]
-pub struct Incoming<S>(S);
+pub struct IncomingService<S>(S);
 
-impl<S, B, R> Service<Request<B>> for Incoming<S>
+impl<S, B, R> Service<Request<B>> for IncomingService<S>
 where
     S: Service<Request<B>, Response = Response<R>>,
 {
     type Response = Response<R>;
     type Error = S::Error;
-    type Future = Answering<S::Future>;
+    type Future = IncomingFuture<S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.0.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let mut scope = travel::incoming(request.headers());
+        let mut scope = propagation::extract(request.headers());
         let answer = scope.enter(|| self.0.call(request));
-        Answering { answer: scope.around(answer) }
+        IncomingFuture { answer: scope.around(answer) }
     }
 }
 
 pin_project! {
     /// The answer to come.
     #[derive(Debug)]
-    pub struct Answering<F> {
+    pub struct IncomingFuture<F> {
         #[pin]
         answer: Scoped<F>,
     }
 }
 
-impl<F, R, E> Future for Answering<F>
+impl<F, R, E> Future for IncomingFuture<F>
 where
     F: Future<Output = Result<Response<R>, E>>,
 {
@@ -102,8 +101,8 @@ where
     }
 }
 
-/// Tells the sender what the retries inside were told.
-fn pass_on(scope: Scope, headers: &mut HeaderMap) {
+/// Passes the advice of inner retries on to the sender.
+fn pass_on(scope: RetryScope, headers: &mut HeaderMap) {
     if scope.forbidden().is_some() {
         headers.insert(header::NO_RETRY, HeaderValue::from_static("1"));
     } else if let Some(at) = scope.not_before()

@@ -1,12 +1,12 @@
-//! JSON in one spelling (RFC 8785), so that two requests that say the same are seen to.
+//! Canonical JSON (RFC 8785), so that two spellings of the same value compare equal.
 //!
-//! Read by hand rather than through serde, for three things that a fingerprint needs: a name that stands twice in an
-//! object is an error and not the last one's value; a number is kept as it was written, because two amounts that
-//! differ may be the same double; and the depth is bounded.
+//! Parsed by hand rather than with serde, because a fingerprint needs three things: a duplicate name in an object is
+//! an error; a number keeps its exact text, because two different amounts may be the same double; and the depth is
+//! bounded.
 
 use std::fmt::Write as _;
 
-mod read;
+mod parse;
 #[cfg(feature = "server")]
 pub(crate) mod spans;
 
@@ -17,7 +17,7 @@ pub enum Json {
     Null,
     /// `true`, `false`
     Bool(bool),
-    /// A number, letter for letter.
+    /// A number, as written.
     Number(String),
     /// A string, its escapes resolved.
     Text(String),
@@ -29,10 +29,10 @@ pub enum Json {
 
 /// How numbers are spelt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Numbers {
+pub enum NumberFormat {
     /// As doubles, which is what RFC 8785 wants.
     Doubles,
-    /// The same where that is exact, and otherwise digit for digit: 9007199254740993 is not 9007199254740992.
+    /// As doubles if that is exact, otherwise digit for digit: 9007199254740993 differs from 9007199254740992.
     Exact,
 }
 
@@ -41,15 +41,15 @@ pub enum Numbers {
 #[non_exhaustive]
 pub enum JsonError {
     /// It is not JSON.
-    #[error("no JSON at byte {at}: {what}")]
+    #[error("invalid JSON at byte {at}: {what}")]
     Syntax {
         /// Where.
         at: usize,
-        /// What is wrong.
+        /// The error.
         what: &'static str,
     },
-    /// A name stands twice in one object, and readers differ in which one counts.
-    #[error("the name `{name}` stands twice in one object")]
+    /// A name occurs twice in one object, and parsers differ in which value counts.
+    #[error("the name `{name}` occurs twice in one object")]
     Twice {
         /// The name.
         name: String,
@@ -66,24 +66,24 @@ impl Json {
     /// Reads a text.
     ///
     /// # Errors
-    /// Where it is none, or means two things.
+    /// If it is not JSON, or is ambiguous.
     pub fn parse(bytes: &[u8]) -> Result<Self, JsonError> {
         let text = std::str::from_utf8(bytes)
             .map_err(|error| JsonError::Syntax { at: error.valid_up_to(), what: "not UTF-8" })?;
-        read::whole(text)
+        parse::whole(text)
     }
 
     /// Writes it in the one spelling.
     ///
     /// # Errors
     /// [`JsonError::TooLarge`] for a number that has no double, where numbers are doubles.
-    pub fn canonical(&self, numbers: Numbers) -> Result<String, JsonError> {
+    pub fn canonical(&self, numbers: NumberFormat) -> Result<String, JsonError> {
         let mut text = String::new();
         self.write(numbers, &mut text)?;
         Ok(text)
     }
 
-    /// What a JSON pointer (RFC 6901) points to.
+    /// The value at a JSON pointer (RFC 6901).
     #[must_use]
     pub fn at(&self, pointer: &str) -> Option<&Self> {
         if pointer.is_empty() {
@@ -101,9 +101,9 @@ impl Json {
         Some(here)
     }
 
-    /// Takes away what a JSON pointer points to, if it is there. An item of a list becomes null, so that the others
-    /// stay where they are.
-    pub fn take_away(&mut self, pointer: &str) {
+    /// Removes the value at a JSON pointer, if present. A list item becomes null, so that the others keep their
+    /// index.
+    pub fn remove(&mut self, pointer: &str) {
         let Some(path) = pointer.strip_prefix('/') else { return };
         let (parent, last) = path.rsplit_once('/').unwrap_or(("", path));
         let last = last.replace("~1", "/").replace("~0", "~");
@@ -133,7 +133,7 @@ impl Json {
         }
     }
 
-    fn write(&self, numbers: Numbers, to: &mut String) -> Result<(), JsonError> {
+    fn write(&self, numbers: NumberFormat, to: &mut String) -> Result<(), JsonError> {
         match self {
             Self::Null => to.push_str("null"),
             Self::Bool(truth) => to.push_str(if *truth { "true" } else { "false" }),
@@ -152,7 +152,7 @@ impl Json {
             }
             Self::Object(members) => {
                 let mut members: Vec<_> = members.iter().collect();
-                // By UTF-16 units, as the RFC has it: not the order of the letters' numbers.
+                // Sorted by UTF-16 units, as the RFC requires, not by code point.
                 members.sort_by(|(a, _), (b, _)| match a.is_ascii() && b.is_ascii() {
                     true => a.cmp(b),
                     false => a.encode_utf16().cmp(b.encode_utf16()),
@@ -176,7 +176,7 @@ impl Json {
 fn write_text(text: &str, to: &mut String) {
     to.push('"');
     let mut rest = text;
-    // All that is escaped is ASCII, so a text can be cut there.
+    // Everything that is escaped is ASCII, so the text can be cut there.
     while let Some(at) = rest.bytes().position(|byte| byte < b' ' || matches!(byte, b'"' | b'\\')) {
         to.push_str(&rest[..at]);
         match rest.as_bytes()[at] {
@@ -197,12 +197,12 @@ fn write_text(text: &str, to: &mut String) {
     to.push('"');
 }
 
-/// Whether a number is spelt already as it would be: whole, without a sign, and so small that a double has it exactly.
+/// Whether a number is already canonical: whole, unsigned, and small enough to be exact as a double.
 fn is_plain(number: &str) -> bool {
     number.len() <= 15 && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-fn spelt(number: &str, numbers: Numbers) -> Result<String, JsonError> {
+fn spelt(number: &str, numbers: NumberFormat) -> Result<String, JsonError> {
     let too_large = || JsonError::TooLarge { number: number.to_owned() };
     let double: f64 = number.parse().map_err(|_| too_large())?;
     let exact = || {
@@ -210,11 +210,11 @@ fn spelt(number: &str, numbers: Numbers) -> Result<String, JsonError> {
         format!("{}{digits}e{exponent}", if negative { "-" } else { "" })
     };
     if !double.is_finite() {
-        return if numbers == Numbers::Exact { Ok(exact()) } else { Err(too_large()) };
+        return if numbers == NumberFormat::Exact { Ok(exact()) } else { Err(too_large()) };
     }
     let short = ryu_js::Buffer::new().format_finite(double).to_owned();
     let is_exact = decimal(&short) == decimal(number);
-    Ok(if numbers == Numbers::Doubles || is_exact { short } else { exact() })
+    Ok(if numbers == NumberFormat::Doubles || is_exact { short } else { exact() })
 }
 
 /// A number as digits without zeros at either end, times a power of ten. Zero has no digits and no sign.
@@ -222,7 +222,7 @@ fn decimal(number: &str) -> (bool, String, i64) {
     let (negative, number) = number.strip_prefix('-').map_or((false, number), |rest| (true, rest));
     let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
     let (whole, part) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    // An exponent of more than eighteen digits belongs to no number that anybody sends; it only has to stay apart.
+    // An exponent of more than eighteen digits occurs in no real number; it only must stay distinct.
     let exponent: i64 =
         exponent.parse().unwrap_or(if exponent.starts_with('-') { i64::MIN / 2 } else { i64::MAX / 2 });
     let places = i64::try_from(part.len()).unwrap_or(i64::MAX / 4);
@@ -238,11 +238,11 @@ fn decimal(number: &str) -> (bool, String, i64) {
 
 #[cfg(test)]
 mod tests {
-    use super::read::DEPTH_MAX;
+    use super::parse::DEPTH_MAX;
     use super::*;
 
     fn canonical(text: &str) -> String {
-        Json::parse(text.as_bytes()).expect(text).canonical(Numbers::Doubles).expect(text)
+        Json::parse(text.as_bytes()).expect(text).canonical(NumberFormat::Doubles).expect(text)
     }
 
     #[test]
@@ -291,14 +291,15 @@ mod tests {
             let written = format!("{:e}", f64::from_bits(bits));
             assert_eq!(canonical(&written), wanted, "{bits:016x}");
         }
-        let too_large = Json::parse(b"1e400").expect("it is JSON").canonical(Numbers::Doubles);
+        let too_large = Json::parse(b"1e400").expect("it is JSON").canonical(NumberFormat::Doubles);
         assert_eq!(too_large, Err(JsonError::TooLarge { number: "1e400".to_owned() }));
     }
 
     #[test]
     fn exact_numbers_stay_apart_and_spellings_do_not_count() {
-        let exact =
-            |text: &str| Json::parse(text.as_bytes()).expect(text).canonical(Numbers::Exact).expect(text);
+        let exact = |text: &str| {
+            Json::parse(text.as_bytes()).expect(text).canonical(NumberFormat::Exact).expect(text)
+        };
         for same in
             [&["1", "1.0", "1e0", "10e-1", "0.1E1"][..], &["0", "-0", "0.0", "0e9"], &["1e400", "10e399"]]
         {
@@ -368,9 +369,9 @@ mod tests {
         let mut json = Json::parse(br#"{"a":{"b/c":[1,{"~":2}]},"d":3}"#).expect("JSON");
         assert_eq!(json.at("/a/b~1c/1/~0"), Some(&Json::Number("2".to_owned())));
         assert_eq!(json.at("/a/x"), None);
-        json.take_away("/a/b~1c/0");
-        json.take_away("/d");
-        json.take_away("/nothing/here");
-        assert_eq!(json.canonical(Numbers::Exact).expect("small"), r#"{"a":{"b/c":[null,{"~":2}]}}"#);
+        json.remove("/a/b~1c/0");
+        json.remove("/d");
+        json.remove("/nothing/here");
+        assert_eq!(json.canonical(NumberFormat::Exact).expect("small"), r#"{"a":{"b/c":[null,{"~":2}]}}"#);
     }
 }

@@ -34,14 +34,14 @@ use pin_project_lite::pin_project;
 use redrive_core::classify::unknown;
 use redrive_core::{Fault, Policy, Run, StopReason, Stopped};
 use redrive_retry::Attempt;
-use redrive_retry::drive::{Drive, Finished, Judge, Operation};
-use redrive_retry::held::Held;
-use redrive_retry::postfix::ByError;
+use redrive_retry::drive::{CallResult, Drive, Judge, MakeAttempt};
+use redrive_retry::policy_handle::PolicyHandle;
+use redrive_retry::retry::ByError;
 use tower::util::Oneshot;
 use tower::{Layer, Service};
 
-use crate::repeat::{Cloned, Repeat, Repeatable};
-use crate::status::{ByStatus, StatusMap};
+use crate::request_copy::{CloneAll, IdempotentRequests, RequestCopy};
+use crate::status::{StatusJudge, StatusMap};
 
 /// Retries what goes through a service. `J` judges results, `R` says which requests may be sent again.
 #[derive(Debug, Clone)]
@@ -52,23 +52,23 @@ pub struct RetryLayer<J, R> {
     independent: bool,
 }
 
-impl RetryLayer<ByStatus<fn(&std::convert::Infallible) -> Option<Fault>>, Repeatable> {
-    /// For HTTP services: answers judged by the default [`StatusMap`], only safe requests repeated. A service
-    /// that can fail without an answer also needs a classifier for its errors:
+impl RetryLayer<StatusJudge<fn(&std::convert::Infallible) -> Option<Fault>>, IdempotentRequests> {
+    /// For HTTP services: responses are judged by the default [`StatusMap`], and only safe requests are repeated. A
+    /// service that can fail without a response also needs a classifier for its errors:
     /// [`errors`](RetryLayer::errors).
     #[must_use]
     pub fn http(policy: Policy) -> Self {
-        let judge = ByStatus { statuses: StatusMap::default(), errors: unknown as fn(&_) -> _ };
-        Self { policy, judge, repeat: Repeatable::default(), independent: false }
+        let judge = StatusJudge { statuses: StatusMap::default(), errors: unknown as fn(&_) -> _ };
+        Self { policy, judge, repeat: IdempotentRequests::default(), independent: false }
     }
 }
 
-impl<C> RetryLayer<ByStatus<C>, Repeatable> {
-    /// Says what a failure to get an answer means.
+impl<C> RetryLayer<StatusJudge<C>, IdempotentRequests> {
+    /// Sets the classifier for failures without a response.
     #[must_use]
-    pub fn errors<N>(self, classifier: N) -> RetryLayer<ByStatus<N>, Repeatable> {
+    pub fn errors<N>(self, classifier: N) -> RetryLayer<StatusJudge<N>, IdempotentRequests> {
         let Self { policy, judge, repeat, independent } = self;
-        let judge = ByStatus { statuses: judge.statuses, errors: classifier };
+        let judge = StatusJudge { statuses: judge.statuses, errors: classifier };
         RetryLayer { policy, judge, repeat, independent }
     }
 
@@ -79,7 +79,7 @@ impl<C> RetryLayer<ByStatus<C>, Repeatable> {
         self
     }
 
-    /// Gives requests that are not idempotent a key, so that they may be repeated.
+    /// Gives non-idempotent requests a key, so that they may be repeated.
     #[must_use]
     pub fn minting_keys(mut self) -> Self {
         self.repeat = self.repeat.minting_keys();
@@ -87,9 +87,9 @@ impl<C> RetryLayer<ByStatus<C>, Repeatable> {
     }
 }
 
-impl<C> RetryLayer<ByError<C>, Cloned> {
-    /// For any service whose requests can be cloned and may all be repeated: errors judged by a classifier,
-    /// every response a success.
+impl<C> RetryLayer<ByError<C>, CloneAll> {
+    /// For any service whose requests can be cloned and may all be repeated: a classifier judges errors, every
+    /// response is a success.
     ///
     /// ```
     /// use redrive_core::Policy;
@@ -105,7 +105,7 @@ impl<C> RetryLayer<ByError<C>, Cloned> {
     /// ```
     #[must_use]
     pub const fn new(policy: Policy, classifier: C) -> Self {
-        Self { policy, judge: ByError(classifier), repeat: Cloned, independent: false }
+        Self { policy, judge: ByError(classifier), repeat: CloneAll, independent: false }
     }
 }
 
@@ -116,7 +116,7 @@ impl<J, R> RetryLayer<J, R> {
         Self { policy, judge, repeat, independent: false }
     }
 
-    /// Retries although another retry of the same task, further out, retries as well.
+    /// Retries even inside another retry of the same task.
     #[must_use]
     pub fn independent(mut self) -> Self {
         self.independent = true;
@@ -125,29 +125,29 @@ impl<J, R> RetryLayer<J, R> {
 }
 
 impl<S, J: Clone, R: Clone> Layer<S> for RetryLayer<J, R> {
-    type Service = Retry<S, J, R>;
+    type Service = RetryService<S, J, R>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Retry { inner, layer: self.clone() }
+        RetryService { inner, layer: self.clone() }
     }
 }
 
-/// A service whose calls are retried. Made by [`RetryLayer`].
+/// A service with retries. Made by [`RetryLayer`].
 #[derive(Debug, Clone)]
-pub struct Retry<S, J, R> {
+pub struct RetryService<S, J, R> {
     inner: S,
     layer: RetryLayer<J, R>,
 }
 
-impl<S, J, R, Req> Service<Req> for Retry<S, J, R>
+impl<S, J, R, Req> Service<Req> for RetryService<S, J, R>
 where
     S: Service<Req> + Clone,
     J: Judge<S::Response, S::Error> + Clone,
-    R: Repeat<Req> + Clone,
+    R: RequestCopy<Req> + Clone,
 {
     type Response = S::Response;
     type Error = Stopped<S::Error>;
-    type Future = Retrying<S, J, R, Req>;
+    type Future = RetryServiceFuture<S, J, R, Req>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(cx).map_err(|error| {
@@ -159,21 +159,21 @@ where
     #[inline]
     fn call(&mut self, mut request: Req) -> Self::Future {
         let RetryLayer { policy, judge, repeat, independent } = &self.layer;
-        // The one that was polled ready goes along; a fresh clone stays.
+        // The instance that was polled ready is used; a fresh clone stays.
         let fresh = self.inner.clone();
         let ready = mem::replace(&mut self.inner, fresh);
         repeat.prepare(&mut request);
         let copy = repeat.copy(&request);
         let once = copy.is_none();
-        let calls = Calls { service: ready, request: Some(request), copy, repeat: repeat.clone() };
-        let drive = Drive::new(Held::of(policy), calls, judge.clone());
-        Retrying { drive: drive.only_once(once).independent(*independent) }
+        let calls = ServiceAttempts { service: ready, request: Some(request), copy, repeat: repeat.clone() };
+        let drive = Drive::new(PolicyHandle::of(policy), calls, judge.clone());
+        RetryServiceFuture { drive: drive.only_once(once).independent(*independent) }
     }
 }
 
 /// The attempts of one request.
 #[derive(Debug)]
-pub struct Calls<S, R, Req> {
+pub struct ServiceAttempts<S, R, Req> {
     service: S,
     /// The first one.
     request: Option<Req>,
@@ -182,33 +182,33 @@ pub struct Calls<S, R, Req> {
     repeat: R,
 }
 
-impl<S, R, Req> Operation for Calls<S, R, Req>
+impl<S, R, Req> MakeAttempt for ServiceAttempts<S, R, Req>
 where
     S: Service<Req> + Clone,
-    R: Repeat<Req>,
+    R: RequestCopy<Req>,
 {
     type Value = S::Response;
     type Error = S::Error;
-    type Future = Call<S, Req>;
+    type Future = ServiceAttempt<S, Req>;
 
     fn call(&mut self, attempt: Attempt) -> Self::Future {
         if let Some(mut first) = self.request.take() {
             self.repeat.stamp(&mut first, attempt);
-            return Call { sending: Sending::First { response: self.service.call(first) } };
+            return ServiceAttempt { sending: Sending::First { response: self.service.call(first) } };
         }
         let mut again = self.copy.take().expect("what cannot be copied is sent once");
         if attempt.number() < attempt.max() {
             self.copy = self.repeat.copy(&again);
         }
         self.repeat.stamp(&mut again, attempt);
-        Call { sending: Sending::Later { response: Oneshot::new(self.service.clone(), again) } }
+        ServiceAttempt { sending: Sending::Later { response: Oneshot::new(self.service.clone(), again) } }
     }
 }
 
 pin_project! {
     /// One attempt.
     #[derive(Debug)]
-    pub struct Call<S: Service<Req>, Req> {
+    pub struct ServiceAttempt<S: Service<Req>, Req> {
         #[pin]
         sending: Sending<S, S::Future, Req>,
     }
@@ -220,12 +220,12 @@ pin_project! {
     enum Sending<S: Service<Req>, F, Req> {
         // On the service that was polled ready.
         First { #[pin] response: F },
-        // On one that first has to be.
+        // On an instance that must become ready first.
         Later { #[pin] response: Oneshot<S, Req> },
     }
 }
 
-impl<S: Service<Req>, Req> Future for Call<S, Req> {
+impl<S: Service<Req>, Req> Future for ServiceAttempt<S, Req> {
     type Output = Result<S::Response, S::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -238,36 +238,36 @@ impl<S: Service<Req>, Req> Future for Call<S, Req> {
 
 pin_project! {
     /// The response to come.
-    pub struct Retrying<S, J, R, Req>
+    pub struct RetryServiceFuture<S, J, R, Req>
     where
         S: Service<Req>,
         S: Clone,
-        R: Repeat<Req>,
+        R: RequestCopy<Req>,
     {
         #[pin]
-        drive: Drive<Held, Calls<S, R, Req>, J>,
+        drive: Drive<PolicyHandle, ServiceAttempts<S, R, Req>, J>,
     }
 }
 
-impl<S, J, R, Req> Future for Retrying<S, J, R, Req>
+impl<S, J, R, Req> Future for RetryServiceFuture<S, J, R, Req>
 where
     S: Service<Req> + Clone,
     J: Judge<S::Response, S::Error>,
-    R: Repeat<Req>,
+    R: RequestCopy<Req>,
 {
     type Output = Result<S::Response, Stopped<S::Error>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().drive.poll(cx).map(Finished::into_result)
+        self.project().drive.poll(cx).map(CallResult::into_result)
     }
 }
 
-impl<S, J, R, Req> fmt::Debug for Retrying<S, J, R, Req>
+impl<S, J, R, Req> fmt::Debug for RetryServiceFuture<S, J, R, Req>
 where
     S: Service<Req> + Clone,
-    R: Repeat<Req>,
+    R: RequestCopy<Req>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Retrying").finish_non_exhaustive()
+        f.debug_struct("RetryServiceFuture").finish_non_exhaustive()
     }
 }

@@ -1,15 +1,15 @@
 //! Retrying over HTTP, on both sides of the wire.
 //!
-//! - [`RetryLayer`] retries any tower service; [`Repeatable`] says which requests may be sent again.
+//! - [`RetryLayer`] retries any tower service; [`IdempotentRequests`] says which requests may be sent again.
 //! - [`Client`] (feature `reqwest`) wraps a `reqwest::Client`: one policy, one idempotency key for each
 //!   logical call, `Retry-After` honoured, streamed bodies never sent twice.
-//! - [`IncomingLayer`] reads what the sender says of its attempts, so that a server does not multiply them,
-//!   and tells it when to leave it be.
+//! - [`IncomingLayer`] reads the sender's attempt and deadline, so that a server does not multiply retries, and tells
+//!   the sender when not to retry.
 //! - `idempotent` (feature `server`) answers the repetition of a request with the answer of the first.
-//! - [`classify`] and [`StatusMap`] say what a status or an error means.
+//! - [`classify`] and [`StatusMap`] give the meaning of a status or an error.
 //!
-//! What travels is in three headers: `redrive-attempt` and `redrive-deadline` with a request that somebody
-//! repeats, `redrive-no-retry: 1` with an answer that is final. See [`travel`].
+//! Three headers propagate between processes: `redrive-attempt` and `redrive-deadline` with a request whose sender
+//! retries, `redrive-no-retry: 1` with a final response. See [`propagation`].
 
 pub mod classify;
 
@@ -17,11 +17,11 @@ pub mod status;
 
 pub mod retry_after;
 
-pub mod travel;
+pub mod propagation;
 
-pub mod key;
+pub mod idempotency_key;
 
-pub mod standing;
+pub mod ledger_status;
 
 pub mod json;
 
@@ -30,7 +30,7 @@ pub mod fingerprint;
 #[cfg(feature = "seal")]
 pub mod seal;
 
-pub mod repeat;
+pub mod request_copy;
 
 pub mod layer;
 
@@ -43,9 +43,9 @@ pub mod idempotent;
 pub mod client;
 
 #[cfg(feature = "reqwest")]
-pub use client::{Call, Client, Code, Refusal};
+pub use client::{Client, ClientRequest, ProblemCode, ProblemDetails};
 pub use incoming::IncomingLayer;
 pub use layer::RetryLayer;
-pub use repeat::{Cloned, Repeat, Repeatable};
-pub use standing::Standing;
+pub use ledger_status::LedgerStatus;
+pub use request_copy::{CloneAll, IdempotentRequests, RequestCopy};
 pub use status::StatusMap;

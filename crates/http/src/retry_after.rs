@@ -8,8 +8,8 @@ use redrive_core::names::header;
 /// The wait that an answer's headers ask for: gRPC's push-back in milliseconds, or `Retry-After` in seconds
 /// or as a date.
 ///
-/// A push-back that is negative, or that nobody can read, means "do not retry" in gRPC; here it is a wait
-/// that no policy accepts. A `Retry-After` that nobody can read is no wish.
+/// In gRPC, a negative or unreadable push-back means "do not retry"; here it becomes a wait that no policy accepts.
+/// An unreadable `Retry-After` is ignored.
 #[must_use]
 pub fn from_headers(headers: &HeaderMap) -> Option<Duration> {
     if let Some(pushback) = headers.get(header::GRPC_PUSHBACK) {
@@ -35,7 +35,7 @@ pub fn from_headers(headers: &HeaderMap) -> Option<Duration> {
 pub fn parse(value: &str, now: SystemTime) -> Option<Duration> {
     let value = value.trim();
     if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More digits than fit is longer than anybody waits.
+        // More digits than fit mean a wait longer than any policy accepts.
         return Some(value.parse().map_or(Duration::MAX, Duration::from_secs));
     }
     let date = httpdate::parse_http_date(value).ok()?;

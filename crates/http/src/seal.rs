@@ -1,24 +1,24 @@
-//! A lock for what is stored: 32 bytes that nobody prints, and a cipher that notices every change.
+//! Authenticated encryption at rest, with keys that are never printed.
 //!
-//! XChaCha20-Poly1305, because its nonces are long enough to be drawn by chance, by any number of processes that know
-//! nothing of each other. What is locked is bound to a text that says what it is: moved elsewhere, it does not open.
-//! Nothing here has chance of its own but [`chance`].
+//! XChaCha20-Poly1305, because its nonces are long enough to be random, across any number of independent processes.
+//! Each ciphertext is bound to a text that describes it: moved elsewhere, it does not open. Only [`random_bytes`]
+//! uses randomness.
 
 use std::fmt;
 
 use chacha20poly1305::aead::{Aead as _, Payload};
 use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305, XNonce};
 
-/// Bytes of a nonce: so many that they can be drawn by chance.
+/// Bytes of a nonce: enough for random nonces.
 pub const NONCE: usize = 24;
 
 /// Never twice under one key.
 pub type Nonce = [u8; NONCE];
 
-/// Which key, without telling what it is.
-pub type KeyId = [u8; 8];
+/// The id of a key, without revealing it.
+pub type SealKeyId = [u8; 8];
 
-/// What a key's id is derived for.
+/// The context for deriving a key's id.
 const CONTEXT: &str = "redrive 2026 seal key id v1";
 
 /// The system gave no random bytes, or the cipher no memory.
@@ -28,34 +28,34 @@ pub struct NotSealed;
 
 /// A key. It shows its id, and never itself.
 #[derive(Clone)]
-pub struct Key {
-    id: KeyId,
+pub struct SealKey {
+    id: SealKeyId,
     cipher: XChaCha20Poly1305,
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for SealKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Key(…)")
+        f.write_str("SealKey(…)")
     }
 }
 
-impl Key {
+impl SealKey {
     /// The key that these bytes are. They are best drawn by chance.
     #[must_use]
     pub fn new(bytes: &[u8; 32]) -> Self {
         let hash = blake3::derive_key(CONTEXT, bytes);
-        let mut id = KeyId::default();
+        let mut id = SealKeyId::default();
         id.copy_from_slice(&hash[..8]);
         Self { id, cipher: XChaCha20Poly1305::new(&(*bytes).into()) }
     }
 
-    /// Its id: the same wherever the key is.
+    /// The id: the same in every process.
     #[must_use]
-    pub const fn id(&self) -> KeyId {
+    pub const fn id(&self) -> SealKeyId {
         self.id
     }
 
-    /// Seals what opens with the same `about` alone.
+    /// Seals `plain`; it opens only with the same `about`.
     ///
     /// # Errors
     /// Where the cipher has no memory.
@@ -63,7 +63,7 @@ impl Key {
         self.cipher.encrypt(&XNonce::from(*nonce), Payload { msg: plain, aad: about }).map_err(|_| NotSealed)
     }
 
-    /// What was sealed; `None` where it was about something else, by another key, or was changed.
+    /// Opens a seal; `None` if `about`, the key or the bytes differ.
     #[must_use]
     pub fn open(&self, nonce: &Nonce, about: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
         self.cipher.decrypt(&XNonce::from(*nonce), Payload { msg: sealed, aad: about }).ok()
@@ -76,69 +76,69 @@ pub const KEYS_MAX: usize = 16;
 /// Why keys are no ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum RingError {
+pub enum KeyRingError {
     /// There are none.
-    #[error("a ring needs a key to seal with")]
+    #[error("a key ring needs at least one key")]
     Empty,
     /// There are too many.
-    #[error("a ring has {KEYS_MAX} keys at most; drop those whose answers are gone")]
+    #[error("a key ring has at most {KEYS_MAX} keys; remove those whose replies have expired")]
     TooMany,
-    /// One stands there twice.
-    #[error("the same key stands in the ring twice")]
+    /// A key occurs twice.
+    #[error("the same key occurs twice in the key ring")]
     Twice,
 }
 
-/// Keys, of which the first seals and all open. A new one is put before the others; one goes when everything that it
-/// sealed is gone.
+/// A ring of keys: the first seals, all open. Put a new key first; remove an old one when everything it sealed has
+/// expired.
 ///
 /// ```
-/// use redrive_http::seal::{Key, Ring};
+/// use redrive_http::seal::{SealKey, KeyRing};
 ///
-/// let (new, old) = (Key::new(&[2; 32]), Key::new(&[1; 32]));
+/// let (new, old) = (SealKey::new(&[2; 32]), SealKey::new(&[1; 32]));
 /// let sealed = old.seal(&[0; 24], b"a note", b"plain").unwrap();
-/// let ring = Ring::new([new, old.clone()]).unwrap();
+/// let ring = KeyRing::new([new, old.clone()]).unwrap();
 /// assert_eq!(ring.by_id(old.id()).unwrap().open(&[0; 24], b"a note", &sealed).unwrap(), b"plain");
 /// ```
 #[derive(Debug, Clone)]
-pub struct Ring {
-    keys: Vec<Key>,
+pub struct KeyRing {
+    keys: Vec<SealKey>,
 }
 
-impl Ring {
-    /// These keys, the one that seals first.
+impl KeyRing {
+    /// A ring of these keys; the first one seals.
     ///
     /// # Errors
-    /// Where there is none, or one twice, or too many.
-    pub fn new(keys: impl IntoIterator<Item = Key>) -> Result<Self, RingError> {
-        let keys: Vec<Key> = keys.into_iter().take(KEYS_MAX + 1).collect();
+    /// If there are no keys, a duplicate, or too many.
+    pub fn new(keys: impl IntoIterator<Item = SealKey>) -> Result<Self, KeyRingError> {
+        let keys: Vec<SealKey> = keys.into_iter().take(KEYS_MAX + 1).collect();
         match keys.len() {
-            0 => return Err(RingError::Empty),
-            many if many > KEYS_MAX => return Err(RingError::TooMany),
+            0 => return Err(KeyRingError::Empty),
+            many if many > KEYS_MAX => return Err(KeyRingError::TooMany),
             _ => {}
         }
         let twice =
             keys.iter().enumerate().any(|(at, key)| keys[..at].iter().any(|other| other.id == key.id));
-        if twice { Err(RingError::Twice) } else { Ok(Self { keys }) }
+        if twice { Err(KeyRingError::Twice) } else { Ok(Self { keys }) }
     }
 
     /// The key that seals.
     #[must_use]
-    pub fn first(&self) -> &Key {
+    pub fn first(&self) -> &SealKey {
         &self.keys[0]
     }
 
     /// The key with this id.
     #[must_use]
-    pub fn by_id(&self, id: KeyId) -> Option<&Key> {
+    pub fn by_id(&self, id: SealKeyId) -> Option<&SealKey> {
         self.keys.iter().find(|key| key.id == id)
     }
 }
 
-/// So many bytes by chance, from the system.
+/// Random bytes from the system.
 ///
 /// # Errors
-/// Where it has none to give.
-pub fn chance<const N: usize>() -> Result<[u8; N], NotSealed> {
+/// If the system has none.
+pub fn random_bytes<const N: usize>() -> Result<[u8; N], NotSealed> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|_| NotSealed)?;
     Ok(bytes)
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn what_is_sealed_opens_with_its_own_key_nonce_and_text_alone() {
-        let (ours, other) = (Key::new(&[1; 32]), Key::new(&[2; 32]));
+        let (ours, other) = (SealKey::new(&[1; 32]), SealKey::new(&[2; 32]));
         let sealed = ours.seal(&[7; NONCE], b"about", b"plain").expect("sealed");
         assert_eq!(ours.open(&[7; NONCE], b"about", &sealed).as_deref(), Some(&b"plain"[..]));
         assert_eq!(ours.open(&[8; NONCE], b"about", &sealed), None);
@@ -166,20 +166,20 @@ mod tests {
 
     #[test]
     fn a_key_shows_nothing_and_has_the_same_id_everywhere() {
-        let key = Key::new(&[0xab; 32]);
-        assert_eq!(format!("{key:?}"), "Key(…)");
-        assert_eq!(key.id(), Key::new(&[0xab; 32]).id());
-        assert_ne!(key.id(), Key::new(&[0xac; 32]).id());
+        let key = SealKey::new(&[0xab; 32]);
+        assert_eq!(format!("{key:?}"), "SealKey(…)");
+        assert_eq!(key.id(), SealKey::new(&[0xab; 32]).id());
+        assert_ne!(key.id(), SealKey::new(&[0xac; 32]).id());
         assert_ne!(key.id(), [0xab; 8]);
     }
 
     #[test]
     fn a_ring_has_a_first_key_and_none_twice() {
-        let key = |n: usize| Key::new(&[u8::try_from(n).expect("small"); 32]);
-        assert_eq!(Ring::new([]).unwrap_err(), RingError::Empty);
-        assert_eq!(Ring::new([key(1), key(2), key(1)]).unwrap_err(), RingError::Twice);
-        assert_eq!(Ring::new((0..=KEYS_MAX).map(key)).unwrap_err(), RingError::TooMany);
-        let ring = Ring::new((0..KEYS_MAX).map(key)).expect("a ring");
+        let key = |n: usize| SealKey::new(&[u8::try_from(n).expect("small"); 32]);
+        assert_eq!(KeyRing::new([]).unwrap_err(), KeyRingError::Empty);
+        assert_eq!(KeyRing::new([key(1), key(2), key(1)]).unwrap_err(), KeyRingError::Twice);
+        assert_eq!(KeyRing::new((0..=KEYS_MAX).map(key)).unwrap_err(), KeyRingError::TooMany);
+        let ring = KeyRing::new((0..KEYS_MAX).map(key)).expect("a ring");
         assert_eq!(ring.first().id(), key(0).id());
         assert!(ring.by_id(key(KEYS_MAX - 1).id()).is_some());
         assert!(ring.by_id(key(KEYS_MAX).id()).is_none());

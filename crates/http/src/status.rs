@@ -1,4 +1,4 @@
-//! What a status means.
+//! The meaning of a status.
 //!
 //! | status | means |
 //! |---|---|
@@ -8,23 +8,22 @@
 //! | 409 with `Retry-After` | retry: a request under the same key is still running |
 //! | 1xx, 3xx, other 4xx | permanent |
 //!
-//! In all of them the effect is unknown. A status says how the other side ended, not what it did before: a
-//! handler that charged a card and then relayed a 429 from further down looks just like one that refused at
-//! the door.
+//! In all cases the effect is unknown. A status says how the other side ended, not what it did before: a handler that
+//! charged a card and then relayed a downstream 429 looks like one that refused at once.
 //!
 //! A [`StatusMap`] overrides single statuses for one destination.
 
 use std::time::Duration;
 
 use http::{HeaderMap, Response, StatusCode};
-use redrive_core::classify::Answer;
+use redrive_core::classify::Classification;
 use redrive_core::observe::Outcome;
 use redrive_core::{Classify, Disposition, Executed, Fault, Report, StopReason};
 use redrive_retry::drive::Judge;
 use redrive_retry::scope;
 
-use crate::standing::is_replayed;
-use crate::{retry_after, travel};
+use crate::ledger_status::is_replayed;
+use crate::{propagation, retry_after};
 
 /// The table above. `None` for 2xx.
 pub(crate) fn by_default(status: StatusCode) -> Option<Fault> {
@@ -38,7 +37,7 @@ pub(crate) fn by_default(status: StatusCode) -> Option<Fault> {
     })
 }
 
-/// What statuses mean to one destination: the table of this [module](self), and what was said otherwise.
+/// The meaning of statuses for one destination: the table of this [module](self) with overrides.
 ///
 /// ```
 /// use http::StatusCode;
@@ -46,8 +45,8 @@ pub(crate) fn by_default(status: StatusCode) -> Option<Fault> {
 /// use redrive_http::StatusMap;
 ///
 /// let statuses = StatusMap::default()
-///     .says(StatusCode::CONFLICT, Fault::transient())
-///     .says(StatusCode::GONE, Disposition::Ok);
+///     .set(StatusCode::CONFLICT, Fault::transient())
+///     .set(StatusCode::GONE, Disposition::Ok);
 /// assert!(matches!(statuses.disposition(StatusCode::CONFLICT), Disposition::Retry(_)));
 /// assert_eq!(statuses.disposition(StatusCode::GONE), Disposition::Ok);
 /// assert!(matches!(statuses.disposition(StatusCode::NOT_FOUND), Disposition::Permanent(_)));
@@ -56,15 +55,15 @@ pub(crate) fn by_default(status: StatusCode) -> Option<Fault> {
 pub struct StatusMap(Vec<(StatusCode, Disposition)>);
 
 impl StatusMap {
-    /// Says what this status means, instead of what the table has. The last word counts.
+    /// Overrides the meaning of a status. The last call counts.
     #[must_use]
-    pub fn says(mut self, status: StatusCode, means: impl Into<Disposition>) -> Self {
+    pub fn set(mut self, status: StatusCode, means: impl Into<Disposition>) -> Self {
         self.0.retain(|(known, _)| *known != status);
         self.0.push((status, means.into()));
         self
     }
 
-    /// What this status means.
+    /// The meaning of a status.
     #[must_use]
     pub fn disposition(&self, status: StatusCode) -> Disposition {
         self.0
@@ -75,16 +74,16 @@ impl StatusMap {
             .unwrap_or(Disposition::Ok)
     }
 
-    /// What an answer means: its status, then its headers. `Retry-After` and gRPC's push-back are a floor for
-    /// the wait; `redrive-no-retry` makes any failure final, and so does `idempotent-replayed: true`, because the same
-    /// answer would come again.
+    /// The meaning of a response: its status, then its headers. `Retry-After` and gRPC's push-back are a lower bound
+    /// for the wait; `redrive-no-retry` makes any failure final, and so does `idempotent-replayed: true`, because the
+    /// same reply would come again.
     #[must_use]
     pub fn answer(&self, status: StatusCode, headers: &HeaderMap) -> Disposition {
         match self.disposition(status) {
-            Disposition::Retry(again) if travel::forbids_retry(headers) || is_replayed(headers) => {
+            Disposition::Retry(again) if propagation::forbids_retry(headers) || is_replayed(headers) => {
                 Disposition::Permanent(again.executed)
             }
-            Disposition::Permanent(_) if status == StatusCode::CONFLICT && !self.has_say_on(status) => {
+            Disposition::Permanent(_) if status == StatusCode::CONFLICT && !self.has_override(status) => {
                 let asked = retry_after::from_headers(headers);
                 let again = asked.and_then(|asked| self.again(headers, Some(asked)));
                 again.unwrap_or_else(|| self.disposition(status))
@@ -97,15 +96,15 @@ impl StatusMap {
         }
     }
 
-    /// Whether somebody said what this status means.
-    pub(crate) fn has_say_on(&self, status: StatusCode) -> bool {
+    /// Whether this status has an override.
+    pub(crate) fn has_override(&self, status: StatusCode) -> bool {
         self.0.iter().any(|(known, _)| *known == status)
     }
 
-    /// Another try, for an answer that asks for it, not before the later of what its headers and `asked` say. None
-    /// where its headers forbid it.
+    /// A retry that the response asks for, after the longer of its headers' wait and `asked`. `None` if the headers
+    /// forbid a retry.
     pub(crate) fn again(&self, headers: &HeaderMap, asked: Option<Duration>) -> Option<Disposition> {
-        if travel::forbids_retry(headers) || is_replayed(headers) {
+        if propagation::forbids_retry(headers) || is_replayed(headers) {
             return None;
         }
         let wait = retry_after::from_headers(headers).max(asked);
@@ -116,25 +115,25 @@ impl StatusMap {
 
 /// Judges an HTTP answer by its status and headers, and a failure to get one by a classifier.
 #[derive(Debug, Clone, Default)]
-pub struct ByStatus<C> {
+pub struct StatusJudge<C> {
     /// What statuses mean.
     pub statuses: StatusMap,
     /// What errors mean.
     pub errors: C,
 }
 
-impl<C> ByStatus<C> {
-    /// What an answer means. A final one is final for every layer around this call as well.
+impl<C> StatusJudge<C> {
+    /// The meaning of a response. A final one is also final for every outer layer.
     pub(crate) fn judge_answer(&self, status: StatusCode, headers: &HeaderMap) -> Outcome {
         let said = self.statuses.answer(status, headers);
-        if matches!(said, Disposition::Permanent(_)) && travel::forbids_retry(headers) {
+        if matches!(said, Disposition::Permanent(_)) && propagation::forbids_retry(headers) {
             scope::forbid_outer_retry(StopReason::Permanent);
         }
-        Outcome::Said(said)
+        Outcome::Classified(said)
     }
 }
 
-impl<B, E, C: Classify<E>> Judge<Response<B>, E> for ByStatus<C> {
+impl<B, E, C: Classify<E>> Judge<Response<B>, E> for StatusJudge<C> {
     fn judge(&self, result: &Result<Response<B>, E>) -> Outcome {
         match result {
             Ok(response) => self.judge_answer(response.status(), response.headers()),

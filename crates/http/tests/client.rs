@@ -63,8 +63,8 @@ async fn statuses_mean_what_the_table_says() {
 async fn a_map_overrides_single_statuses() {
     let server = Scripted::start([Reply::status(409), Reply::status(410)]).await;
     let statuses = StatusMap::default()
-        .says(StatusCode::CONFLICT, Fault::transient())
-        .says(StatusCode::GONE, Disposition::Ok);
+        .set(StatusCode::CONFLICT, Fault::transient())
+        .set(StatusCode::GONE, Disposition::Ok);
     let response = client().statuses(statuses).delete(server.url("/")).send().await.unwrap();
     let report = Client::report(&response).unwrap();
     assert_eq!((report.attempts, report.reason), (2, StopReason::Succeeded));
@@ -89,7 +89,7 @@ async fn a_post_without_a_key_is_sent_once() {
         assert_eq!(
             server.asked()[0].header("redrive-attempt"),
             None,
-            "nobody repeats it, so the next layer may"
+            "this client does not repeat it, so the next layer may"
         );
     }
 }

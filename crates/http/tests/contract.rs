@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
 use redrive_core::{Backoff, Fault, Policy, StopReason};
-use redrive_http::standing::Ledgered;
-use redrive_http::{Client, Code, StatusMap};
+use redrive_http::ledger_status::RecordStatus;
+use redrive_http::{Client, ProblemCode, StatusMap};
 use redrive_retry::Retry;
 use redrive_testkit::{Reply, Scripted};
 
@@ -27,7 +27,7 @@ fn chunked(reply: Reply) -> Reply {
 
 const IN_FLIGHT: &str =
     r#"{"code":"in-flight","detail":"it runs","retry_after_ms":1500,"retryable":true,"status":409}"#;
-const UNKNOWN: &str = r#"{"code":"outcome-unknown","detail":"nobody knows","retryable":false,"status":409}"#;
+const UNKNOWN: &str = r#"{"code":"outcome-unknown","detail":"it is unknown","retryable":false,"status":409}"#;
 
 /// Paused time runs on when everything waits for a timer, and only then.
 #[tokio::test(start_paused = true)]
@@ -65,24 +65,28 @@ async fn the_later_of_header_and_document_is_waited_for() {
 #[tokio::test]
 async fn what_is_marked_not_retryable_is_asked_once() {
     for (status, code, body) in [
-        (409, Code::OutcomeUnknown, UNKNOWN),
-        (422, Code::KeyReused, r#"{"code":"key-reused","retryable":false}"#),
-        (412, Code::KeyTooOld, r#"{"code":"key-too-old","retryable":false}"#),
+        (409, ProblemCode::OutcomeUnknown, UNKNOWN),
+        (422, ProblemCode::KeyReused, r#"{"code":"key-reused","retryable":false}"#),
+        (412, ProblemCode::KeyTooOld, r#"{"code":"key-too-old","retryable":false}"#),
         (
             410,
-            Code::ResponseExpired,
+            ProblemCode::ResponseExpired,
             r#"{"code":"response-expired","retryable":false,"original_status":201}"#,
         ),
-        (400, Code::KeyMissing, r#"{"code":"key-missing","retryable":false}"#),
+        (400, ProblemCode::KeyMissing, r#"{"code":"key-missing","retryable":false}"#),
         // Statuses that are retried elsewhere.
-        (503, Code::Other("shutting-down".to_owned()), r#"{"code":"shutting-down","retryable":false}"#),
-        (504, Code::Other("timed-out".to_owned()), r#"{"code":"timed-out","retryable":false}"#),
+        (
+            503,
+            ProblemCode::Other("shutting-down".to_owned()),
+            r#"{"code":"shutting-down","retryable":false}"#,
+        ),
+        (504, ProblemCode::Other("timed-out".to_owned()), r#"{"code":"timed-out","retryable":false}"#),
     ] {
         let server = Scripted::start([problem(status, body)]).await;
         let response = client().post(server.url("/")).send().await.unwrap();
         assert_eq!(Client::report(&response).unwrap().reason, StopReason::Permanent, "{body}");
         assert_eq!(server.asked().len(), 1, "{body}");
-        assert_eq!(Client::refusal(&response).unwrap().code, Some(code));
+        assert_eq!(Client::problem(&response).unwrap().code, Some(code));
     }
 }
 
@@ -131,12 +135,12 @@ async fn an_answer_marked_no_retry_is_final_whatever_its_document_says() {
 #[tokio::test]
 async fn what_the_client_was_told_of_a_status_counts_more_than_that_it_may_be_tried_again() {
     let server = Scripted::start([problem(409, IN_FLIGHT).header("retry-after", "1")]).await;
-    let statuses = StatusMap::default().says(StatusCode::CONFLICT, Fault::permanent());
+    let statuses = StatusMap::default().set(StatusCode::CONFLICT, Fault::permanent());
     client().statuses(statuses).post(server.url("/")).send().await.unwrap();
     assert_eq!(server.asked().len(), 1);
     // And less than that it may not.
     let server = Scripted::start([problem(409, UNKNOWN)]).await;
-    let statuses = StatusMap::default().says(StatusCode::CONFLICT, Fault::transient());
+    let statuses = StatusMap::default().set(StatusCode::CONFLICT, Fault::transient());
     client().statuses(statuses).post(server.url("/")).send().await.unwrap();
     assert_eq!(server.asked().len(), 1);
 }
@@ -150,8 +154,8 @@ async fn a_document_that_was_read_is_still_there_with_its_address() {
     assert_eq!(response.headers().get_all("x-more").iter().count(), 2);
     assert_eq!(response.content_length(), Some(UNKNOWN.len() as u64));
     assert!(response.remote_addr().is_some());
-    let refusal = Client::refusal(&response).unwrap();
-    assert_eq!((refusal.retryable, refusal.detail.as_deref()), (Some(false), Some("nobody knows")));
+    let refusal = Client::problem(&response).unwrap();
+    assert_eq!((refusal.retryable, refusal.detail.as_deref()), (Some(false), Some("it is unknown")));
     assert_eq!(response.text().await.unwrap(), UNKNOWN);
 }
 
@@ -160,12 +164,12 @@ async fn a_document_is_read_however_it_is_framed() {
     let server = Scripted::start([chunked(problem(409, UNKNOWN))]).await;
     let response = client().post(server.url("/")).send().await.unwrap();
     assert!(response.headers().get("content-length").is_none());
-    assert_eq!(Client::refusal(&response).unwrap().code, Some(Code::OutcomeUnknown));
+    assert_eq!(Client::problem(&response).unwrap().code, Some(ProblemCode::OutcomeUnknown));
     assert_eq!(response.text().await.unwrap(), UNKNOWN);
     let full: &'static str = format!("{UNKNOWN}{}", " ".repeat(16 * 1024 - UNKNOWN.len())).leak();
     let server = Scripted::start([chunked(problem(409, full))]).await;
     let response = client().post(server.url("/")).send().await.unwrap();
-    assert_eq!(Client::refusal(&response).unwrap().code, Some(Code::OutcomeUnknown));
+    assert_eq!(Client::problem(&response).unwrap().code, Some(ProblemCode::OutcomeUnknown));
 }
 
 #[tokio::test]
@@ -185,7 +189,7 @@ async fn only_small_problem_documents_are_read() {
         let response = client().post(server.url("/")).send().await.unwrap();
         // As the status alone has it.
         assert_eq!(Client::report(&response).unwrap().attempts, 3);
-        assert!(Client::refusal(&response).is_none_or(|refusal| refusal.retryable.is_none()));
+        assert!(Client::problem(&response).is_none_or(|refusal| refusal.retryable.is_none()));
         assert_eq!(response.text().await.unwrap(), body);
     }
 }
@@ -199,10 +203,10 @@ async fn how_a_request_stands_is_read_from_its_answer() {
     let ran =
         Reply::status(201).header("idempotency-status", "unrecorded").header("idempotent-replayed", "false");
     let server = Scripted::start([replay, ran]).await;
-    let standing = Client::standing(&client().post(server.url("/")).send().await.unwrap());
-    assert!(standing.replayed && standing.waited && standing.first_received.is_some());
-    let standing = Client::standing(&client().post(server.url("/")).send().await.unwrap());
-    assert_eq!((standing.replayed, standing.ledgered), (false, Some(Ledgered::Unrecorded)));
+    let status = Client::ledger_status(&client().post(server.url("/")).send().await.unwrap());
+    assert!(status.replayed && status.waited && status.first_received.is_some());
+    let status = Client::ledger_status(&client().post(server.url("/")).send().await.unwrap());
+    assert_eq!((status.replayed, status.record), (false, Some(RecordStatus::Unrecorded)));
 }
 
 #[tokio::test]

@@ -13,17 +13,20 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use redrive_core::{Moment, ledger};
 use redrive_http::idempotent::{
-    Ask, Asked, Body, Claim, Effects, End, Endpoint, Fenced, Idempotent, Ledger, OnUnknown, Record, Renewed,
-    Scope, Tenant,
+    Body, ClaimRequest, Effects, Endpoint, FencedRun, Idempotent, Ledger, LedgerClaim, LedgerFuture,
+    LedgerRecord, OnUnknown, RenewResult, RequestScope, RunEnding, Tenant,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
 /// The rules of `core` over a map, at a time that stands still.
 #[derive(Debug, Default)]
-struct Map(Mutex<HashMap<Scope, Record>>);
+struct Map(Mutex<HashMap<RequestScope, LedgerRecord>>);
 
 impl Map {
-    fn answer<T: Send + 'static>(&self, ask: impl FnOnce(&mut HashMap<Scope, Record>) -> T) -> Asked<T> {
+    fn answer<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&mut HashMap<RequestScope, LedgerRecord>) -> T,
+    ) -> LedgerFuture<T> {
         let answer = ask(&mut self.0.lock().unwrap());
         Box::pin(async move { Ok(answer) })
     }
@@ -34,32 +37,44 @@ impl Ledger for Map {
         Moment::from_nanos(1_790_000_000_000_000_000)
     }
 
-    fn claim(&self, scope: Scope, ask: Ask) -> Asked<Claim> {
+    fn claim(&self, scope: RequestScope, ask: ClaimRequest) -> LedgerFuture<LedgerClaim> {
         let now = self.now();
         self.answer(|map| {
             let claim = ledger::claim(map.get(&scope), &ask, now);
-            if let Claim::Run(record) | Claim::Probe(record) | Claim::Hold(record) = &claim {
+            if let LedgerClaim::Run(record) | LedgerClaim::Probe(record) | LedgerClaim::Hold(record) = &claim
+            {
                 map.insert(scope, record.clone());
             }
             claim
         })
     }
 
-    fn renew(&self, _: Scope, _: u64, _: Duration, _: Duration) -> Asked<Result<Renewed, Option<Fenced>>> {
-        self.answer(|_| Ok(Renewed::TooLong))
+    fn renew(
+        &self,
+        _: RequestScope,
+        _: u64,
+        _: Duration,
+        _: Duration,
+    ) -> LedgerFuture<Result<RenewResult, Option<FencedRun>>> {
+        self.answer(|_| Ok(RenewResult::TooLong))
     }
 
-    fn end(&self, scope: Scope, epoch: u64, end: End) -> Asked<Result<(), Option<Fenced>>> {
+    fn end(
+        &self,
+        scope: RequestScope,
+        epoch: u64,
+        end: RunEnding,
+    ) -> LedgerFuture<Result<(), Option<FencedRun>>> {
         let now = self.now();
         self.answer(|map| {
             let record = map.remove(&scope).ok_or(None)?;
             let ended = match end {
-                End::Completed { reply, resource } => {
+                RunEnding::Completed { reply, resource } => {
                     ledger::complete(record, epoch, reply, resource, now).map(Some)
                 }
-                End::Retriable(not_before) => ledger::fail(record, epoch, not_before, now).map(Some),
-                End::Unknown => ledger::hold(record, epoch, now).map(Some),
-                End::Nothing => ledger::release(record, epoch, now),
+                RunEnding::Retriable(not_before) => ledger::fail(record, epoch, not_before, now).map(Some),
+                RunEnding::Unknown => ledger::hold(record, epoch, now).map(Some),
+                RunEnding::Nothing => ledger::release(record, epoch, now),
             };
             if let Some(record) = ended.map_err(Some)? {
                 map.insert(scope, record);
@@ -68,7 +83,7 @@ impl Ledger for Map {
         })
     }
 
-    fn record(&self, scope: Scope) -> Asked<Option<Record>> {
+    fn record(&self, scope: RequestScope) -> LedgerFuture<Option<LedgerRecord>> {
         self.answer(|map| map.get(&scope).cloned())
     }
 }

@@ -17,7 +17,7 @@ fn three_attempts() -> Policy {
     Policy::builder().backoff(Backoff::NONE).build().unwrap()
 }
 
-/// A server whose handler calls something that is down, three times if nobody tells it not to.
+/// A server whose handler calls a service that is down, three times unless the request says otherwise.
 async fn server(downstream: Arc<AtomicU32>, policy: Policy) -> String {
     let handler = move || async move {
         let call = || async {

@@ -1,8 +1,8 @@
-//! Where a store or a window is, in words: `memory:`, `sqlite:FILE` or `postgres://…`.
+//! The address of a store or a window: `memory:`, `sqlite:FILE` or `postgres://…`.
 
 use redrive_store::StoreError;
 
-/// What an address means.
+/// A parsed address.
 #[derive(PartialEq, Eq)]
 pub(crate) enum Address {
     /// In this process.
@@ -10,16 +10,16 @@ pub(crate) enum Address {
     /// In a SQLite file.
     #[cfg(feature = "sqlite")]
     Sqlite(std::path::PathBuf),
-    /// In a PostgreSQL database: its URL, with a password perhaps.
+    /// In a PostgreSQL database: its URL, which may contain a password.
     #[cfg(feature = "postgres")]
     Postgres(String),
 }
 
 impl Address {
-    /// Reads an address.
+    /// Parses an address.
     ///
     /// # Errors
-    /// With what is wrong with it. One that may have a password in it is not repeated.
+    /// If it is malformed. The error does not repeat an address that may contain a password.
     pub(crate) fn parse(address: &str) -> Result<Self, StoreError> {
         let open =
             |path: &str, why: &str| StoreError::Open { path: path.into(), why: why.to_owned(), source: None };
@@ -52,7 +52,7 @@ impl Address {
     }
 }
 
-/// Why a window is in no database.
+/// Why a window cannot live in a database.
 #[cfg(feature = "postgres")]
 pub(crate) fn no_window() -> StoreError {
     let why = "a window is in memory or in a SQLite file; in a database, mark what was done in the inbox"
@@ -60,13 +60,13 @@ pub(crate) fn no_window() -> StoreError {
     StoreError::Open { path: "the database".into(), why, source: None }
 }
 
-/// An address as it may be shown: without what is secret in it. Of a database that is where it is, and who asks; the
-/// rest of its URL, which may have passwords in many places, is left out.
+/// An address as it may be shown, without its secrets. Of a database it shows the user, the host and the database; the
+/// rest of the URL is left out, because passwords may be in many places of it.
 #[must_use]
 pub fn shown(address: &str) -> String {
     let Some((scheme, rest)) = address.split_once(':') else { return address.to_owned() };
     let is_database = matches!(scheme, "postgres" | "postgresql");
-    // What is meant to be one, and is written otherwise, has its password at the same place.
+    // A misspelt database URL has its password at the same place.
     if matches!(scheme, "sqlite" | "memory") || !(is_database || rest.starts_with("//") || rest.contains('@'))
     {
         return address.to_owned();
@@ -75,8 +75,7 @@ pub fn shown(address: &str) -> String {
     place.map_or_else(|| format!("{scheme}://…"), |place| format!("{scheme}://{place}"))
 }
 
-/// Who, where and which database, if it is written as it should be: a password with a `/` or an `@` in it could be
-/// taken for a place.
+/// User, host and database if the URL is well-formed: a password that contains `/` or `@` could be taken for a host.
 fn place_in(rest: &str) -> Option<String> {
     let rest = rest.split(['?', '#']).next()?;
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));

@@ -1,11 +1,11 @@
-//! Retry-safe APIs: a client that cannot tell whether its POST went through sends it again, and gets the first answer.
+//! Retry-safe APIs: a client that cannot tell whether its POST went through sends it again and gets the first answer.
 //!
-//! The layer itself is [`http::idempotent`](redrive_http::idempotent); what is here keeps its requests in the engine's
-//! store ([`Redrive::ledger`]), so that a handler can commit its own writes, its events and its answer together
+//! The layer itself is [`http::idempotent`](redrive_http::idempotent). This module keeps its ledger in the engine's
+//! store ([`Redrive::ledger`]), so that a handler commits its own writes, its events and its answer together
 //! ([`Operation::commit`]).
 //!
 //! ```
-//! use redrive::api::{Effects, Endpoint, Idempotent, Reply, Tenant};
+//! use redrive::api::{Effects, Endpoint, Idempotent, StoredReply, Tenant};
 //! use redrive::{Committed, Operation, Redrive};
 //! use std::sync::Arc;
 //!
@@ -20,7 +20,7 @@
 //!     op.commit(move |tx| {
 //!         tx.memory().ok_or("not in memory")?.insert("cabin-7".to_owned(), b"taken".to_vec());
 //!         tx.publish(email.clone())?;
-//!         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(Reply::new(201).body("cabin 7 is yours"))
+//!         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(StoredReply::new(201).body("cabin 7 is yours"))
 //!     })
 //!     .await
 //! }
@@ -43,10 +43,10 @@ pub use commit::{CommitError, Committed};
 pub use complete::Completing;
 pub use operation::{NoLedger, Operation};
 pub use redrive_http::idempotent::{
-    Became, Drained, Effects, Endpoint, EndpointError, Idempotent, Keep, KeepError, Mode, Observer,
-    OnUnknown, Parts, Problem, Reply, Tenant,
+    DrainReport, Effects, Endpoint, EndpointError, FingerprintParts, Idempotent, LedgerObserver, OnUnknown,
+    Problem, ProtectionError, ReplyProtection, RequestOutcome, RunMode, StoredReply, Tenant,
 };
-pub use requests::Requests;
+pub use requests::EngineLedger;
 
 #[cfg(doc)]
 use crate::Redrive;

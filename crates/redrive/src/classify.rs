@@ -1,4 +1,4 @@
-//! Classifiers: from an error to a disposition. First that knows, decides.
+//! Classifiers: from an error to a disposition. The first classifier that knows the error decides.
 //!
 //! ```
 //! use redrive::classify::{self, Classify};

@@ -1,23 +1,25 @@
-//! The operators' desk, its words in one place. The guide is docs/desk.md.
+//! The operators' desk, its types in one place. The guide is docs/desk.md.
 //!
 //! A [`Desk`] is made by [`Redrive::desk`](crate::Redrive::desk).
 
 #[doc(no_inline)]
-pub use redrive_core::entry::Seq;
+pub use redrive_core::ledger::{LedgerRecord, RecordPhase, RequestScope, Resolution, StoredReply};
 #[doc(no_inline)]
-pub use redrive_core::ledger::{Phase, Record, Reply, Resolution, Scope};
+pub use redrive_core::queue_entry::Seq;
 #[doc(no_inline)]
 pub use redrive_core::triage::{
-    CauseId, Control, Controls, Filter, Job, JobAct, JobId, JobPlan, JobState, Redrive as How, Rule, Strategy,
+    ActiveRule, ActiveRules, CauseId, Filter, Job, JobAct, JobId, JobPlan, JobState, JobStrategy,
+    RedriveOptions as How, Rule,
 };
 #[doc(no_inline)]
-pub use redrive_store::ledger::{Recorded, Records};
+pub use redrive_store::ledger::{LedgerPage, LedgerQuery};
 #[doc(no_inline)]
 pub use redrive_store::operate::{
-    AuditLine, Group, GroupBy, GroupQuery, Operated, Redriven, Refusal, Target,
+    AuditLine, CommandResult, EventRef, FailingGroup, FailingQuery, Group, GroupBy, GroupQuery, GroupRedrive,
+    Refusal,
 };
 
 #[doc(no_inline)]
 pub use crate::engine::desk::{
-    Desk, DeskError, Edit, EditDone, ExchangeError, Exported, Imported, Plan, Shown,
+    Desk, DeskError, Edit, EditResult, EventDetails, ExchangeError, ExportReport, ImportReport, JobPreview,
 };

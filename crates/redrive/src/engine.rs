@@ -1,9 +1,9 @@
-//! The engine: durable events, attempted until they succeed or die.
+//! The engine: durable events, attempted until they succeed or become dead letters.
 //!
-//! A [`Redrive`] is a store with queues on it. Publishing writes an event and its receipt in one commit; from
-//! then on the event is attempted by its queue's handler until it is done, dropped, expired, or a dead letter
-//! with its whole story. Everything is decided by the scheduler in `redrive-core`; what is here waits, calls
-//! and writes.
+//! A [`Redrive`] is a store with queues on it. Publishing writes an event and its dedupe record in one commit. From
+//! then on the handler of its queue attempts the event until it is done, dropped, expired, or a dead letter with its
+//! whole attempt history. The scheduler in `redrive-core` makes every decision; this module waits, calls handlers and
+//! writes.
 //!
 //! ```
 //! use redrive::prelude::*;
@@ -28,107 +28,112 @@
 //! # tokio::runtime::Runtime::new().unwrap().block_on(run()).unwrap();
 //! ```
 //!
-//! # What is promised, and where
+//! # Guarantees, and where they hold
 //!
-//! *In the store's domain* (this SQLite file, this PostgreSQL database) the effect of a transactional handler happens once: effect and
-//! settle are one commit. *Outside of it* an attempt may run more than once: after a crash, a time-out, a lost
-//! answer. Every attempt therefore carries [`Delivery::idempotency_key`], the same over all attempts, and
-//! [`Delivery::token`] `(epoch, seq)`, by which a receiver can refuse what is older than what it has seen.
+//! *In the store's domain* (this SQLite file, this PostgreSQL database) the effect of a transactional handler happens
+//! once: effect and settle are one commit. *Outside of it* an attempt may run more than once: after a crash, a
+//! timeout, a lost answer. Every attempt therefore carries [`Delivery::idempotency_key`], the same over all attempts,
+//! and [`Delivery::token`] `(epoch, seq)`, with which a receiver can refuse calls that are older than what it has
+//! seen.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use redrive_core::entry::{Entry, Seq};
 use redrive_core::event::State;
-use redrive_core::near::Near;
-use redrive_core::triage::{Filter, Subject};
+use redrive_core::local_slots::LocalSlots;
+use redrive_core::queue_entry::{QueueEntry, Seq};
+use redrive_core::triage::{Filter, FilterSubject};
 use redrive_core::{Event, Moment};
-use redrive_store::{Found, Listed, New, PublishError, Published, Query, Store, StoreError};
+use redrive_store::{
+    EventPage, EventQuery, EventStatus, Named, NewEvent, PublishError, Published, Store, StoreError,
+};
 
-mod baton;
+mod handling;
+
 pub mod blocking;
 mod builder;
-mod clerk;
-mod clock;
-mod conductor;
-mod context;
-mod delivery;
-pub mod desk;
-mod error;
-mod gauge;
-mod giving;
-mod handler;
-pub mod lease;
 #[cfg(feature = "postgres")]
-mod lent;
-mod line;
-mod lineage;
-mod missed;
-mod near;
+mod caller_tx;
+mod clock;
+mod context;
+pub mod desk;
+mod driver;
+mod error;
+mod gauges;
+mod job_runner;
+pub mod lease;
 mod observe;
 mod open;
-mod perform;
 mod queue;
-mod reply;
 mod run;
-mod sqlstate;
-mod transaction;
+
+use driver::{attempt_batch, control, local_slots, perform};
+use handling::{delivery, handler, lineage, reply, sqlstate, transaction};
 
 pub use crate::address::shown;
 pub use builder::QueueBuilder;
-pub use clock::Timepiece;
+#[cfg(feature = "postgres")]
+pub use caller_tx::Inbox;
+pub use clock::EventClock;
 pub use delivery::Delivery;
 pub use desk::Desk;
 pub use error::{QueueError, StartError, TransactError};
-pub use gauge::Pressure;
-#[cfg(feature = "postgres")]
-pub use lent::Inbox;
-pub use open::Options;
+pub use gauges::Pressure;
+pub use open::OpenOptions;
 pub use redrive_core::scheduler::AfterDead;
 pub use redrive_store::Memory;
 pub use reply::{Failure, IntoReply, Reply};
-pub use run::Stopping;
+pub use run::StopReport;
 pub use transaction::Transaction;
 
-use baton::Conductor;
+use control::DriverHandle;
 use queue::Queues;
 
-/// An open store with its queues. Clones are the same one.
+/// An open store with its queues. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Redrive(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     store: Arc<dyn Store>,
-    clock: Arc<Timepiece>,
+    clock: Arc<EventClock>,
     seed: Option<u64>,
     queues: Arc<Queues>,
     /// Whether it was started, or is about to be.
     starting: AtomicBool,
-    conductor: OnceLock<Conductor>,
-    /// What could run here at once, where the store is shared with other processes.
-    near: OnceLock<Arc<Near>>,
-    /// Tells the clerk that there is something new about a job.
+    driver: OnceLock<DriverHandle>,
+    /// The free slots of this process, if the store is shared with other processes.
+    local_slots: OnceLock<Arc<LocalSlots>>,
+    /// Wakes the job runner when a job was started or changed.
     clerk: Arc<tokio::sync::Notify>,
+    /// How long a shard may stand still though it has work, if configured; and how many shards do.
+    stall_after: Option<Duration>,
+    stalled: Arc<std::sync::atomic::AtomicUsize>,
 }
 
 impl Redrive {
-    /// Opens a store, and makes it if it is not there.
+    /// Opens a store, and creates it if it does not exist.
     ///
     /// | address | is |
     /// |---|---|
     /// | `sqlite:orders.db` | a file, durable; its directory must exist |
-    /// | `postgres://user@host/shop` | a PostgreSQL database, in a schema of its own, for many processes; what the URL does not say is from the `PG…` variables |
+    /// | `postgres://user@host/shop` | a PostgreSQL database, in a schema of its own, for many processes; the `PG…` variables fill in what the URL leaves out |
     /// | `memory:` | this process' memory, for tests |
     ///
     /// # Errors
-    /// With what is in the way: no such directory or database, a wrong password, a newer schema.
+    /// If it cannot be opened: no such directory or database, a wrong password, a newer schema.
     pub async fn open(address: &str) -> Result<Self, StoreError> {
-        Options::new().open(address).await
+        OpenOptions::new().open(address).await
     }
 
-    pub(crate) fn over(store: Arc<dyn Store>, clock: Timepiece, seed: Option<u64>) -> Self {
+    pub(crate) fn over(
+        store: Arc<dyn Store>,
+        clock: EventClock,
+        seed: Option<u64>,
+        stall_after: Option<Duration>,
+    ) -> Self {
         let queues = Arc::default();
         let clock = Arc::new(clock);
         Self(Arc::new(Inner {
@@ -137,39 +142,41 @@ impl Redrive {
             seed,
             queues,
             starting: AtomicBool::new(false),
-            conductor: OnceLock::new(),
-            near: OnceLock::new(),
+            driver: OnceLock::new(),
+            local_slots: OnceLock::new(),
             clerk: Arc::default(),
+            stall_after,
+            stalled: Arc::default(),
         }))
     }
 
-    /// Where effect and settle commit together, in words.
+    /// The domain in which effect and settle commit together, as text.
     #[must_use]
     pub fn domain(&self) -> String {
         self.0.store.domain().to_string()
     }
 
-    /// A queue to set up. It exists once [`handle`](QueueBuilder::handle) or
-    /// [`declare`](QueueBuilder::declare) is awaited.
+    /// Begins to set up a queue. It exists once [`handle`](QueueBuilder::handle) or [`declare`](QueueBuilder::declare)
+    /// is awaited.
     pub fn queue(&self, name: impl Into<String>) -> QueueBuilder {
         QueueBuilder::new(self.clone(), name.into())
     }
 
-    /// Publishes an event. When this returns, it is kept.
+    /// Publishes an event. When this returns, the event is durable.
     ///
-    /// The same identity again gives [`Published::Duplicate`] with what became of the first.
+    /// A repeated identity gives [`Published::Duplicate`] with the outcome of the first event.
     ///
     /// # Errors
-    /// [`PublishError::IdReused`] for the same id with another payload; see [`PublishError::is_transient`]
-    /// for what may be tried again. After [`StoreError::Unknown`] publish the same id again to find out.
+    /// [`PublishError::IdReused`] for the same id with another payload; [`PublishError::is_transient`] says which
+    /// errors may be tried again. After [`StoreError::Unknown`] publish the same id again to find out.
     pub async fn publish(&self, event: Event) -> Result<Published, PublishError> {
         let (queue, new) = self.prepare(event, self.now());
         let answer = match new {
             Ok(mut new) => {
-                let place = self.0.place(&mut new);
+                let place = self.0.slot(&mut new);
                 let answers = self.0.store.publish(vec![new]).await;
                 let answer = answers.map_err(PublishError::from).and_then(only);
-                near::answered(place, &answer);
+                local_slots::answered(place, &answer);
                 answer
             }
             Err(error) => Err(error),
@@ -178,21 +185,25 @@ impl Redrive {
         answer
     }
 
-    /// Publishes several events, in their order, with an answer for each.
+    /// Publishes several events in order, with an answer for each.
     ///
     /// # Errors
-    /// Where nothing can be said of any of them.
+    /// If the outcome of none of them can be reported.
     pub async fn publish_all(
         &self,
         events: impl IntoIterator<Item = Event>,
     ) -> Result<Vec<Result<Published, PublishError>>, StoreError> {
         let now = self.now();
         let prepared: Vec<_> = events.into_iter().map(|event| self.prepare(event, now)).collect();
-        let mut good: Vec<New> = prepared.iter().filter_map(|(_, new)| new.as_ref().ok().cloned()).collect();
-        let places: Vec<_> = good.iter_mut().map(|new| self.0.place(new)).collect();
+        let mut good: Vec<NewEvent> =
+            prepared.iter().filter_map(|(_, new)| new.as_ref().ok().cloned()).collect();
+        let places: Vec<_> = good.iter_mut().map(|new| self.0.slot(new)).collect();
         let mut answers = match self.0.store.publish(good).await {
             Ok(answers) => {
-                places.into_iter().zip(&answers).for_each(|(place, answer)| near::answered(place, answer));
+                places
+                    .into_iter()
+                    .zip(&answers)
+                    .for_each(|(place, answer)| local_slots::answered(place, answer));
                 answers.into_iter()
             }
             Err(error) => {
@@ -201,7 +212,7 @@ impl Redrive {
                 return Err(error);
             }
         };
-        let answer = |(queue, new): (observe::Name, Result<New, PublishError>)| {
+        let answer = |(queue, new): (observe::Name, Result<NewEvent, PublishError>)| {
             let closed = || Err(PublishError::Store(StoreError::Closed));
             let answer = new.and_then(|_| answers.next().unwrap_or_else(closed));
             observe::published(&queue, &answer);
@@ -210,14 +221,14 @@ impl Redrive {
         Ok(prepared.into_iter().map(answer).collect())
     }
 
-    /// Runs work in a transaction of the store's own domain: the caller's own tables, publishes and markers
-    /// commit together or not at all.
+    /// Runs work in a transaction of the store's own domain: the caller's own tables, publishes and markers commit
+    /// together or not at all.
     ///
-    /// The work is synchronous and does database work only: it holds up everybody's commit, and it may run
-    /// more than once.
+    /// The work is synchronous and does database work only: every other commit waits for it, and it may run more than
+    /// once.
     ///
     /// # Errors
-    /// With the work's own error, and everything rolled back; or where the store could not.
+    /// The work's own error, with everything rolled back; or if the store operation fails.
     pub async fn transact<T, E>(
         &self,
         work: impl FnMut(&mut Transaction<'_>) -> Result<T, E> + Send + 'static,
@@ -229,33 +240,61 @@ impl Redrive {
         transaction::transact(self, work).await
     }
 
-    /// Where an event is and what happened to it, for as long as its receipt lives. `None`: there never was
-    /// one, or it is forgotten.
+    /// The state and the attempt history of an event, as long as its dedupe record is kept. `None`: the store never
+    /// had it, or has forgotten it.
     ///
     /// # Errors
-    /// Where the store cannot be read.
-    pub async fn event(&self, tenant: &str, queue: &str, id: &str) -> Result<Option<Found>, StoreError> {
+    /// If the store cannot be read.
+    pub async fn event(
+        &self,
+        tenant: &str,
+        queue: &str,
+        id: &str,
+    ) -> Result<Option<EventStatus>, StoreError> {
         let mut found = self.0.store.find(tenant, queue, id).await?;
-        if let Some(found) = &mut found
-            && !found.state.is_ended()
-            && found.state != State::Dead
-            && self.is_running(found.seq).await
-        {
-            found.state = State::Running;
+        if let Some(found) = &mut found {
+            self.mark_running(found).await;
         }
         Ok(found)
     }
 
-    /// A page of events, by state and filter. Those that run here say so; asked for by that state, they are on the
-    /// first page, before those that were leased.
+    /// All events with an id, of all tenants and queues, including events that are done; the first hundred.
     ///
     /// # Errors
-    /// Where the store cannot be read.
-    pub async fn events(&self, query: Query) -> Result<Listed, StoreError> {
+    /// If the store cannot be read.
+    pub async fn events_by_id(&self, id: &str) -> Result<Vec<Named>, StoreError> {
+        let mut all = self.0.store.find_by_id(id).await?;
+        for named in &mut all {
+            self.mark_running(&mut named.found).await;
+        }
+        Ok(all)
+    }
+
+    /// The names of all queues that the store knows.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn queue_names(&self) -> Result<Vec<String>, StoreError> {
+        self.0.store.queue_names().await
+    }
+
+    /// Only the owner of a shard knows that an event runs.
+    async fn mark_running(&self, found: &mut EventStatus) {
+        if !found.state.is_ended() && found.state != State::Dead && self.is_running(found.seq).await {
+            found.state = State::Running;
+        }
+    }
+
+    /// A page of events, by state and filter. Events that run in this process say so. A query for running events lists
+    /// them on the first page, before leased events.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn events(&self, query: EventQuery) -> Result<EventPage, StoreError> {
         let running = self.running().await;
         let mut listed = self.0.store.list(query.clone()).await?;
         if query.state == Some(State::Running) && query.after.is_none() {
-            let fits = |entry: &&Entry| query.filter.matches(subject(entry));
+            let fits = |entry: &&QueueEntry| query.filter.matches(subject(entry));
             let found = running.iter().filter(fits).map(|entry| (entry.event.clone(), running_found(entry)));
             listed.events.splice(0..0, found);
             return Ok(listed);
@@ -272,84 +311,121 @@ impl Redrive {
         Ok(listed)
     }
 
-    /// The first hundred dead letters of a queue: tenant by tenant, each one's oldest first. For the next ones ask
-    /// [`events`](Self::events) with [`Query::after`].
+    /// The first hundred dead letters of a queue: tenant by tenant, oldest first within a tenant. For more, call
+    /// [`events`](Self::events) with [`EventQuery::after`].
     ///
     /// # Errors
-    /// Where the store cannot be read.
-    pub async fn dead_letters(&self, queue: &str) -> Result<Listed, StoreError> {
-        let query = Query { filter: Filter::queue(queue), state: Some(State::Dead), ..Query::default() };
+    /// If the store cannot be read.
+    pub async fn dead_letters(&self, queue: &str) -> Result<EventPage, StoreError> {
+        let query =
+            EventQuery { filter: Filter::queue(queue), state: Some(State::Dead), ..EventQuery::default() };
         self.events(query).await
     }
 
     /// How many events there are, by queue and state.
     ///
     /// # Errors
-    /// Where the store cannot be read.
-    pub async fn counts(&self) -> Result<Vec<redrive_store::Count>, StoreError> {
-        self.0.store.count(self.now()).await
+    /// If the store cannot be read.
+    pub async fn counts(&self) -> Result<Vec<redrive_store::EventCount>, StoreError> {
+        let mut running: BTreeMap<String, u64> = BTreeMap::new();
+        for entry in self.running().await {
+            *running.entry(entry.event.queue.clone()).or_default() += 1;
+        }
+        let mut counts = self.0.store.count(self.now()).await?;
+        // The store counts events that run here among the ready ones.
+        for (queue, mut runs) in running {
+            for count in counts.iter_mut().filter(|count| count.queue == queue && count.state == State::Ready)
+            {
+                runs = runs.min(count.events);
+                count.events -= runs;
+            }
+            match counts.iter_mut().find(|count| count.queue == queue && count.state == State::Running) {
+                Some(count) => count.events += runs,
+                None => counts.push(redrive_store::EventCount { queue, state: State::Running, events: runs }),
+            }
+        }
+        counts.retain(|count| count.events > 0);
+        counts.sort_by(|a, b| (&a.queue, a.state).cmp(&(&b.queue, b.state)));
+        Ok(counts)
     }
 
-    /// Takes ownership and begins to run handlers. Publishing needs none of this.
+    /// Takes ownership of the shards and begins to run handlers. Publishing works without it.
     ///
     /// # Errors
-    /// [`StoreError::NotOwner`] where another process runs them.
+    /// [`StoreError::NotOwner`] if another process runs the handlers.
     pub async fn start(&self) -> Result<(), StartError> {
-        conductor::start(self).await
+        driver::start(self).await
     }
 
-    /// Stops: no new attempts, those under way get `grace`, then what is left is given up without being
-    /// charged, and the store is closed. What was published and not done goes on after the next start.
+    /// Stops: no new attempts start, running ones get `grace`, the rest are abandoned without being charged, and the
+    /// store is closed. Unfinished events continue after the next start.
     ///
     /// # Errors
-    /// Where the store could not be closed cleanly. Nothing is lost then either.
-    pub async fn shutdown(&self, grace: Duration) -> Result<Stopping, StoreError> {
+    /// If the store could not be closed cleanly. Nothing is lost in that case either.
+    pub async fn shutdown(&self, grace: Duration) -> Result<StopReport, StoreError> {
         run::shutdown(self, grace).await
     }
 
-    /// The first half of a [`shutdown`](Self::shutdown): no new attempts, and those under way get `grace`. The store
-    /// stays open, for whoever still publishes or leases.
-    pub async fn drain(&self, grace: Duration) -> Stopping {
+    /// The first half of a [`shutdown`](Self::shutdown): no new attempts start, and running ones get `grace`. The
+    /// store stays open, so publishers and workers with leases go on.
+    pub async fn drain(&self, grace: Duration) -> StopReport {
         run::drain(self, grace).await
     }
 
-    /// Starts if that was not done, runs until Ctrl-C or SIGTERM, then shuts down with `grace`. A second
-    /// signal stops at once.
+    /// Starts if necessary, runs until Ctrl-C or SIGTERM, then shuts down with `grace`. A second signal stops at once.
     ///
     /// # Errors
-    /// As [`start`](Self::start) and [`shutdown`](Self::shutdown), and where the store failed meanwhile.
-    pub async fn run_until_signal(&self, grace: Duration) -> Result<Stopping, StartError> {
+    /// As [`start`](Self::start) and [`shutdown`](Self::shutdown), and if the store failed meanwhile.
+    pub async fn run_until_signal(&self, grace: Duration) -> Result<StopReport, StartError> {
         run::until_signal(self, grace).await
     }
 
-    /// Waits until nothing is due: no attempt under way, nothing to be written or loaded. Events that wait
-    /// for a later time, a retry among them, do not count. Before the start there is nothing to wait for.
+    /// Waits until nothing is due: no attempt is running, nothing is to be written or loaded. Events that wait for a
+    /// later time, such as a retry, do not count. Returns at once before the start.
     pub async fn idle(&self) {
-        if let Some(conductor) = self.0.conductor.get() {
-            conductor.idle().await;
+        if let Some(driver) = self.0.driver.get() {
+            driver.idle().await;
         }
     }
 
-    /// Waits until the engine stops by itself, which it does only when the store failed.
+    /// How many shards had an event to run, stood still, and have started nothing since. Above zero is a bug: the
+    /// engine logs it and takes the shard again.
+    #[must_use]
+    pub fn stalled_shards(&self) -> usize {
+        self.0.stalled.load(std::sync::atomic::Ordering::Acquire)
+    }
+
+    /// Makes all shards forget their work, as a bug would. For tests of the watchdog.
+    #[doc(hidden)]
+    pub async fn stall(&self) {
+        let Some(driver) = self.0.driver.get() else { return };
+        // The driver answers after all arrivals that were there before.
+        driver.running().await;
+        for shard in 0..self.0.store.shards() {
+            let _ = driver.commands.send(control::Command::Stall(shard));
+        }
+    }
+
+    /// Waits until the engine stops by itself, which happens only if the store fails.
     pub async fn failed(&self) -> StoreError {
-        match self.0.conductor.get() {
-            Some(conductor) => conductor.failed().await,
+        match self.0.driver.get() {
+            Some(driver) => driver.failed().await,
             None => std::future::pending().await,
         }
     }
 
-    /// Makes an event ready for the store, with the lineage of the handler that publishes it, if one does.
-    fn prepare(&self, mut event: Event, now: Moment) -> (observe::Name, Result<New, PublishError>) {
+    /// Prepares an event for the store, with the lineage of the handler that publishes it, if any.
+    fn prepare(&self, mut event: Event, now: Moment) -> (observe::Name, Result<NewEvent, PublishError>) {
         lineage::inherit(&mut event);
         (observe::name_of(&event), self.0.queues.prepare(event, now))
     }
 
     pub(crate) fn is_started(&self) -> bool {
-        self.0.conductor.get().is_some()
+        self.0.driver.get().is_some()
     }
 
-    /// The present moment by the clock that events go by: the time of day, or the store's own where several processes
-    /// share it.
+    /// The present moment by the clock of events: the time of day, or the store's own clock if several processes share
+    /// the store.
     #[must_use]
     pub fn now(&self) -> Moment {
         self.0.clock.now()
@@ -368,49 +444,49 @@ impl Redrive {
         &self.0.store
     }
 
-    /// The events that run here.
-    async fn running(&self) -> Vec<Entry> {
-        match self.0.conductor.get() {
-            Some(conductor) => conductor.running().await,
+    /// The events that run in this process.
+    async fn running(&self) -> Vec<QueueEntry> {
+        match self.0.driver.get() {
+            Some(driver) => driver.running().await,
             None => Vec::new(),
         }
     }
 
-    /// Waits until what was ordered before is heeded here.
+    /// Waits until this process follows all earlier commands.
     async fn heed(&self) {
-        if let Some(conductor) = self.0.conductor.get() {
-            conductor.heed().await;
+        if let Some(driver) = self.0.driver.get() {
+            driver.heed().await;
         }
     }
 
     async fn is_running(&self, seq: Seq) -> bool {
-        match self.0.conductor.get() {
-            Some(conductor) => conductor.is_running(seq).await,
+        match self.0.driver.get() {
+            Some(driver) => driver.is_running(seq).await,
             None => false,
         }
     }
 }
 
-fn subject(entry: &Entry) -> Subject<'_> {
-    let Entry { event, published, progress, .. } = entry;
-    let story = progress.story.as_deref();
-    Subject { event, at: *published, attempts: progress.attempts, cause: None, reason: None, story }
+fn subject(entry: &QueueEntry) -> FilterSubject<'_> {
+    let QueueEntry { event, published, progress, .. } = entry;
+    let history = progress.history.as_deref();
+    FilterSubject { event, at: *published, attempts: progress.attempts, cause: None, reason: None, history }
 }
 
-/// What is known of an event that runs here.
-fn running_found(entry: &Entry) -> Found {
-    let Entry { seq, rev, published, progress, .. } = entry;
-    Found {
+/// The status of an event that runs in this process.
+fn running_found(entry: &QueueEntry) -> EventStatus {
+    let QueueEntry { seq, rev, published, progress, .. } = entry;
+    EventStatus {
         rev: *rev,
         due: Some(progress.due),
         attempts: progress.attempts,
-        story: progress.story.clone(),
+        history: progress.history.clone(),
         route: progress.route.as_deref().map(str::to_owned),
-        ..Found::new(*seq, State::Running, *published)
+        ..EventStatus::new(*seq, State::Running, *published)
     }
 }
 
-/// The answer where there is to be one.
+/// The answer to a publish of one event.
 fn only(answers: Vec<Result<Published, PublishError>>) -> Result<Published, PublishError> {
     answers.into_iter().next().unwrap_or(Err(PublishError::Store(StoreError::Closed)))
 }
@@ -418,7 +494,7 @@ fn only(answers: Vec<Result<Published, PublishError>>) -> Result<Published, Publ
 /// Decodes a payload as JSON; for [`QueueBuilder::handle_typed`].
 ///
 /// # Errors
-/// Where it is not JSON, or not of that shape.
+/// If the payload is not JSON, or not of that shape.
 pub fn json<T: serde::de::DeserializeOwned>(event: &Event) -> Result<T, serde_json::Error> {
     serde_json::from_slice(&event.payload)
 }

@@ -1,9 +1,9 @@
 //! **Redrive: do it again, and have it take effect once.**
 //!
-//! A timeout does not tell you whether the operation happened. Redrive is what you do about it. This crate is
-//! the front door to both halves that are here: retrying calls, with policies, classifiers, budgets and five
-//! ways to call through them; and durable events (`engine`, behind the features `engine` and `sqlite`). The
-//! idempotency ledger grows beside them.
+//! A timeout does not tell you whether the operation happened. Redrive is what you do about it. This crate is the
+//! entry point to both halves: retrying calls, with policies, classifiers, budgets and several ways to call through
+//! them; and durable events (`engine`, behind the features `engine` and `sqlite`), with the idempotency ledger of HTTP
+//! APIs (`api`).
 //!
 //! # Retry a call
 //!
@@ -25,8 +25,8 @@
 //!
 //! What happened there, and what happens by default:
 //!
-//! - **Nothing is repeated that nobody said was safe to repeat.** The classifier says which errors may pass;
-//!   an error that it does not know is permanent, and is reported as `unclassified`.
+//! - **Only errors that are known to be transient are retried.** The classifier says which errors these are; an error
+//!   that it does not know is permanent, and is reported as `unclassified`.
 //! - **At most 3 attempts**, waits from 100 ms doubling to 10 s, drawn with full jitter ([`Backoff`],
 //!   [`Jitter`]).
 //! - **A [`Budget`]**: over all callers of this policy, retries add at most a tenth to the load (and 10 a
@@ -35,9 +35,9 @@
 //!   attempts made, the time waited, and whether the effect may have happened.
 //! - **Layers do not multiply**: a retry inside this one makes one attempt. See [`scope`].
 //!
-//! # The doors
+//! # Ways to call
 //!
-//! | door | for | |
+//! | way | for | |
 //! |---|---|---|
 //! | postfix | closures and functions that make a fresh future | [`Retry`] |
 //! | session | loops that borrow `&mut self` | [`Start`], [`Session`] |
@@ -45,10 +45,10 @@
 //! | tower layer | services | `http::RetryLayer` (feature `http`) |
 //! | reqwest client | HTTP calls | `http::Client` (feature `reqwest`) |
 //!
-//! All of them take the same [`Policy`], and every clone of a policy shares its budget and breaker. The async
-//! ones wait on tokio's timers: they need a runtime with time enabled, as `#[tokio::main]` has.
+//! All of them take the same [`Policy`], and every clone of a policy shares its budget and breaker. The async ones
+//! wait on tokio's timers: they need a runtime with time enabled, as `#[tokio::main]` has.
 //!
-//! Examples further in name the crates that things come from; here, read `redrive` for `redrive_core` and
+//! Examples in the inner crates name the crate an item comes from; here, read `redrive` for `redrive_core` and
 //! `redrive_retry`, and `redrive::http` for `redrive_http`.
 //!
 //! # Features
@@ -57,13 +57,13 @@
 //!
 //! | feature | brings |
 //! |---|---|
-//! | `engine` | durable events, with a store in memory; the dedupe `window`; `testing`, for tests of what uses them |
+//! | `engine` | durable events, with a store in memory; the dedupe `window`; `testing`, for your tests |
 //! | `sqlite` | both in a SQLite file; turns on `engine`, brings SQLite itself |
 //! | `postgres` | events in a PostgreSQL database, for many processes; turns on `engine`, brings the driver |
 //! | `http` | tower layers for both sides, statuses, headers |
 //! | `api` | retry-safe APIs: the idempotent layer over a store, for axum; turns on `engine` and `http` |
 //! | `reqwest` | the client wrapper and its classifier; turns on `http` |
-//! | `seal` | stored answers of requests, sealed; turns on `http` |
+//! | `seal` | encrypts stored answers of requests; turns on `http` |
 //! | `tracing`, `metrics` | observers, spans around attempts, the engine's logs and counters |
 //! | `sqlx`, `rusqlite`, `tonic`, `rdkafka` | classifiers for those crates' errors |
 //! | `serde` | policies in configuration files |
@@ -106,25 +106,25 @@ pub use engine::{AfterDead, Delivery, Failure, Redrive, Reply, Transaction};
 pub use redrive_core::event::EventId;
 #[cfg(feature = "engine")]
 pub use redrive_core::{Event, event, triage};
-/// Stores by themselves: what [`engine::Options::over`] takes.
+/// The stores themselves, for [`engine::OpenOptions::over`].
 #[cfg(feature = "engine")]
 pub use redrive_store as store;
 #[cfg(feature = "engine")]
-pub use redrive_store::{Found, Listed, PublishError, Published, Query, StoreError};
+pub use redrive_store::{EventPage, EventQuery, EventStatus, PublishError, Published, StoreError};
 /// The SQLite library whose connection a [`Transaction`] gives.
 #[cfg(feature = "sqlite")]
 pub use rusqlite;
 
-/// Forms in configuration files.
+/// Types for configuration files.
 #[cfg(feature = "serde")]
 pub use redrive_core::config;
 pub use redrive_core::{
-    Backoff, Breaker, Budget, Classify, Clock, Dice, Disposition, Executed, Fault, Jitter, Limit, Moment,
-    Observer, Policy, PolicyBuilder, PolicyError, Rate, Report, Seeded, StopReason, Stopped, backoff,
-    breaker, budget, disposition, jitter, limit, names, policy, rate, report, run,
+    Backoff, Breaker, Budget, Classify, Clock, Disposition, Executed, Fault, Jitter, Limit, Moment, Observer,
+    Policy, PolicyBuilder, PolicyError, RandomSource, Rate, Report, SeededRandom, StopReason, Stopped,
+    backoff, breaker, budget, disposition, jitter, limit, names, policy, rate, report, run,
 };
 pub use redrive_retry::{
-    Attempt, Reported, Retry, Retrying, Session, Start, blocking, clock, instant, moment, postfix, scope,
+    Attempt, Reported, Retry, RetryCall, Session, Start, blocking, clock, instant, moment, retry, scope,
     session,
 };
 

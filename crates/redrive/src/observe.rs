@@ -1,7 +1,6 @@
-//! Observers: hear of every attempt, wait and end under a policy.
+//! Observers: notified of every attempt, wait and end under a policy.
 //!
-//! Ready ones are `Tracing` and `Metrics`, behind the features of those names. Your own implements
-//! [`Observer`].
+//! `Tracing` and `Metrics` are ready-made, behind the features of those names. Implement [`Observer`] for your own.
 
 pub use redrive_core::observe::*;
 #[cfg(any(feature = "tracing", feature = "metrics"))]

@@ -1,5 +1,5 @@
 //! The user's own PostgreSQL transaction: [`Redrive::publish_in`], [`Inbox::mark_in`] and, with the feature `api`,
-//! `Operation::complete_in` commit with whatever else it does.
+//! `Operation::complete_in` commit together with the caller's own writes.
 //!
 //! ```no_run
 //! use redrive::postgres::sqlx::{self, PgPool};
@@ -23,11 +23,11 @@
 //! # }
 //! ```
 //!
-//! The pool is the caller's, of the same release of [`sqlx`]. What the database does at which isolation level is in
-//! `docs/postgres.md`.
+//! The pool is the caller's, of the same `sqlx` release as [`sqlx`]. `docs/postgres.md` describes the behaviour at
+//! each isolation level.
 
 pub use crate::engine::Inbox;
-pub use redrive_store::postgres::{Settings, Wakeup, sqlx};
+pub use redrive_store::postgres::{PostgresSettings, Wakeup, sqlx};
 
 #[cfg(doc)]
 use crate::Redrive;

@@ -1,11 +1,11 @@
-//! What most code that retries wants in scope.
+//! The imports that most code that retries needs.
 //!
 //! ```
 //! use redrive::prelude::*;
 //! ```
 //!
-//! What code with durable events names besides (`Event`, `Redrive`, `Delivery`, `Failure`) is at the crate's
-//! root, behind the feature `engine`.
+//! The types of durable events (`Event`, `Redrive`, `Delivery`, `Failure`) are at the crate's root, behind the feature
+//! `engine`.
 
 pub use crate::classify::{self, Classify};
 #[cfg(feature = "engine")]

@@ -1,5 +1,5 @@
 //! For tests of code that uses the engine: a store in memory, time that stands still until it is needed, and
-//! questions to ask afterwards.
+//! assertions.
 //!
 //! ```
 //! use redrive::prelude::*;
@@ -27,41 +27,47 @@ use std::time::Duration;
 use redrive_core::Moment;
 use redrive_core::event::{DeadReason, State};
 use redrive_core::triage::Filter;
-use redrive_store::{Found, Query};
+use redrive_store::{EventQuery, EventStatus};
 
-use crate::engine::{Options, Redrive, Timepiece};
+use crate::engine::{EventClock, OpenOptions, Redrive};
 
-/// How much time may pass in [`drain`]: a policy that retries for longer is better asked about directly.
+/// How much time may pass in [`drain`]: check a policy that retries for longer directly.
 const DRAIN_MAX: Duration = Duration::from_secs(366 * 86_400);
 
-/// How often [`drain`] finds events that are due while the engine has nothing to do, before it says so. In real time
-/// another process may be about to hand them over, or to run them.
+/// How often [`drain`] finds due events while the engine is idle before it panics. In real time another process may be
+/// about to hand them over, or to run them.
 const IDLE_MAX: u32 = 5_000;
 
-/// An engine over a store in memory. Its time is tokio's: with `start_paused`, none passes while there is
-/// something to do, and all that is needed at once when there is not. Its dice are seeded: the waits are the
-/// same in each run.
+/// An engine over a store in memory. Its time is tokio's: with `start_paused`, no time passes while there is work, and
+/// it jumps ahead when there is none. Its random source is seeded: the waits are the same in each run.
 #[must_use]
 pub fn memory() -> Redrive {
+    memory_with_seed(1)
+}
+
+/// The same with another seed, to test under many different waits.
+#[must_use]
+pub fn memory_with_seed(seed: u64) -> Redrive {
     // A day in 2026, so that times look like times.
     let start = Moment::from_nanos(1_790_000_000_000_000_000);
-    Options::new()
-        .clock(Timepiece::paused_at(start))
-        .seed(1)
+    OpenOptions::new()
+        .clock(EventClock::paused_at(start))
+        .seed(seed)
         .over(std::sync::Arc::new(crate::engine::Memory::new()))
 }
 
-/// Has time pass at once: for what goes by the store's clock and by no timer, such as leases of requests and how long
-/// their answers are kept.
+/// Advances time at once: for anything that follows the store's clock rather than a timer, such as the leases of
+/// requests and how long their answers are kept.
 pub fn pass(redrive: &Redrive, time: Duration) {
     redrive.pass(time);
 }
 
-/// Waits until every event is done, dead or parked: also those that wait for a retry or a later time. With
+/// Waits until every event is done, dead or parked, including events that wait for a retry or a later time. With
 /// paused time that takes no time.
 ///
 /// # Panics
-/// If it was not started; if events are still waiting after a year, or are due and nobody runs them, naming them.
+/// If the engine was not started; if events still wait after a year, or are due without a handler that runs them; with
+/// their names.
 pub async fn drain(redrive: &Redrive) {
     assert!(redrive.is_started(), "nothing is run yet: call `start` first");
     let start = redrive.now();
@@ -71,7 +77,7 @@ pub async fn drain(redrive: &Redrive) {
         let now = redrive.now();
         let wait = match left(redrive).await {
             Left::Nothing => return,
-            // About to be handed over, or nobody's.
+            // About to be handed over, or without an owner.
             Left::Ready => Duration::from_millis(1),
             Left::Waiting(due) => due.since(now).max(Duration::from_millis(1)),
         };
@@ -82,18 +88,18 @@ pub async fn drain(redrive: &Redrive) {
     }
 }
 
-/// What is still to run.
+/// The events that still have to run.
 enum Left {
     Nothing,
     Ready,
-    /// Until then at least. Those that wait for another of their key have a time that is past.
+    /// At least until then. Events that wait for another of their key have a time in the past.
     Waiting(Moment),
 }
 
 async fn left(redrive: &Redrive) -> Left {
-    // All states as of one moment: between two looks, one that waited may be due, and be in neither.
+    // All states as of one moment: between two reads, a waiting event may become due, and be in neither.
     let is_left = |state| matches!(state, State::Ready | State::Waiting);
-    match redrive.counts().await {
+    match redrive.store().count(redrive.now()).await {
         Ok(counts) if !counts.iter().any(|count| is_left(count.state)) => return Left::Nothing,
         Ok(_) => {}
         Err(error) => panic!("cannot count events: {error}"),
@@ -107,8 +113,8 @@ async fn left(redrive: &Redrive) -> Left {
     due.map_or(Left::Ready, Left::Waiting)
 }
 
-async fn page(redrive: &Redrive, state: State) -> Vec<(std::sync::Arc<redrive_core::Event>, Found)> {
-    match redrive.events(Query { state: Some(state), ..Query::default() }).await {
+async fn page(redrive: &Redrive, state: State) -> Vec<(std::sync::Arc<redrive_core::Event>, EventStatus)> {
+    match redrive.events(EventQuery { state: Some(state), ..EventQuery::default() }).await {
         Ok(page) => page.events,
         Err(error) => panic!("cannot look for events: {error}"),
     }
@@ -122,11 +128,11 @@ async fn waiting(redrive: &Redrive) -> String {
     events.iter().map(|(event, _)| format!("{}/{}", event.queue, event.id)).collect::<Vec<_>>().join(", ")
 }
 
-/// What became of an event.
+/// The status of an event.
 ///
 /// # Panics
 /// If there is no such event.
-pub async fn fate(redrive: &Redrive, queue: &str, id: &str) -> Found {
+pub async fn fate(redrive: &Redrive, queue: &str, id: &str) -> EventStatus {
     match redrive.event("", queue, id).await {
         Ok(Some(found)) => found,
         Ok(None) => panic!("there is no event {queue}/{id}"),
@@ -134,11 +140,11 @@ pub async fn fate(redrive: &Redrive, queue: &str, id: &str) -> Found {
     }
 }
 
-/// A dead letter.
+/// The status of a dead letter.
 ///
 /// # Panics
-/// If the event is not dead, saying what it is.
-pub async fn expect_dead(redrive: &Redrive, queue: &str, id: &str) -> Found {
+/// If the event is not dead, with its state.
+pub async fn expect_dead(redrive: &Redrive, queue: &str, id: &str) -> EventStatus {
     let found = fate(redrive, queue, id).await;
     assert_eq!(found.state, State::Dead, "{queue}/{id} is not dead: {found:?}");
     found
@@ -151,13 +157,13 @@ pub async fn expect_dead(redrive: &Redrive, queue: &str, id: &str) -> Found {
 pub async fn dead_letters(redrive: &Redrive, queue: &str) -> Vec<(String, DeadReason)> {
     let mut letters = Vec::new();
     let state = Some(State::Dead);
-    let mut query = Query { filter: Filter::queue(queue), state, ..Query::default() };
+    let mut query = EventQuery { filter: Filter::queue(queue), state, ..EventQuery::default() };
     loop {
         let page = match redrive.events(query.clone()).await {
             Ok(page) => page,
             Err(error) => panic!("cannot look for dead letters: {error}"),
         };
-        let letter = |(event, found): (std::sync::Arc<redrive_core::Event>, Found)| {
+        let letter = |(event, found): (std::sync::Arc<redrive_core::Event>, EventStatus)| {
             Some((event.id.clone(), found.reason?))
         };
         letters.extend(page.events.into_iter().filter_map(letter));

@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use redrive::engine::{Options, Redrive, Transaction};
+use redrive::engine::{OpenOptions, Redrive, Transaction};
 use redrive::event::State;
 use redrive::prelude::*;
-use redrive::store::postgres::Settings;
+use redrive::store::postgres::PostgresSettings;
 use redrive::{Delivery, Event, Published, testing};
 use redrive_testkit::postgres::{Server, a_name};
 
@@ -15,9 +15,9 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Each test has a schema of its own in a database that all share.
 async fn open(schema: &str) -> Redrive {
-    let mut settings = Settings::default();
+    let mut settings = PostgresSettings::default();
     schema.clone_into(&mut settings.schema);
-    Options::new().postgres(settings).open(&Server::shared().url()).await.unwrap()
+    OpenOptions::new().postgres(settings).open(&Server::shared().url()).await.unwrap()
 }
 
 #[tokio::test]
@@ -70,6 +70,7 @@ async fn an_address_that_leads_nowhere_is_told_without_its_password() {
         let text = format!("{error} {error:?}");
         assert!(text.contains(told) && !text.contains("hush"), "{text}");
     }
-    let window = redrive::window::Window::open("postgres://db", redrive::window::Settings::default()).await;
+    let window =
+        redrive::window::Window::open("postgres://db", redrive::window::WindowSettings::default()).await;
     assert!(window.unwrap_err().to_string().contains("inbox"));
 }

@@ -1,4 +1,4 @@
-//! Work in the database's own transaction: what is said of it is so, and nothing of it is left behind.
+//! Work in the database's own transaction: its reported outcome is true, and nothing of it is left behind.
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use redrive::engine::desk::{DeskError, Edit};
-use redrive::engine::{Options, Redrive, TransactError};
+use redrive::engine::{OpenOptions, Redrive, TransactError};
 use redrive::event::State;
-use redrive::postgres::Settings;
+use redrive::postgres::PostgresSettings;
 use redrive::postgres::sqlx::{self, AssertSqlSafe, Connection, PgConnection};
-use redrive::store::operate::{Refusal, Target};
+use redrive::store::operate::{EventRef, Refusal};
 use redrive::{Delivery, Event, Failure, testing};
 use redrive_testkit::postgres::{Cut, Proxy, Server, a_name};
 use tokio::sync::Semaphore;
@@ -21,9 +21,9 @@ type Failed = Box<dyn std::error::Error + Send + Sync>;
 const LONG: Duration = Duration::from_secs(60);
 
 async fn open_at(url: &str, schema: &str) -> Redrive {
-    let mut settings = Settings::default();
+    let mut settings = PostgresSettings::default();
     schema.clone_into(&mut settings.schema);
-    Options::new().postgres(settings).open(url).await.unwrap()
+    OpenOptions::new().postgres(settings).open(url).await.unwrap()
 }
 
 async fn open(what: &str) -> (Redrive, PgConnection, String) {
@@ -46,7 +46,7 @@ async fn what_is_said_to_be_rolled_back_is() {
     maker.shutdown(Duration::ZERO).await.unwrap();
     let proxy = Proxy::start(Server::shared()).unwrap();
     let redrive = open_at(&proxy.url(), &schema).await;
-    // The COMMIT of the first try is on its way; the second one says no.
+    // The COMMIT of the first try is on its way; the second try fails.
     proxy.cut_next(Cut::Late);
     let (insert, mut runs) = (format!("INSERT INTO {schema}.charge VALUES ('17')"), 0);
     let said = redrive
@@ -75,10 +75,10 @@ async fn an_edit_does_not_take_an_id_that_somebody_publishes() {
     say(&mut conn, format!("BEGIN; SELECT {schema}.publish('orders', 'X', 'of a publisher')")).await;
     let desk = redrive.desk("ann", "here");
     let edit = Edit { id: "X".to_owned(), payload: Some(b"of an operator".to_vec()), ..Edit::default() };
-    let editing = tokio::spawn(async move { desk.edit(Target::new("", "orders", "1"), edit).await });
+    let editing = tokio::spawn(async move { desk.edit(EventRef::new("", "orders", "1"), edit).await });
     let mut other = PgConnection::connect(&Server::shared().url()).await.unwrap();
     let waits = format!(
-        "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE NOT granted AND query LIKE '%{schema}.receipt%'"
+        "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE NOT granted AND query LIKE '%{schema}.dedupe%'"
     );
     while count(&mut other, waits.clone()).await == 0 && !editing.is_finished() {
         tokio::task::yield_now().await;
@@ -112,15 +112,15 @@ async fn what_sql_publishes_beside_the_engine_is_found() {
         .await
         .unwrap();
     let heard = tokio::time::timeout(LONG, ran.acquire()).await;
-    heard.expect("nobody heard of it").unwrap().forget();
+    heard.expect("the handler did not run").unwrap().forget();
 }
 
 #[tokio::test]
 async fn nothing_of_work_is_left_in_a_session() {
-    let mut settings = Settings::default();
+    let mut settings = PostgresSettings::default();
     settings.schema = a_name("session");
     settings.connections = 5;
-    let redrive = Options::new().postgres(settings).open(&Server::shared().url()).await.unwrap();
+    let redrive = OpenOptions::new().postgres(settings).open(&Server::shared().url()).await.unwrap();
     for _ in 0..4 {
         redrive
             .transact(|tx| {
@@ -140,7 +140,7 @@ async fn nothing_of_work_is_left_in_a_session() {
     assert_eq!(left.unwrap(), "UTC 0");
 }
 
-/// An error of the user's own, as they have one.
+/// An error type of the user's own.
 #[derive(Debug, thiserror::Error)]
 #[error("the booking was not kept")]
 struct NotKept(#[source] sqlx::Error);
@@ -175,7 +175,7 @@ async fn a_handler_runs_again_after_a_deadlock_and_no_attempt_is_charged() {
     let handler = async move |conn: &mut PgConnection, delivery: &Delivery| {
         attempted.fetch_max(delivery.attempt(), Relaxed);
         if counted.fetch_add(1, Relaxed) == 0 {
-            // Nobody classifies it: left alone, it would be dead.
+            // It is not classified: without the retry, the event would be dead.
             sqlx::raw_sql("DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '40P01'; END $$")
                 .execute(conn)
                 .await?;
@@ -190,7 +190,7 @@ async fn a_handler_runs_again_after_a_deadlock_and_no_attempt_is_charged() {
     assert_eq!(redrive.event("", "orders", "1").await.unwrap().unwrap().state, State::Done);
 }
 
-/// A code that somebody gave it is no word of the database's.
+/// A code that the handler set itself does not come from the database.
 #[tokio::test]
 async fn a_handler_that_says_no_for_itself_does_not_run_again() {
     let (redrive, _conn, _schema) = open("itself").await;

@@ -47,6 +47,31 @@ async fn events_survive_a_restart() {
 }
 
 #[tokio::test]
+async fn a_clock_that_is_behind_at_the_next_start_holds_up_no_event() {
+    let folder = tempfile::tempdir().unwrap();
+    // To a process whose clock is a day ahead, the right one is a day behind.
+    let clock = redrive::engine::EventClock::wrong_by(86_400);
+    let address = format!("sqlite:{}", folder.path().join("orders.db").display());
+    let redrive = redrive::engine::OpenOptions::new().clock(clock).open(&address).await.unwrap();
+    redrive.queue("orders").handle(|_: Delivery| async {}).await.unwrap();
+    redrive.start().await.unwrap();
+    redrive.publish(Event::new("orders", "1").delay(2 * SECOND)).await.unwrap();
+    redrive.shutdown(SECOND).await.unwrap();
+
+    let redrive = open(folder.path()).await;
+    let (tell, mut hear) = tokio::sync::mpsc::unbounded_channel();
+    let handler = move |_: Delivery| {
+        tell.send(()).unwrap();
+        async {}
+    };
+    redrive.queue("orders").handle(handler).await.unwrap();
+    redrive.start().await.unwrap();
+    let ran = tokio::time::timeout(30 * SECOND, hear.recv()).await;
+    assert!(ran.is_ok(), "it waits for a day");
+    redrive.shutdown(SECOND).await.unwrap();
+}
+
+#[tokio::test]
 async fn the_caller_s_own_tables_commit_with_the_event() {
     let folder = tempfile::tempdir().unwrap();
     let redrive = open(folder.path()).await;
@@ -114,7 +139,7 @@ async fn a_second_opening_publishes_and_does_not_run() {
     let guest = open(folder.path()).await;
     guest.publish(Event::new("orders", "1")).await.unwrap();
     let error = guest.start().await.unwrap_err().to_string();
-    assert!(error.contains("is owned by another process") && error.contains("publish and look"), "{error}");
+    assert!(error.contains("is owned by another process") && error.contains("publish and read"), "{error}");
     let heard = tokio::time::timeout(10 * SECOND, ran.acquire()).await;
     heard.expect("the owner did not hear of it").unwrap().forget();
     owner.idle().await;

@@ -10,12 +10,12 @@ use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use redrive::api::{CommitError, Effects, Endpoint, Idempotent, Reply, Tenant};
-use redrive::engine::{Options, Redrive};
-use redrive::http::idempotent::{Ask, Claim};
-use redrive::postgres::Settings;
+use redrive::api::{CommitError, Effects, Endpoint, Idempotent, StoredReply, Tenant};
+use redrive::engine::{OpenOptions, Redrive};
+use redrive::http::idempotent::{ClaimRequest, LedgerClaim};
+use redrive::postgres::PostgresSettings;
 use redrive::postgres::sqlx::{self, AssertSqlSafe, PgConnection, PgPool};
-use redrive::store::{Ledger as _, Postgres, PublishError, StoreError};
+use redrive::store::{LedgerStore as _, Postgres, PublishError, StoreError};
 use redrive::{Delivery, Event, Failure, Moment, Operation, Published, testing};
 use redrive_testkit::postgres::{Server, a_name};
 use tower::ServiceExt;
@@ -34,7 +34,7 @@ impl Shop {
     async fn open() -> Self {
         let schema = a_name("lent");
         let url = Server::shared().url();
-        let redrive = Options::new().postgres(settings(&schema)).open(&url).await.unwrap();
+        let redrive = OpenOptions::new().postgres(settings(&schema)).open(&url).await.unwrap();
         let shop = Self { schema, pool: PgPool::connect(&url).await.unwrap(), redrive };
         shop.say("CREATE TABLE redrive.booking (guest TEXT); CREATE TABLE redrive.email (id TEXT)").await;
         shop
@@ -58,8 +58,8 @@ impl Shop {
     }
 }
 
-fn settings(schema: &str) -> Settings {
-    let mut settings = Settings::default();
+fn settings(schema: &str) -> PostgresSettings {
+    let mut settings = PostgresSettings::default();
     schema.clone_into(&mut settings.schema);
     settings
 }
@@ -115,28 +115,28 @@ async fn another_store_than_the_database_is_refused() {
     assert!(matches!(refused, PublishError::Store(StoreError::Elsewhere { .. })), "{refused}");
     let handler = async |_: &mut PgConnection, _: &Delivery| ();
     memory.queue("orders").handle_in_postgres(handler).await.unwrap_err();
-    // A completion that goes nowhere takes everything with it.
+    // A failed completion rolls everything back.
     shop.book(&mut tx).await;
-    let scope = redrive::http::idempotent::Scope {
+    let scope = redrive::http::idempotent::RequestScope {
         tenant: "acme".to_owned(),
         operation: "POST /bookings".to_owned(),
         key: "k".to_owned(),
     };
-    memory.ledger().complete_in(&mut tx, &scope, 1, Reply::new(201), None).await.unwrap_err();
+    memory.ledger().complete_in(&mut tx, &scope, 1, StoredReply::new(201), None).await.unwrap_err();
     tx.commit().await.unwrap();
     assert_eq!(shop.count("booking").await, 0);
 }
 
-/// What a handler does with its transaction.
+/// How a handler ends its transaction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Ends {
-    /// As the manual says.
+    /// As documented.
     Commits,
-    /// Itself, and says something else.
+    /// By itself, and returns another answer.
     CommitsItself,
-    /// Not at all.
+    /// By rolling back.
     RollsBack,
-    /// As the manual says, after another run took over; and whatever error it was given.
+    /// As documented, after another run took over, ignoring every error.
     AsZombie,
 }
 
@@ -148,7 +148,7 @@ async fn book(shop: Shop, op: Operation, ends: Ends) -> Result<Response, CommitE
     if ends == Ends::AsZombie {
         shop.take_over(&op).await;
     }
-    let completed = op.complete_in(&mut tx, Reply::new(201).body("booked")).await;
+    let completed = op.complete_in(&mut tx, StoredReply::new(201).body("booked")).await;
     if ends == Ends::AsZombie {
         assert!(matches!(completed, Err(CommitError::Fenced)), "{completed:?}");
         tx.commit().await.map_err(CommitError::work)?;
@@ -171,12 +171,12 @@ async fn book(shop: Shop, op: Operation, ends: Ends) -> Result<Response, CommitE
 }
 
 impl Shop {
-    /// Another process finds the lease over, by its clock, and has the request now.
+    /// Another process finds the lease expired by its clock, and takes the request over.
     async fn take_over(&self, op: &Operation) {
         let other = Postgres::open(&Server::shared().url(), settings(&self.schema)).await.unwrap();
         let later = Moment::from_nanos(u64::MAX / 4);
         let record = other.record(op.scope().clone(), later).await.unwrap().unwrap();
-        let ask = Ask {
+        let ask = ClaimRequest {
             print: record.print,
             older: Vec::new(),
             effects: Effects::Transactional,
@@ -186,7 +186,7 @@ impl Shop {
             skew: Duration::ZERO,
         };
         let claim = other.claim(op.scope().clone(), ask, later).await.unwrap();
-        assert!(matches!(claim, Claim::Run(_)), "{claim:?}");
+        assert!(matches!(claim, LedgerClaim::Run(_)), "{claim:?}");
     }
 
     async fn ask(&self, key: &str, ends: Ends) -> (u16, String) {
@@ -208,10 +208,10 @@ impl Shop {
 async fn rows_events_and_the_answer_of_a_request_are_there_together() {
     let shop = Shop::open().await;
     shop.redrive.queue("emails").declare().await.unwrap();
-    let there = async || (shop.count("booking").await, shop.count("live").await);
+    let there = async || (shop.count("booking").await, shop.count("fresh").await);
     assert_eq!(shop.ask("back", Ends::RollsBack).await.0, 503);
     assert_eq!(there().await, (0, 0));
-    // The same request again runs again, and this time it is kept.
+    // The same request again runs again, and this time it is committed.
     for _ in 0..2 {
         assert_eq!(shop.ask("back", Ends::Commits).await, (201, "booked".to_owned()));
         assert_eq!(there().await, (1, 1));
@@ -228,5 +228,5 @@ async fn a_zombie_that_ignores_the_fence_commits_nothing() {
     shop.redrive.queue("emails").declare().await.unwrap();
     let (status, said) = shop.ask("k", Ends::AsZombie).await;
     assert!(status != 200 && !said.contains("as if"), "{status} {said}");
-    assert_eq!((shop.count("booking").await, shop.count("live").await), (0, 0));
+    assert_eq!((shop.count("booking").await, shop.count("fresh").await), (0, 0));
 }

@@ -1,13 +1,13 @@
-//! Events without a key that are published by a process that could run them at once, where several share a PostgreSQL
-//! database: they run there. What is too much for it, and what has a key, goes where it went before.
+//! Events without a key, published by a process that has free slots for them, in a PostgreSQL database that several
+//! processes share: they run there. Events beyond its slots, and events with a key, go to the shard of their hash.
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use redrive::engine::{Options, Redrive, Transaction};
-use redrive::store::postgres::Settings;
+use redrive::engine::{OpenOptions, Redrive, Transaction};
+use redrive::store::postgres::PostgresSettings;
 use redrive::store::sql::SqlError;
 use redrive::{Event, Published, Reply};
 use redrive_core::event::identity;
@@ -15,11 +15,11 @@ use redrive_testkit::postgres::{Proxy, Server, Weather, a_name};
 use tokio::sync::{mpsc, watch};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// How long a test waits for what must happen, however slow the machine is.
+/// How long a test waits at most, however slow the machine is.
 const PATIENCE: Duration = Duration::from_secs(60);
 const SHARDS: u32 = 8;
 
-/// Engines on one schema, and what their handlers say when they start.
+/// Engines on one schema, and the starts that their handlers report.
 struct Fleet {
     schema: String,
     lease: Duration,
@@ -33,13 +33,13 @@ impl Fleet {
         Self { schema: a_name("near"), lease, say, said }
     }
 
-    /// An engine whose handlers say that they start, and end when they may.
+    /// An engine whose handlers report their start, and end when they may.
     async fn node(&self, name: &str, url: &str, concurrency: u32, may_end: &watch::Sender<bool>) -> Redrive {
-        let mut settings = Settings::default();
+        let mut settings = PostgresSettings::default();
         settings.schema.clone_from(&self.schema);
         (settings.shards, settings.connections, settings.lease) = (SHARDS, 6, self.lease);
         name.clone_into(&mut settings.name);
-        let redrive = Options::new().postgres(settings).open(url).await.unwrap();
+        let redrive = OpenOptions::new().postgres(settings).open(url).await.unwrap();
         let (say, name, may_end) = (self.say.clone(), name.to_owned(), may_end.subscribe());
         let handler = move |order: redrive::Delivery| {
             let _ = say.send((name.clone(), order.id().to_owned()));
@@ -54,12 +54,12 @@ impl Fleet {
         redrive
     }
 
-    /// The next that starts: where, and which.
+    /// The next start: the node, and the event.
     async fn next(&mut self) -> (String, String) {
         tokio::time::timeout(PATIENCE, self.said.recv()).await.expect("something starts").unwrap()
     }
 
-    /// Waits until these have started; gives who started each, and how often.
+    /// Waits until these have started; returns the node of each, and how often.
     async fn until_started(
         &mut self,
         ids: impl IntoIterator<Item = String>,
@@ -81,7 +81,7 @@ async fn publish(by: &Redrive, event: Event) {
     assert!(matches!(by.publish(event).await.unwrap(), Published::Accepted(_)));
 }
 
-/// Waits until nodes own so many shards.
+/// Waits until nodes own this many shards.
 async fn until_owned(by: &Redrive, names: &[&str], counts: &[usize]) {
     let began = Instant::now();
     loop {
@@ -99,7 +99,7 @@ async fn until_owned(by: &Redrive, names: &[&str], counts: &[usize]) {
     }
 }
 
-/// Waits until nodes own so many shards and have begun to run what is in them: what the table says, they know.
+/// Waits until nodes own this many shards and have begun to run their events: they know what the table says.
 async fn until_at_work(fleet: &mut Fleet, by: &Redrive, names: &[&str], counts: &[usize]) {
     until_owned(by, names, counts).await;
     let mut ids = Vec::new();
@@ -114,7 +114,7 @@ async fn until_at_work(fleet: &mut Fleet, by: &Redrive, names: &[&str], counts: 
     until_empty(fleet, by).await;
 }
 
-/// Waits until nothing is left to be done, and the loop has heard that all was.
+/// Waits until nothing is left to do, and the driver knows it.
 async fn until_empty(fleet: &Fleet, by: &Redrive) {
     let began = Instant::now();
     while !shards(fleet, by).await.is_empty() {
@@ -124,10 +124,10 @@ async fn until_empty(fleet: &Fleet, by: &Redrive) {
     by.idle().await;
 }
 
-/// The shards of events that are there, by id.
+/// The shards of the present events, by id.
 async fn shards(fleet: &Fleet, by: &Redrive) -> BTreeMap<String, u32> {
     let read =
-        format!("SELECT id, shard FROM {0}.live UNION ALL SELECT id, shard FROM {0}.held", fleet.schema);
+        format!("SELECT id, shard FROM {0}.fresh UNION ALL SELECT id, shard FROM {0}.tracked", fleet.schema);
     let read = move |tx: &mut Transaction<'_>| {
         let rows = tx.query(&read, &[])?;
         rows.iter()
@@ -170,7 +170,7 @@ async fn what_is_too_much_for_its_publisher_is_run_by_others() {
     slow.send_replace(false);
     publish(&one, order(0)).await;
     assert_eq!(fleet.next().await, ("one".to_owned(), "0".to_owned()));
-    // The first is not over. Some at once, some one by one.
+    // The first is still running. Some together, some one by one.
     let many = one.publish_all((1..COUNT / 2).map(order)).await.unwrap();
     assert!(many.iter().all(|one| matches!(one, Ok(Published::Accepted(_)))));
     for id in COUNT / 2..COUNT {
@@ -178,12 +178,12 @@ async fn what_is_too_much_for_its_publisher_is_run_by_others() {
     }
     let places = shards(&fleet, &one).await;
     let hashed = |id: u32| identity::shard(&order(id), SHARDS);
-    // What was done by then is not there any more.
+    // Events that are done are gone.
     for id in 1..COUNT {
         let place = places.get(&id.to_string()).copied().unwrap_or(hashed(id));
         assert_eq!(place, hashed(id), "{id} is spread like any other");
     }
-    // What falls to the other process does not wait for the first.
+    // The events of the other process do not wait for the first.
     let nodes = one.nodes().await.unwrap().unwrap();
     let of_two = nodes.list.iter().find(|node| node.name == "two").map(|node| node.id);
     let is_twos = |id: &u32| nodes.shards[hashed(*id) as usize].owner == of_two;
@@ -239,7 +239,7 @@ async fn what_was_published_near_outlives_its_publisher() {
     let mut fleet = Fleet::new(2 * SECOND);
     let (never, go) = (watch::Sender::new(true), watch::Sender::new(true));
     let line = Proxy::start(Server::shared()).unwrap();
-    // Twice as many places: one that was just taken may count for a moment longer than it is.
+    // Twice as many slots: a slot that was just freed may count as taken a moment longer.
     let one = fleet.node("one", &line.url(), 2 * COUNT, &never).await;
     let two = fleet.node("two", &Server::shared().url(), COUNT, &go).await;
     until_at_work(&mut fleet, &two, &["one", "two"], &[4, 4]).await;
@@ -268,7 +268,7 @@ async fn shards_change_hands_while_everybody_publishes_near() {
     let (url, go) = (Server::shared().url(), watch::Sender::new(true));
     let mut nodes: Vec<(&str, Redrive)> = Vec::new();
     let mut next = 0;
-    // Others come and go; whoever is there publishes, before, meanwhile and after.
+    // Other nodes come and go; all present nodes publish, before, meanwhile and after.
     for (comes, goes) in
         [(Some("one"), None), (Some("two"), None), (Some("three"), None), (None, Some(1)), (None, Some(1))]
     {
@@ -292,7 +292,7 @@ async fn shards_change_hands_while_everybody_publishes_near() {
             .collect();
         let mut ids = Vec::new();
         if let Some(name) = comes {
-            // What runs in the shards that it is to have is not over for a while, and they are not given until then.
+            // The attempts in the shards that it is to get take a while, and the shards are not handed off until then.
             go.send_replace(false);
             nodes.push((name, fleet.node(name, &url, 8, &go).await));
             for id in next + 5_000_000..next + 5_000_100 {
@@ -313,7 +313,7 @@ async fn shards_change_hands_while_everybody_publishes_near() {
         }
         let started = fleet.until_started(ids).await;
         let twice: Vec<_> = started.iter().filter(|(_, by)| by.len() > 1).collect();
-        assert!(twice.is_empty(), "nobody died, and these ran twice: {twice:?}");
+        assert!(twice.is_empty(), "no process died, and these ran twice: {twice:?}");
         until_empty(&fleet, &nodes[0].1).await;
         next += 10_000_000;
     }

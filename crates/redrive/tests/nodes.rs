@@ -1,20 +1,20 @@
-//! Several engines on one PostgreSQL database: who runs what, and what becomes of it when one of them is gone.
+//! Several engines on one PostgreSQL database: which node runs which event, and what happens when a node is gone.
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::time::{Duration, Instant};
 
-use redrive::engine::{Options, Redrive, Timepiece, Transaction};
-use redrive::store::postgres::Settings;
+use redrive::engine::{EventClock, OpenOptions, Redrive, Transaction};
+use redrive::store::postgres::PostgresSettings;
 use redrive::store::sql::SqlError;
 use redrive::{Delivery, Event};
 use redrive_testkit::postgres::{Proxy, Server, Weather, a_name};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// How long a test waits for what must happen, however slow the machine is.
+/// How long a test waits at most, however slow the machine is.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A schema that several engines share, and a table of what their handlers did.
+/// A schema that several engines share, and a table of their handlers' effects.
 #[derive(Clone)]
 struct Place {
     schema: String,
@@ -40,8 +40,8 @@ impl Place {
         self.open_at(name, &Server::shared().url()).await
     }
 
-    fn settings(&self, name: &str) -> Settings {
-        let mut settings = Settings::default();
+    fn settings(&self, name: &str) -> PostgresSettings {
+        let mut settings = PostgresSettings::default();
         settings.schema.clone_from(&self.schema);
         (settings.shards, settings.connections, settings.lease) = (8, 6, self.lease);
         name.clone_into(&mut settings.name);
@@ -49,10 +49,10 @@ impl Place {
     }
 
     async fn open_at(&self, name: &str, url: &str) -> Redrive {
-        Options::new().postgres(self.settings(name)).open(url).await.unwrap()
+        OpenOptions::new().postgres(self.settings(name)).open(url).await.unwrap()
     }
 
-    /// An engine that writes down what it did.
+    /// An engine that records its effects.
     async fn node(&self, name: &'static str) -> Redrive {
         self.node_at(name, &Server::shared().url()).await
     }
@@ -73,7 +73,7 @@ impl Place {
         redrive
     }
 
-    /// How often something was done, how many different things, and by which of these nodes the last ones were.
+    /// How many effects there are, how many distinct ones, and how many were by this node.
     async fn count(&self, by: &Redrive, node: &str) -> (i64, i64, i64) {
         let read = format!(
             "SELECT count(*), count(DISTINCT id), count(*) FILTER (WHERE node = '{node}') FROM {}",
@@ -86,7 +86,7 @@ impl Place {
         by.transact(read).await.unwrap()
     }
 
-    /// Waits until so many different things are done.
+    /// Waits until there are this many distinct effects.
     async fn until_done(&self, by: &Redrive, count: i64) {
         let began = Instant::now();
         while self.count(by, "").await.1 < count {
@@ -106,7 +106,7 @@ async fn owned(by: &Redrive, names: &[&str]) -> Vec<usize> {
     names.iter().map(of).collect()
 }
 
-/// Waits until nodes own so many shards; gives how long that took.
+/// Waits until nodes own this many shards; returns how long that took.
 async fn until_owned(by: &Redrive, names: &[&str], counts: &[usize]) -> Duration {
     let began = Instant::now();
     loop {
@@ -128,11 +128,11 @@ async fn publish(by: &Redrive, ids: std::ops::Range<u32>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn shards_are_shared_out_among_those_that_run_and_whoever_stops_is_inherited_from_at_once() {
-    // So long that nothing here waits for it to run out.
+    // So long that no test waits for it to run out.
     let place = Place::new(PATIENCE * 10).await;
     let publisher = place.open("publisher").await;
     let one = place.node("one").await;
-    assert_eq!(owned(&one, &["one"]).await, [8], "at once, for nobody else is there");
+    assert_eq!(owned(&one, &["one"]).await, [8], "at once, because no other node is there");
     let two = place.node("two").await;
     until_owned(&publisher, &["publisher", "one", "two"], &[0, 4, 4]).await;
     publish(&publisher, 0..100).await;
@@ -189,7 +189,7 @@ async fn machines_whose_clocks_are_hours_apart_agree_on_what_is_due() {
     let place = Place::new(PATIENCE).await;
     let url = Server::shared().url();
     let open = async |name, wrong| {
-        let options = Options::new().postgres(place.settings(name)).clock(Timepiece::wrong_by(wrong));
+        let options = OpenOptions::new().postgres(place.settings(name)).clock(EventClock::wrong_by(wrong));
         options.open(&url).await.unwrap()
     };
     for (publisher, runner) in [(HOUR, -HOUR), (-HOUR, HOUR)] {

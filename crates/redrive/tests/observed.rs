@@ -1,4 +1,4 @@
-//! What the engine counts and logs.
+//! The engine's metrics and logs.
 #![cfg(all(feature = "engine", feature = "metrics", feature = "tracing"))]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -7,19 +7,19 @@ use std::sync::{Arc, Mutex};
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use redrive::prelude::*;
-use redrive::store::lease::LeaseSettled;
+use redrive::store::lease::LeaseSettleResult;
 use redrive::{Delivery, Event, Failure, Policy, Reply, testing};
 use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
-/// One of each fate: done, done after a retry, dead, dropped, expired; and a duplicate.
+/// One of each outcome: done, done after a retry, dead, dropped, expired; and a duplicate.
 async fn one_of_each() {
     let redrive = testing::memory();
     let handler = |delivery: Delivery| async move {
         match delivery.id() {
             "flaky" if delivery.attempt() == 1 => Disposition::from(Fault::transient()),
             "dead" => Disposition::from(Fault::permanent()),
-            "dropped" => Disposition::Discard,
+            "dropped" => Disposition::Drop,
             _ => Disposition::Ok,
         }
     };
@@ -36,7 +36,7 @@ async fn one_of_each() {
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-/// One test at a time: what a log line's place thinks of who listens is the whole process'.
+/// One test at a time: the cache of a log line's call site is shared by the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn block_on(future: impl Future<Output = ()>) {
@@ -67,7 +67,7 @@ fn every_fate_is_counted() {
         ("redrive_attempts_total orders permanent", 1),
         ("redrive_attempts_total orders retry", 1),
         ("redrive_dead_total orders permanent", 1),
-        // Its handler did not say that nothing happened.
+        // Its handler did not say that nothing was executed.
         ("redrive_dead_unknown_total orders", 1),
         ("redrive_dropped_total orders", 1),
         ("redrive_duplicates_total publish", 1),
@@ -81,7 +81,7 @@ fn every_fate_is_counted() {
     assert_eq!(counters(&snapshotter), BTreeMap::from(expected));
 }
 
-/// A request that runs, is repeated, reused, asked under another key, and fails so that nobody knows.
+/// A request that runs, is repeated, has its key reused, is sent under another key, and fails with an unknown outcome.
 #[cfg(feature = "api")]
 async fn requests() {
     use axum::body::Body;
@@ -135,7 +135,7 @@ fn what_becomes_of_requests_is_counted() {
     assert_eq!(counters(&snapshotter), BTreeMap::from(expected));
 }
 
-/// Two events whose only lease is over: dead letters, of which one is done late, and one fails for good late.
+/// Two events whose only lease ran out: dead letters, of which one is done late, and one fails permanently late.
 async fn settled_late() {
     let redrive = testing::memory();
     let once = Policy::builder().attempts(1).no_budget().build().unwrap();
@@ -152,7 +152,7 @@ async fn settled_late() {
     }
     let replies = [Reply::ok(), Failure::permanent_text("no such order").into()];
     let late = leases.iter().map(|lease| lease.held()).zip(replies).collect();
-    assert_eq!(redrive.settle(late).await.unwrap(), [LeaseSettled::Applied, LeaseSettled::Applied]);
+    assert_eq!(redrive.settle(late).await.unwrap(), [LeaseSettleResult::Applied, LeaseSettleResult::Applied]);
 }
 
 #[test]
@@ -223,9 +223,9 @@ fn what_an_operator_should_know_of_requests_is_logged_without_bodies() {
     tracing::subscriber::with_default(subscriber, || block_on(requests()));
     let lines = lines.0.lock().unwrap().join("\n");
     for part in [
-        "WARN message=nobody knows whether a request happened operation=\"POST /bookings\"",
+        "WARN message=the outcome of a request is unknown operation=\"POST /bookings\"",
         "INFO message=a key was used for something else operation=\"POST /bookings\"",
-        "INFO message=the same is asked under ever new keys operation=\"POST /bookings\"",
+        "INFO message=the same request repeats under new keys operation=\"POST /bookings\"",
     ] {
         assert!(lines.contains(part), "no {part} in\n{lines}");
     }

@@ -1,4 +1,4 @@
-//! Publishing in SQL, from other programs, with an engine that handles what they publish.
+//! Publishing in SQL, from other programs, with an engine that handles the events.
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use redrive::engine::{Options, Redrive};
+use redrive::engine::{OpenOptions, Redrive};
 use redrive::postgres::sqlx::{self, AssertSqlSafe, Connection, PgConnection};
 use redrive::{Delivery, Failure};
 use redrive_testkit::postgres::{Server, a_name};
@@ -16,13 +16,14 @@ use tokio::sync::mpsc;
 const PSYCOPG: &str = "3.3.8";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A database of its own, for the schema is called `redrive` there, and an engine that tells what it handles.
+/// A database of its own, because the schema is called `redrive` there, and an engine that reports the events it
+/// handles.
 async fn engine() -> (Redrive, String, mpsc::UnboundedReceiver<(String, Vec<u8>)>) {
     let (server, name) = (Server::shared().url(), a_name("outbox"));
     let mut conn = PgConnection::connect(&server).await.unwrap();
     sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&mut conn).await.unwrap();
     let url = server.replace("/postgres?", &format!("/{name}?"));
-    let redrive = Options::new().open(&url).await.unwrap();
+    let redrive = OpenOptions::new().open(&url).await.unwrap();
     let (tell, told) = mpsc::unbounded_channel();
     let handler = move |delivery: Delivery| {
         let _ = tell.send((delivery.id().to_owned(), delivery.payload().to_vec()));

@@ -4,24 +4,25 @@
 
 use std::time::Duration;
 
-use redrive::engine::{Options, Redrive, Transaction};
-use redrive::store::postgres::Settings;
+use redrive::engine::{OpenOptions, Redrive, Transaction};
+use redrive::store::postgres::PostgresSettings;
 use redrive::store::sql::SqlError;
 use redrive::{Delivery, Event, Failure, testing};
 use redrive_testkit::postgres::{Disk, Pooler, Server};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// As few as hold up nobody for ever: two engines want more sessions than there are.
+/// The fewest without a deadlock: two engines want more sessions than there are.
 const SESSIONS: u32 = 5;
 
 async fn open(pooler: &Pooler, name: &str) -> Redrive {
-    let mut settings = Settings::default();
+    let mut settings = PostgresSettings::default();
     (settings.shards, settings.connections) = (4, 6);
-    // Fewer sessions than connections: somebody waits for one, and not for as long as a default says on a busy machine.
+    // Fewer sessions than connections: some connection waits for one, perhaps longer than the default on a busy
+    // machine.
     settings.patience = SECOND * 30;
     name.clone_into(&mut settings.name);
     let url = format!("{}&statement-cache-capacity=0", pooler.url());
-    Options::new().postgres(settings).open(&url).await.unwrap()
+    OpenOptions::new().postgres(settings).open(&url).await.unwrap()
 }
 
 fn handle(tx: &mut Transaction<'_>, order: &Delivery) -> Result<(), Failure> {

@@ -1,18 +1,18 @@
-//! Keys in a store in which publishers and owners cross: one at a time, and none forgotten.
+//! Keys in a store in which publishers and owners run concurrently: one event at a time, and none forgotten.
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive::engine::{Options, Redrive};
-use redrive::postgres::Settings;
+use redrive::engine::{OpenOptions, Redrive};
+use redrive::postgres::PostgresSettings;
 use redrive::postgres::sqlx::{self, AssertSqlSafe, Connection, PgConnection};
 use redrive::{Delivery, Event};
 use redrive_testkit::postgres::{Server, a_name};
 use tokio::sync::{Semaphore, mpsc};
 
-/// An engine whose handler tells when it begins and ends, and the one of `gated` ends when it is let.
+/// An engine whose handler reports its begin and end; the handler of `gated` ends when it is released.
 struct Engine {
     redrive: Redrive,
     conn: PgConnection,
@@ -25,12 +25,12 @@ impl Engine {
     async fn with_gated(gated: &'static str) -> Self {
         let schema = a_name("keys");
         let url = Server::shared().url();
-        let mut settings = Settings::default();
+        let mut settings = PostgresSettings::default();
         settings.schema.clone_from(&schema);
         settings.shards = 1;
         settings.lock_wait = Duration::from_secs(60);
         settings.patience = Duration::from_secs(60);
-        let redrive = Options::new().postgres(settings).open(&url).await.unwrap();
+        let redrive = OpenOptions::new().postgres(settings).open(&url).await.unwrap();
         let conn = PgConnection::connect(&url).await.unwrap();
         let gate = Arc::new(Semaphore::new(0));
         let (tell, told) = mpsc::unbounded_channel();
@@ -56,7 +56,7 @@ impl Engine {
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut self.conn).await.unwrap();
     }
 
-    /// Waits until the handler tells this; gives what it told before.
+    /// Waits for this report; returns the earlier ones.
     async fn hears(&mut self, what: &str) -> Vec<String> {
         let mut before = Vec::new();
         loop {
@@ -70,11 +70,11 @@ impl Engine {
     }
 }
 
-/// Two publishers of one key, of whom the first commits last, when the event of the other one runs.
+/// Two publishers of one key, of which the first commits last, while the event of the other one runs.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_that_is_committed_late_waits_for_the_one_that_runs() {
     let mut it = Engine::with_gated("early").await;
-    // The stream is there before anybody's transaction is open.
+    // The stream exists before any transaction is open.
     it.redrive.publish(Event::new("orders", "warm")).await.unwrap();
     it.hears("warm ends").await;
     it.say(
@@ -93,7 +93,8 @@ async fn a_first_that_is_committed_late_waits_for_the_one_that_runs() {
     it.redrive.shutdown(Duration::from_secs(5)).await.unwrap();
 }
 
-/// The next of a key is committed after the end of the one before has looked for it, and before that is committed.
+/// The next event of a key is committed after the settle of the previous one has looked for it, and before that settle
+/// commits.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_next_is_found_that_crossed_the_end_of_the_one_before() {
     let mut it = Engine::with_gated("1").await;
@@ -102,7 +103,7 @@ async fn the_next_is_found_that_crossed_the_end_of_the_one_before() {
     it.say(
         "CREATE FUNCTION redrive.hold_up() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
          IF OLD.id = '1' THEN PERFORM pg_advisory_xact_lock(hashtext(TG_TABLE_SCHEMA)); END IF; RETURN NULL; END $$; \
-         CREATE CONSTRAINT TRIGGER hold_up AFTER DELETE ON redrive.live DEFERRABLE INITIALLY DEFERRED \
+         CREATE CONSTRAINT TRIGGER hold_up AFTER DELETE ON redrive.fresh DEFERRABLE INITIALLY DEFERRED \
          FOR EACH ROW EXECUTE FUNCTION redrive.hold_up()",
     )
     .await;

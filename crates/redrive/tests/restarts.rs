@@ -1,5 +1,5 @@
-//! A PostgreSQL server that stops as if it had crashed, again and again, under load: what was acknowledged is there,
-//! has its effect once, and in the order of its key.
+//! A PostgreSQL server that stops as if it had crashed, again and again, under load: acknowledged events are there,
+//! and have their effects once, in the order of their keys.
 //!
 //! Some restarts are a part of every run of the tests; `cargo xtask faults postgres` makes more.
 #![cfg(all(feature = "postgres", unix))]
@@ -9,27 +9,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use redrive::engine::{Options, Redrive, Transaction};
+use redrive::engine::{OpenOptions, Redrive, Transaction};
 use redrive::event::State;
 use redrive::prelude::*;
-use redrive::store::postgres::Settings;
+use redrive::store::postgres::PostgresSettings;
 use redrive::store::sql::SqlError;
 use redrive::{Delivery, Event, Failure, Published, testing};
 use redrive_testkit::postgres::{Disk, Server, Stop};
 
 /// How many publishers there are: each has a key, and publishes one event after the other.
 const PUBLISHERS: u64 = 6;
-/// How many are acknowledged between two restarts, at least.
+/// How many events are acknowledged between two restarts, at least.
 const BETWEEN: u64 = 30;
-/// Of so many events one is refused by its handler for good, and one is tried twice.
+/// Of this many events one is refused by its handler for good, and one is tried twice.
 const REFUSED: u64 = 29;
 const TRIED_TWICE: u64 = 7;
 
 /// What the publishers know.
 #[derive(Default)]
-struct Told {
+struct SettledEvent {
     acknowledged: AtomicU64,
-    /// How often a call failed in a way that may pass, and how often nobody knew.
+    /// How often a call failed transiently, and how often its outcome was unknown.
     passing: AtomicU64,
     unanswered: AtomicU64,
     is_over: AtomicBool,
@@ -39,8 +39,8 @@ fn restarts() -> u32 {
     std::env::var("REDRIVE_FAULTS").ok().map_or(5, |restarts| restarts.parse().unwrap())
 }
 
-/// Publishes until it is told to stop. What is not acknowledged is published again, under the same id.
-async fn publish(redrive: Redrive, told: Arc<Told>, publisher: u64) -> u64 {
+/// Publishes until it is stopped. An event that is not acknowledged is published again, under the same id.
+async fn publish(redrive: Redrive, told: Arc<SettledEvent>, publisher: u64) -> u64 {
     let key = format!("p{publisher}");
     for n in 0.. {
         loop {
@@ -65,7 +65,7 @@ async fn publish(redrive: Redrive, told: Arc<Told>, publisher: u64) -> u64 {
     unreachable!()
 }
 
-/// Writes down what it did, in the transaction that settles the event.
+/// Records its effect, in the transaction that settles the event.
 fn handle(tx: &mut Transaction<'_>, order: &Delivery) -> Result<(), Failure> {
     let n: u64 = String::from_utf8_lossy(order.payload()).parse().map_err(Failure::permanent)?;
     let key = order.key().unwrap_or_default().to_owned();
@@ -83,7 +83,7 @@ fn handle(tx: &mut Transaction<'_>, order: &Delivery) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What became of all of it, read from the database.
+/// The final figures, read from the database.
 async fn numbers(redrive: &Redrive, statement: &'static str) -> Vec<i64> {
     let read = move |tx: &mut Transaction<'_>| {
         let rows = tx.query(statement, &[])?;
@@ -95,14 +95,14 @@ async fn numbers(redrive: &Redrive, statement: &'static str) -> Vec<i64> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_when_the_server_crashes() {
     let mut server = Server::start(Disk::Synced).unwrap();
-    let redrive = Options::new().postgres(Settings::default()).open(&server.url()).await.unwrap();
+    let redrive = OpenOptions::new().postgres(PostgresSettings::default()).open(&server.url()).await.unwrap();
     let make = "CREATE TABLE effect (place BIGSERIAL PRIMARY KEY, id TEXT, key TEXT, n BIGINT)";
     redrive.transact(move |tx| tx.execute(make, &[])).await.unwrap();
     let policy = Policy::builder().backoff(Backoff::constant(Duration::from_millis(5))).build().unwrap();
     redrive.queue("orders").ordered().policy(policy).handle_in(handle).await.unwrap();
     redrive.start().await.unwrap();
 
-    let told = Arc::new(Told::default());
+    let told = Arc::new(SettledEvent::default());
     let publishers: Vec<_> =
         (0..PUBLISHERS).map(|n| tokio::spawn(publish(redrive.clone(), Arc::clone(&told), n))).collect();
     let began = Instant::now();
@@ -112,7 +112,7 @@ async fn nothing_acknowledged_is_lost_when_the_server_crashes() {
             while told.acknowledged.load(Relaxed) < before + BETWEEN {
                 tokio::task::yield_now().await;
             }
-            // Under load: some are on their way when it stops. It blocks, as a crash of the server does not.
+            // Under load: some calls are on their way when it stops. This blocks, unlike a crash of the server.
             server = tokio::task::spawn_blocking(move || {
                 server.stop(Stop::Immediate).unwrap();
                 server.start_again().unwrap();
@@ -147,7 +147,7 @@ async fn nothing_acknowledged_is_lost_when_the_server_crashes() {
     let of = |state: State| {
         counts.iter().filter(|count| count.state == state).map(|count| count.events).sum::<u64>()
     };
-    let receipts = numbers(&redrive, "SELECT count(*) FROM redrive.receipt").await[0];
+    let receipts = numbers(&redrive, "SELECT count(*) FROM redrive.dedupe").await[0];
     println!("{sum} published, {receipts} receipts, {} dead, {counts:?}", of(State::Dead));
     assert_eq!(u64::try_from(receipts).unwrap(), sum, "what was acknowledged is there, and nothing else");
     assert_eq!(of(State::Dead), refused);

@@ -1,4 +1,4 @@
-//! Stopping by signals. A binary of its own: a signal is the whole process'.
+//! Stopping by signals. A binary of its own: a signal goes to the whole process.
 #![cfg(all(feature = "engine", unix))]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -19,7 +19,7 @@ fn signal(name: &str) {
     assert!(sent.success());
 }
 
-/// An engine with an attempt under way that ends when the gate gives a permit.
+/// An engine with a running attempt that ends when the gate gives a permit.
 async fn with_an_attempt(gate: &Arc<Semaphore>) -> Redrive {
     let redrive = testing::memory();
     let (began, gate) = (Arc::new(Semaphore::new(0)), gate.clone());
@@ -43,7 +43,7 @@ async fn is_closed(redrive: &Redrive) {
     assert!(again.contains("closed"), "{again}");
 }
 
-// One test, because a signal is everybody's.
+// One test, because a signal reaches all of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_signal_waits_for_attempts_and_the_second_does_not() {
     let gate = Arc::new(Semaphore::new(0));

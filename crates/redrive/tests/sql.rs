@@ -1,4 +1,4 @@
-//! The caller's own statements, in words that every SQL store understands.
+//! The caller's own statements, portable over every SQL store.
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 

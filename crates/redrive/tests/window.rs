@@ -5,25 +5,25 @@
 use std::io::{Error, ErrorKind};
 use std::time::Duration;
 
-use redrive::engine::Timepiece;
-use redrive::window::{Claim, Once, OnceError, Settings, Ticket, Window};
+use redrive::engine::EventClock;
+use redrive::window::{Claim, Once, OnceError, Ticket, Window, WindowSettings};
 use redrive::{Failure, Fault, Moment};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn settings() -> Settings {
-    Settings { time: 60 * SECOND, count: 1_000, claim: 10 * SECOND }
+fn settings() -> WindowSettings {
+    WindowSettings { time: 60 * SECOND, count: 1_000, claim: 10 * SECOND }
 }
 
 async fn memory() -> Window {
-    let clock = Timepiece::paused_at(Moment::from_nanos(1_790_000_000_000_000_000));
+    let clock = EventClock::paused_at(Moment::from_nanos(1_790_000_000_000_000_000));
     Window::open_with("memory:", settings(), clock).await.unwrap()
 }
 
 async fn first(window: &Window, id: &str) -> Ticket {
     match window.claim(id).await {
         Ok(Claim::First(ticket)) => ticket,
-        other => panic!("{id} is somebody else's: {other:?}"),
+        other => panic!("{id} is not free: {other:?}"),
     }
 }
 
@@ -114,7 +114,7 @@ async fn once_that_took_too_long_says_that_it_is_not_marked() {
 
 #[tokio::test]
 async fn what_is_wrong_with_an_address_or_a_setting_is_said() {
-    let none = Settings { count: 0, ..settings() };
+    let none = WindowSettings { count: 0, ..settings() };
     for (address, settings, says) in [
         ("memory:", none, "`count` is between 1 and"),
         ("redis:", settings(), "there is no such store; use `sqlite:FILE`"),
@@ -176,7 +176,7 @@ fn duplicates_and_what_is_forgotten_early_are_counted() {
     let recorder = metrics_util::debugging::DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     metrics::with_local_recorder(&recorder, || {
-        let small = Settings { count: 3, ..settings() };
+        let small = WindowSettings { count: 3, ..settings() };
         let window = redrive::window::blocking::Window::open("memory:", small).unwrap();
         for id in ["1", "2", "2", "3", "4", "5"] {
             if let redrive::window::blocking::Claim::First(ticket) = window.claim(id).unwrap() {

@@ -1,4 +1,4 @@
-//! What an attempt can know of itself.
+//! What an attempt knows about itself.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::scope;
 
 /// One attempt, as seen from inside the call.
 ///
-/// Handed to closures and loops that ask for it, and found by [`Attempt::current`] at any depth below them.
+/// Passed to closures and loops that take it, and available at any depth below through [`Attempt::current`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempt {
     pub(crate) number: u32,
@@ -20,7 +20,7 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// The attempt that is running in this task, if one is.
+    /// The attempt that is running in this task, if any.
     ///
     /// ```
     /// use redrive_retry::{Attempt, Policy, Retry};
@@ -44,10 +44,10 @@ impl Attempt {
         self.number
     }
 
-    /// Which attempt the outermost retry of this task is on: what is sent along as `redrive-attempt`.
+    /// The number of the outermost retry's attempt in this task, sent as `redrive-attempt`.
     ///
-    /// The same as [`number`](Self::number), except inside another retry, where this call is made once and
-    /// the other one counts.
+    /// The same as [`number`](Self::number), except inside another retry, where this call makes a single attempt and
+    /// the outer one counts.
     #[must_use]
     pub const fn overall(&self) -> u32 {
         self.overall
@@ -71,7 +71,7 @@ impl Attempt {
         self.deadline.map(instant)
     }
 
-    /// How much time is left, where there is a limit.
+    /// The remaining time, if there is a limit.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         self.deadline.map(|deadline| deadline.since(clock()))

@@ -1,4 +1,4 @@
-//! The same words without async.
+//! The blocking API.
 //!
 //! ```
 //! use redrive_retry::blocking::Retry;
@@ -15,38 +15,38 @@
 //!
 //! A blocking attempt cannot be ended from outside, so the policy's attempt time-out is not enforced; the
 //! time in all and the deadline still decide whether another attempt starts. Waiting blocks the thread, or
-//! does what [`wait_with`](Retrying::wait_with) says.
+//! does what [`wait_with`](RetryCall::wait_with) says.
 
 use std::time::{Duration, Instant};
 
-use redrive_core::classify::{Answer, Classify, If, Output, unknown};
+use redrive_core::classify::{Classification, Classify, ClassifyIf, Output, unknown};
 use redrive_core::{Moment, Policy, StopReason, Stopped};
 
 use crate::attempt::Attempt;
+use crate::call_state::{Begin, CallOptions, CallState, Next};
 use crate::clock::{clock, from_now};
-use crate::course::{Begin, Course, Next, Terms};
-use crate::drive::Finished;
-use crate::postfix::{Reported, Unknown, output, reported};
+use crate::drive::CallResult;
+use crate::retry::{Reported, Unclassified, output, reported};
 
-/// Anything that can be called again: `Fn() -> Result` or `Fn(Attempt) -> Result`. `Args` tells the two apart
-/// and is never written.
+/// Anything that can be called again: `Fn() -> Result` or `Fn(Attempt) -> Result`. `Args` distinguishes the two and
+/// is inferred.
 pub trait Retry<Args>: Sized {
-    /// What it gives when it works.
+    /// The value on success.
     type Value;
-    /// What it gives when it fails.
+    /// The error on failure.
     type Error;
 
     /// Makes one attempt.
     fn attempt(&mut self, attempt: Attempt) -> Result<Self::Value, Self::Error>;
 
     /// Retries it under a policy. Without a classifier every error is `unclassified`, hence permanent.
-    fn retry(self, policy: &Policy) -> Retrying<'_, Self, Args, Unknown<Self::Error>> {
-        Retrying {
+    fn retry(self, policy: &Policy) -> RetryCall<'_, Self, Args, Unclassified<Self::Error>> {
+        RetryCall {
             policy,
             operation: self,
             classifier: unknown::<Self::Error>,
             wait: sleep,
-            terms: Terms::default(),
+            terms: CallOptions::default(),
             args: std::marker::PhantomData,
         }
     }
@@ -70,10 +70,10 @@ impl<F: FnMut(Attempt) -> Result<T, E>, T, E> Retry<(Attempt,)> for F {
     }
 }
 
-/// What [`call`](Retrying::call) gives.
+/// What [`call`](RetryCall::call) gives.
 type Called<C, T, E> = Result<Output<C, T, E>, Stopped<E>>;
 
-/// Waits, and says whether to go on.
+/// Waits, and returns whether to continue.
 type Wait = fn(Duration) -> bool;
 
 fn sleep(wait: Duration) -> bool {
@@ -81,32 +81,32 @@ fn sleep(wait: Duration) -> bool {
     true
 }
 
-/// A call that will be retried by [`call`](Retrying::call).
+/// A call that will be retried by [`call`](RetryCall::call).
 #[derive(Debug)]
 #[must_use = "nothing is called until `call` is"]
-pub struct Retrying<'p, O, Args, C, W = Wait> {
+pub struct RetryCall<'p, O, Args, C, W = Wait> {
     policy: &'p Policy,
     operation: O,
     classifier: C,
     wait: W,
-    terms: Terms,
+    terms: CallOptions,
     args: std::marker::PhantomData<fn(Args)>,
 }
 
-impl<'p, O: Retry<Args>, Args, C, W> Retrying<'p, O, Args, C, W> {
-    /// Says what an error means, as [`redrive_core::classify`] has it.
-    pub fn classify<N: Classify<O::Error>>(self, classifier: N) -> Retrying<'p, O, Args, N, W> {
+impl<'p, O: Retry<Args>, Args, C, W> RetryCall<'p, O, Args, C, W> {
+    /// Sets the classifier; see [`redrive_core::classify`].
+    pub fn classify<N: Classify<O::Error>>(self, classifier: N) -> RetryCall<'p, O, Args, N, W> {
         let Self { policy, operation, wait, terms, args, .. } = self;
-        Retrying { policy, operation, classifier, wait, terms, args }
+        RetryCall { policy, operation, classifier, wait, terms, args }
     }
 
     /// Says which errors may pass; the others are permanent.
-    pub fn retry_if<F: Fn(&O::Error) -> bool>(self, may_pass: F) -> Retrying<'p, O, Args, If<F>, W> {
-        self.classify(If(may_pass))
+    pub fn retry_if<F: Fn(&O::Error) -> bool>(self, may_pass: F) -> RetryCall<'p, O, Args, ClassifyIf<F>, W> {
+        self.classify(ClassifyIf(may_pass))
     }
 
-    /// Waits by calling this instead of putting the thread to sleep. It says `false` to cancel, at once or in
-    /// the middle.
+    /// Waits by calling this instead of putting the thread to sleep. It returns `false` to cancel, before or during
+    /// the wait.
     ///
     /// ```
     /// use redrive_retry::blocking::Retry;
@@ -124,9 +124,9 @@ impl<'p, O: Retry<Args>, Args, C, W> Retrying<'p, O, Args, C, W> {
     ///     .unwrap_err();
     /// assert_eq!(ended.report.reason, StopReason::Cancelled);
     /// ```
-    pub fn wait_with<N: FnMut(Duration) -> bool>(self, wait: N) -> Retrying<'p, O, Args, C, N> {
+    pub fn wait_with<N: FnMut(Duration) -> bool>(self, wait: N) -> RetryCall<'p, O, Args, C, N> {
         let Self { policy, operation, classifier, terms, args, .. } = self;
-        Retrying { policy, operation, classifier, wait, terms, args }
+        RetryCall { policy, operation, classifier, wait, terms, args }
     }
 
     /// No attempt makes sense after this.
@@ -135,7 +135,7 @@ impl<'p, O: Retry<Args>, Args, C, W> Retrying<'p, O, Args, C, W> {
         self
     }
 
-    /// The same, counted from now.
+    /// The same, from now.
     pub fn within(self, time: Duration) -> Self {
         match from_now(time) {
             Some(deadline) => self.deadline(deadline),
@@ -150,7 +150,7 @@ impl<'p, O: Retry<Args>, Args, C, W> Retrying<'p, O, Args, C, W> {
     }
 }
 
-impl<O, Args, C, W> Retrying<'_, O, Args, C, W>
+impl<O, Args, C, W> RetryCall<'_, O, Args, C, W>
 where
     O: Retry<Args>,
     C: Classify<O::Error>,
@@ -162,34 +162,34 @@ where
     /// With the last error and why it stopped.
     #[inline]
     pub fn call(mut self) -> Called<C, O::Value, O::Error> {
-        let mut course = Course::new(self.policy, self.terms);
-        output::<C::Answer, _, _>(self.drive(&mut course))
+        let mut call = CallState::new(self.policy, self.terms);
+        output::<C::Classification, _, _>(self.drive(&mut call))
     }
 
-    /// Calls it, and gives the report also when it works.
+    /// Calls it, and returns the report also on success.
     #[must_use]
     pub fn report(mut self) -> Reported<Output<C, O::Value, O::Error>, O::Error> {
-        let mut course = Course::new(self.policy, self.terms);
-        let finished = self.drive(&mut course);
-        reported::<C::Answer, _, _>(finished, || course.report(StopReason::Succeeded))
+        let mut call = CallState::new(self.policy, self.terms);
+        let finished = self.drive(&mut call);
+        reported::<C::Classification, _, _>(finished, || call.report(StopReason::Succeeded))
     }
 
     #[inline(always)]
-    fn drive(&mut self, course: &mut Course<&Policy>) -> Finished<O::Value, O::Error> {
+    fn drive(&mut self, call: &mut CallState<&Policy>) -> CallResult<O::Value, O::Error> {
         let mut last = None;
         let reason = loop {
-            let next = match course.begin() {
+            let next = match call.begin() {
                 Begin::Stop(reason) => Next::Stop(reason),
                 Begin::Wait(until) => Next::Wait(until),
-                Begin::Call => match self.attempt(course) {
+                Begin::Call => match self.attempt(call) {
                     Ok(value) => {
-                        course.succeed();
-                        return Finished::Worked(value);
+                        call.succeed();
+                        return CallResult::Worked(value);
                     }
                     Err(error) => {
                         let outcome = self.classifier.classify(&error).disposition().into();
                         last = Some(Err(error));
-                        course.settle(outcome)
+                        call.settle(outcome)
                     }
                 },
             };
@@ -199,14 +199,14 @@ where
                 Next::Wait(_) => {}
             }
         };
-        Finished::Ended { last, report: course.end(reason) }
+        CallResult::Ended { last, report: call.end(reason) }
     }
 
     #[inline(always)]
-    fn attempt(&mut self, course: &mut Course<&Policy>) -> Result<O::Value, O::Error> {
-        let attempt = course.attempt();
+    fn attempt(&mut self, call: &mut CallState<&Policy>) -> Result<O::Value, O::Error> {
+        let attempt = call.attempt();
         let mut outer = None;
-        let _inside = course.enter(&mut outer);
+        let _inside = call.enter(&mut outer);
         self.operation.attempt(attempt)
     }
 

@@ -1,6 +1,6 @@
 //! Classifiers ready to use. First that knows, decides: `mine.or(classify::io)`.
 //!
-//! What is pure lives in [`redrive_core::classify`] and is named here again. The others know the errors of
+//! The pure classifiers live in [`redrive_core::classify`] and are re-exported here. The others know the errors of
 //! one crate each, behind the feature of that crate's name:
 //!
 //! | classifier | knows | feature |
@@ -15,10 +15,12 @@
 //! | `all` | everything, as transient with an unknown effect | |
 //! | `unknown` | nothing | |
 //!
-//! Each has its table at the function. They claim that nothing was executed only where that is certain, and
-//! leave what they do not know to the next.
+//! Each function documents its table. They claim "not executed" only if that is certain, and leave unknown errors to
+//! the next classifier.
 
-pub use redrive_core::classify::{Answer, Classify, If, Or, Output, all, io, sqlstate, unknown};
+pub use redrive_core::classify::{
+    Classification, Classify, ClassifyIf, OrElse, Output, all, io, sqlstate, unknown,
+};
 
 mod sqlite_code;
 

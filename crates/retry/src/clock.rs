@@ -1,6 +1,6 @@
 //! The clock and the dice that core does not have.
 //!
-//! The clock is tokio's, which is the system's monotonic clock, and stands still in tests with paused time.
+//! The clock is tokio's: the system's monotonic clock, which stands still in tests with paused time.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use redrive_core::{Dice, Moment};
+use redrive_core::{Moment, RandomSource};
 use tokio::time::Sleep;
 
 /// The origin of our moments is a day before the first look at the clock, so that instants from a little
@@ -17,7 +17,7 @@ const BEFORE: Duration = Duration::from_secs(24 * 60 * 60);
 
 static FIRST_LOOK: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// The present moment by tokio's clock. A [`Clock`](redrive_core::Clock) as it stands: hand in `&clock`.
+/// The present moment by tokio's clock. It is a [`Clock`](redrive_core::Clock): pass `&clock`.
 #[must_use]
 pub fn clock() -> Moment {
     moment(tokio::time::Instant::now().into_std())
@@ -34,7 +34,7 @@ pub fn moment(instant: Instant) -> Moment {
     Moment::from_nanos(0) + since
 }
 
-/// The instant of a moment; the furthest that can be told where the moment is further still.
+/// The instant of a moment; the furthest possible one if the moment is out of range.
 #[must_use]
 pub fn instant(moment: Moment) -> Instant {
     let since = moment.since(Moment::from_nanos(0));
@@ -50,8 +50,7 @@ pub(crate) fn sleep_until(until: Moment) -> Sleep {
     tokio::time::sleep_until(instant(until).into())
 }
 
-/// Whether that moment has come, for whoever polls until it does. The timer is made when there is something to
-/// wait for.
+/// Polls until the moment has come. The timer is created only if needed.
 ///
 /// The clock is asked as well as the timer: a timer is never ready for a task that has used up its share of the
 /// thread, as an attempt that loops may have.
@@ -66,16 +65,16 @@ pub(crate) fn poll_until(
     timer.get_or_insert_with(|| Box::pin(sleep_until(until))).as_mut().poll(cx)
 }
 
-/// The instant after that time from now, by tokio's clock; `None` where it cannot be told.
+/// The instant `time` from now, by tokio's clock; `None` if out of range.
 pub(crate) fn from_now(time: Duration) -> Option<Instant> {
     tokio::time::Instant::now().into_std().checked_add(time)
 }
 
 /// The thread's own dice.
 #[derive(Debug)]
-pub(crate) struct ThreadDice;
+pub(crate) struct ThreadRandom;
 
-impl Dice for ThreadDice {
+impl RandomSource for ThreadRandom {
     fn roll(&mut self) -> u64 {
         fastrand::u64(..)
     }

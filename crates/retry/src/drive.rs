@@ -1,9 +1,8 @@
-//! The future that every async door is made of.
+//! The future behind every async call style.
 //!
-//! [`Drive`] takes an [`Operation`], which makes a fresh future for every attempt, and a [`Judge`], which
-//! says what a result means, and drives them through a policy. It is written out as a state machine, not as
-//! an `async` block, because then it has a name: a tower service can return it and `IntoFuture` can promise
-//! it, without a box.
+//! [`Drive`] takes a [`MakeAttempt`], which makes a fresh future for every attempt, and a [`Judge`], which judges
+//! results, and drives them through a policy. It is a hand-written state machine rather than an `async` block, so
+//! that its type has a name: a tower service can return it and `IntoFuture` can name it, without a box.
 //!
 //! | state | what it waits for |
 //! |---|---|
@@ -15,12 +14,12 @@
 //! use redrive_core::observe::Outcome;
 //! use redrive_core::{Backoff, Disposition, Fault, Policy};
 //! use redrive_retry::Attempt;
-//! use redrive_retry::drive::{Drive, Judge, Operation};
+//! use redrive_retry::drive::{Drive, Judge, MakeAttempt};
 //! use std::future::{Ready, ready};
 //!
 //! /// Gives the number of the attempt.
 //! struct Count;
-//! impl Operation for Count {
+//! impl MakeAttempt for Count {
 //!     type Value = u32;
 //!     type Error = ();
 //!     type Future = Ready<Result<u32, ()>>;
@@ -46,8 +45,8 @@
 //! # });
 //! ```
 //!
-//! Cancellation ends a wait at once. An attempt under way is not torn by it, because a torn attempt is one of
-//! unknown outcome; it is finished, and nothing follows. To tear it all the same, drop the future.
+//! Cancellation ends a wait at once. It does not abort an attempt in progress, because the outcome of an aborted
+//! attempt is unknown; the attempt is finished, and none follows. To abort it, drop the future.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -62,14 +61,14 @@ use redrive_core::{Disposition, Moment, Policy, Report, StopReason, Stopped};
 use tokio::time::Sleep;
 
 use crate::attempt::Attempt;
+use crate::call_state::{Begin, CallOptions, CallState, Next};
 use crate::clock::{poll_until, sleep_until};
-use crate::course::{Begin, Course, Next, Terms};
 
 /// Makes a fresh future for every attempt.
-pub trait Operation {
-    /// What an attempt gives when it works.
+pub trait MakeAttempt {
+    /// The value of a successful attempt.
     type Value;
-    /// What it gives when it fails.
+    /// The error of a failed attempt.
     type Error;
     /// The attempt.
     type Future: Future<Output = Result<Self::Value, Self::Error>>;
@@ -78,12 +77,12 @@ pub trait Operation {
     fn call(&mut self, attempt: Attempt) -> Self::Future;
 }
 
-/// Says what the result of an attempt means. For most, an `Ok` is a success; a client's `Ok` can be a 503.
+/// Judges the result of an attempt. For most operations `Ok` is a success; a client's `Ok` can be a 503.
 pub trait Judge<T, E> {
     /// The outcome of an attempt that gave this result.
     fn judge(&self, result: &Result<T, E>) -> Outcome;
 
-    /// Leaves the report on a value that is about to be handed out, where there is a place for it.
+    /// Attaches the report to a value before it is returned, if the value has a place for it.
     fn note(&self, value: &mut T, report: &Report) {
         let _ = (value, report);
     }
@@ -91,28 +90,26 @@ pub trait Judge<T, E> {
 
 /// How a call ended.
 ///
-/// A success comes without its report, which [`Drive::report`] makes when somebody wants it: moving one costs
-/// more than the rest of a first-try success together.
+/// A success comes without its report, which [`Drive::report`] makes on request: moving one costs more than the rest
+/// of a first-try success.
 #[derive(Debug)]
-pub enum Finished<T, E> {
+pub enum CallResult<T, E> {
     /// It worked.
     Worked(T),
-    /// It did not, or nobody needs it any more.
+    /// It failed, or was cancelled.
     Ended {
-        /// The last result there is. `None` where no attempt gave one: none was started, or they all timed
-        /// out.
+        /// The last result. `None` if no attempt gave one: none was started, or all timed out.
         last: Option<Result<T, E>>,
         /// Why it ended.
         report: Report,
     },
 }
 
-impl<T, E> Finished<T, E> {
-    /// The value, also one that was judged a failure, as an HTTP answer can be; otherwise the error and why
-    /// it ended.
+impl<T, E> CallResult<T, E> {
+    /// The value, even if it was judged a failure, as an HTTP response can be; otherwise the error and the reason.
     ///
     /// # Errors
-    /// Where there is no value.
+    /// If there is no value.
     #[inline]
     pub fn into_result(self) -> Result<T, Stopped<E>> {
         match self {
@@ -124,17 +121,16 @@ impl<T, E> Finished<T, E> {
 }
 
 pin_project! {
-    /// An operation on its way through a policy. `X` is a future whose end cancels the waiting.
+    /// An operation driven through a policy. `X` is a future that cancels the waiting when it resolves.
     #[must_use = "futures do nothing unless polled"]
-    pub struct Drive<P: Borrow<Policy>, O: Operation, J, X = Pending<()>> {
-        course: Course<P>,
+    pub struct Drive<P: Borrow<Policy>, O: MakeAttempt, J, X = Pending<()>> {
+        call: CallState<P>,
         operation: O,
         judge: J,
         last: Option<Result<O::Value, O::Error>>,
         cancelled: bool,
-        // Of the wait, or of the time-out of the attempt under way. Boxed, and made when there is something
-        // to wait for: a future is moved before it is polled, and every first-try success would carry it
-        // along for nothing.
+        // The timer of a wait, or of the timeout of the attempt in progress. Boxed and created only if needed: a
+        // future is moved before it is polled, and every first-try success would carry the timer for nothing.
         timer: Option<Pin<Box<Sleep>>>,
         #[pin]
         cancel: X,
@@ -153,19 +149,19 @@ pin_project! {
     }
 }
 
-impl<P: Borrow<Policy>, O: Operation, J: Judge<O::Value, O::Error>> Drive<P, O, J> {
+impl<P: Borrow<Policy>, O: MakeAttempt, J: Judge<O::Value, O::Error>> Drive<P, O, J> {
     /// Drives this operation through this policy.
     #[inline]
     pub fn new(policy: P, operation: O, judge: J) -> Self {
-        Self::with_terms(policy, operation, judge, pending(), Terms::default())
+        Self::with_terms(policy, operation, judge, pending(), CallOptions::default())
     }
 }
 
-impl<P: Borrow<Policy>, O: Operation, J: Judge<O::Value, O::Error>, X> Drive<P, O, J, X> {
+impl<P: Borrow<Policy>, O: MakeAttempt, J: Judge<O::Value, O::Error>, X> Drive<P, O, J, X> {
     #[inline]
-    pub(crate) fn with_terms(policy: P, operation: O, judge: J, cancel: X, terms: Terms) -> Self {
+    pub(crate) fn with_terms(policy: P, operation: O, judge: J, cancel: X, terms: CallOptions) -> Self {
         Self {
-            course: Course::new(policy, terms),
+            call: CallState::new(policy, terms),
             operation,
             judge,
             last: None,
@@ -179,48 +175,48 @@ impl<P: Borrow<Policy>, O: Operation, J: Judge<O::Value, O::Error>, X> Drive<P, 
     /// Makes one attempt, whatever the policy says, because the operation cannot be repeated.
     #[inline]
     pub fn only_once(mut self, once: bool) -> Self {
-        self.course.terms_mut().only_once = once;
+        self.call.terms_mut().only_once = once;
         self
     }
 
     /// Retries although another retry of this task, further out, retries as well.
     #[inline]
     pub fn independent(mut self, independent: bool) -> Self {
-        self.course.terms_mut().independent = independent;
+        self.call.terms_mut().independent = independent;
         self
     }
 
-    /// Ends a wait at once when this future ends.
+    /// Ends a wait at once when this future resolves.
     #[inline]
     pub fn cancel_on<N: Future<Output = ()>>(self, cancel: N) -> Drive<P, O, J, N> {
-        let Self { course, operation, judge, last, cancelled, timer, state, .. } = self;
-        Drive { course, operation, judge, last, cancelled, timer, cancel, state }
+        let Self { call, operation, judge, last, cancelled, timer, state, .. } = self;
+        Drive { call, operation, judge, last, cancelled, timer, cancel, state }
     }
 
     /// No attempt makes sense after this.
     #[inline]
     pub fn deadline(mut self, deadline: Option<Instant>) -> Self {
-        self.course.terms_mut().deadline = deadline;
+        self.call.terms_mut().deadline = deadline;
         self
     }
 }
 
-impl<P: Borrow<Policy>, O: Operation, J, X> Drive<P, O, J, X> {
-    /// What happened, of a call that [`Worked`](Finished::Worked).
+impl<P: Borrow<Policy>, O: MakeAttempt, J, X> Drive<P, O, J, X> {
+    /// What happened, of a call that [`Worked`](CallResult::Worked).
     #[must_use]
     pub fn report(&self) -> Report {
-        self.course.report(StopReason::Succeeded)
+        self.call.report(StopReason::Succeeded)
     }
 }
 
 impl<P, O, J, X> Future for Drive<P, O, J, X>
 where
     P: Borrow<Policy>,
-    O: Operation,
+    O: MakeAttempt,
     J: Judge<O::Value, O::Error>,
     X: Future<Output = ()>,
 {
-    type Output = Finished<O::Value, O::Error>;
+    type Output = CallResult<O::Value, O::Error>;
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -231,7 +227,7 @@ where
                 State::Idle if this.cancel.poll(cx).is_ready() => {
                     return Poll::Ready(self.finish(StopReason::Cancelled));
                 }
-                State::Idle => match this.course.begin() {
+                State::Idle => match this.call.begin() {
                     Begin::Call => true,
                     Begin::Wait(until) => {
                         self.as_mut().wait(until);
@@ -251,21 +247,21 @@ where
                 Poll::Ready(result) => {
                     let mut this = self.as_mut().project();
                     match (this.judge.judge(&result), result) {
-                        (Outcome::Said(Disposition::Ok), Ok(mut value)) => {
+                        (Outcome::Classified(Disposition::Ok), Ok(mut value)) => {
                             this.state.set(State::Over);
-                            let report = this.course.succeed();
+                            let report = this.call.succeed();
                             this.judge.note(&mut value, &report);
-                            return Poll::Ready(Finished::Worked(value));
+                            return Poll::Ready(CallResult::Worked(value));
                         }
                         (outcome, result) => {
                             *this.last = Some(result);
-                            this.course.settle(outcome)
+                            this.call.settle(outcome)
                         }
                     }
                 }
                 Poll::Pending => {
                     ready!(self.as_mut().poll_time_out(cx));
-                    self.as_mut().project().course.settle(Outcome::TimedOut)
+                    self.as_mut().project().call.settle(Outcome::TimedOut)
                 }
             };
             match next {
@@ -279,14 +275,13 @@ where
 impl<P, O, J, X> Drive<P, O, J, X>
 where
     P: Borrow<Policy>,
-    O: Operation,
+    O: MakeAttempt,
     J: Judge<O::Value, O::Error>,
     X: Future<Output = ()>,
 {
-    /// Polls the attempt under way, a fresh one after starting it.
+    /// Polls the attempt in progress, or starts a fresh one.
     ///
-    /// It is made and polled for the first time inside one and the same scope, because entering one is not
-    /// for free.
+    /// The attempt is created and first polled inside the same scope, because entering a scope is not free.
     #[inline(always)]
     fn poll_attempt(
         self: Pin<&mut Self>,
@@ -294,9 +289,9 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Result<O::Value, O::Error>> {
         let mut this = self.project();
-        let attempt = this.course.attempt();
+        let attempt = this.call.attempt();
         let mut outer = None;
-        let _inside = this.course.enter(&mut outer);
+        let _inside = this.call.enter(&mut outer);
         if fresh {
             this.state.set(State::Calling { attempt: this.operation.call(attempt) });
         }
@@ -306,10 +301,10 @@ where
         }
     }
 
-    /// Whether the time of the attempt under way is up.
+    /// Whether the attempt in progress has timed out.
     fn poll_time_out(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
-        let Some(deadline) = this.course.deadline() else { return Poll::Pending };
+        let Some(deadline) = this.call.deadline() else { return Poll::Pending };
         ready!(poll_until(deadline, this.timer, cx));
         rest(this.timer, this.state);
         Poll::Ready(())
@@ -318,14 +313,14 @@ where
     fn wait(self: Pin<&mut Self>, until: Moment) {
         let mut this = self.project();
         this.state.set(State::Waiting);
-        // A response would hold its connection through the whole wait.
+        // A response would hold its connection during the whole wait.
         if matches!(this.last, Some(Ok(_))) {
             *this.last = None;
         }
         *this.timer = Some(Box::pin(sleep_until(until)));
     }
 
-    /// Waits; says `false` where it was cancelled.
+    /// Waits; returns `false` if cancelled.
     fn poll_wait(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<bool> {
         let this = self.project();
         *this.cancelled = *this.cancelled || this.cancel.poll(cx).is_ready();
@@ -339,14 +334,14 @@ where
         Poll::Ready(true)
     }
 
-    fn finish(self: Pin<&mut Self>, reason: StopReason) -> Finished<O::Value, O::Error> {
+    fn finish(self: Pin<&mut Self>, reason: StopReason) -> CallResult<O::Value, O::Error> {
         let mut this = self.project();
         this.state.set(State::Over);
-        let report = this.course.end(reason);
+        let report = this.call.end(reason);
         if let Some(Ok(value)) = this.last {
             this.judge.note(value, &report);
         }
-        Finished::Ended { last: this.last.take(), report }
+        CallResult::Ended { last: this.last.take(), report }
     }
 }
 
@@ -356,7 +351,7 @@ fn rest<F>(timer: &mut Option<Pin<Box<Sleep>>>, mut state: Pin<&mut State<F>>) {
     state.set(State::Idle);
 }
 
-impl<P: Borrow<Policy>, O: Operation, J, X> fmt::Debug for Drive<P, O, J, X> {
+impl<P: Borrow<Policy>, O: MakeAttempt, J, X> fmt::Debug for Drive<P, O, J, X> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Drive").finish_non_exhaustive()
     }

@@ -1,21 +1,19 @@
-//! The doors through which a call is retried.
+//! Retries for async and blocking calls.
 //!
-//! [`redrive_core`] decides; this crate waits and calls. Three of the doors, one [`Policy`], the same words behind
-//! each:
+//! [`redrive_core`] decides; this crate waits and calls. There are three call styles with one [`Policy`]:
 //!
-//! - **Postfix**, on anything that makes a fresh future: [`fetch.retry(&policy).classify(…).await`](Retry).
+//! - **`.retry()`**, on anything that makes a fresh future: [`fetch.retry(&policy).classify(…).await`](Retry).
 //! - **A session**, for code that borrows `&mut self` and wants a plain loop: [`policy.start()`](Start).
-//! - **Blocking**, the same words without async: [`blocking`].
+//! - **Blocking**, the same without async: [`blocking`].
 //!
-//! The tower layer and the HTTP client, in `redrive-http`, stand on [`drive`], the future that the postfix
-//! door is made of.
+//! The tower layer and the HTTP client in `redrive-http` use [`drive`], the future behind `.retry()`.
 //!
 //! # Layers that multiply
 //!
-//! Three attempts on each of three layers are 27 calls for one request, on five layers 243. So a retry that
-//! runs inside an attempt of another retry of the same task sees it ([`scope`]) and makes one attempt: the
-//! outermost layer retries, and three layers of three attempts make 3 calls. To retry on both layers all the
-//! same, say [`.independent()`](Retrying::independent) at the call.
+//! Three attempts on each of three layers are 27 calls for one request, on five layers 243. So a retry that runs
+//! inside an attempt of another retry of the same task sees it ([`scope`]) and makes a single attempt: the outermost
+//! layer retries, and three layers of three attempts make 3 calls. To retry on both layers all the same, use
+//! [`.independent()`](RetryCall::independent).
 //!
 //! # What it costs
 //!
@@ -28,9 +26,9 @@ pub mod attempt;
 
 pub mod drive;
 
-pub mod held;
+pub mod policy_handle;
 
-pub mod postfix;
+pub mod retry;
 
 pub mod session;
 
@@ -40,11 +38,11 @@ pub mod classify;
 
 pub mod observe;
 
+mod call_state;
 mod clock;
-mod course;
 
 pub use attempt::Attempt;
 pub use clock::{clock, instant, moment};
-pub use postfix::{Reported, Retry, Retrying};
 pub use redrive_core::{Policy, Report, StopReason, Stopped};
+pub use retry::{Reported, Retry, RetryCall};
 pub use session::{Session, Start};

@@ -6,18 +6,17 @@
 //!
 //! Four things go through it:
 //!
-//! - **inwards, that somebody repeats**: a retry inside an attempt of another makes one attempt;
-//! - **inwards, the time that is left**: the earliest deadline holds;
-//! - **outwards, "leave it alone"**: when a retry inside ends because the budget is spent, the breaker is
-//!   open or the other side asked for too long a wait, a failure of the attempt around it is final, whatever
-//!   its classifier says. Repeating it would call the same downstream again.
+//! - **inwards, that an outer layer retries**: a retry inside an attempt of another makes a single attempt;
+//! - **inwards, the remaining time**: the earliest deadline applies;
+//! - **outwards, "do not retry"**: if an inner retry ends because the budget is spent, the breaker is open or the
+//!   other side asked for too long a wait, a failure of the outer attempt is final, whatever its classifier says.
+//!   Repeating it would call the same downstream again.
 //! - **outwards, "not before"**: a `Retry-After` that a retry inside was given, and that the error on its way
 //!   out may have lost, is a floor for the wait of the retry around it.
 //!
-//! A task that is spawned inside an attempt is a task of its own and sees nothing, unless its future is
-//! wrapped in [`carry`]. The other way round, a runtime that is driven inside an attempt (`block_on` in
-//! blocking code, a `LocalSet`) polls its other tasks on this thread, and they see the scope as if they were
-//! part of the attempt.
+//! A task spawned inside an attempt sees no scope, unless its future is wrapped in [`carry`]. Conversely, a runtime
+//! that is driven inside an attempt (`block_on` in blocking code, a `LocalSet`) polls its other tasks on this thread,
+//! and they see the scope as if they were part of the attempt.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -29,11 +28,11 @@ use redrive_core::{Moment, StopReason};
 
 use crate::attempt::Attempt;
 
-/// An attempt under way, as the retries inside it see it.
+/// An attempt in progress, as inner retries see it.
 ///
 /// ```
 /// use redrive_retry::{Policy, Retry, classify};
-/// use redrive_retry::scope::{self, Scope};
+/// use redrive_retry::scope::{self, RetryScope};
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
 /// // A sender is on its second attempt and will make the others: inside, one is made.
@@ -43,30 +42,30 @@ use crate::attempt::Attempt;
 ///     assert_eq!(scope::current().unwrap().attempt().number(), 2);
 ///     down.retry(&policy).classify(classify::all).await.unwrap_err().report.attempts
 /// };
-/// let (attempts, _scope) = Scope::incoming(Some(2), None).around(request).await;
+/// let (attempts, _scope) = RetryScope::incoming(Some(2), None).around(request).await;
 /// assert_eq!(attempts, 1);
 /// # });
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct Scope {
+pub struct RetryScope {
     attempt: Attempt,
     repeats: bool,
     /// Which budget pays when it repeats; zero where none does.
     payer: usize,
-    plea: Option<Plea>,
+    hint: Option<RetryHint>,
 }
 
-/// What a retry inside an attempt asks of those around it.
+/// The hint of an inner retry to outer ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Plea {
+pub(crate) enum RetryHint {
     /// Do not try again.
     LeaveAlone(StopReason),
     /// Do not try again before this moment.
     NotBefore(Moment),
 }
 
-impl Plea {
-    /// Why nobody should try again, if nobody should.
+impl RetryHint {
+    /// Why outer layers should not retry, if they should not.
     pub(crate) const fn reason(self) -> Option<StopReason> {
         match self {
             Self::LeaveAlone(reason) => Some(reason),
@@ -81,9 +80,9 @@ thread_local! {
 
 /// The thread's scope, a cell for each part of it.
 ///
-/// Not one cell with a [`Scope`] in it: an attempt is entered right after it was written down, and a
-/// processor that is asked to read in one piece what it has just written in several waits until all of them
-/// have arrived. Copying a scope in and out took longer than the rest of the call.
+/// Not one cell with a [`RetryScope`]: an attempt is entered right after its scope was written, and reading in one
+/// piece what was just written in several stalls the processor. Copying a scope in and out took longer than the rest
+/// of the call.
 struct Current {
     inside: Cell<bool>,
     number: Cell<u32>,
@@ -92,7 +91,7 @@ struct Current {
     deadline: Cell<Option<Moment>>,
     repeats: Cell<bool>,
     payer: Cell<usize>,
-    plea: Cell<Option<Plea>>,
+    hint: Cell<Option<RetryHint>>,
 }
 
 impl Current {
@@ -105,31 +104,35 @@ impl Current {
             deadline: Cell::new(None),
             repeats: Cell::new(false),
             payer: Cell::new(0),
-            plea: Cell::new(None),
+            hint: Cell::new(None),
         }
     }
 
     #[inline]
-    fn get(&self) -> Option<Scope> {
+    fn get(&self) -> Option<RetryScope> {
         if !self.inside.get() {
             return None;
         }
         let (number, max, overall) = (self.number.get(), self.max.get(), self.overall.get());
         let attempt = Attempt { number, max, overall, deadline: self.deadline.get() };
-        Some(Scope { attempt, repeats: self.repeats.get(), payer: self.payer.get(), plea: self.plea.get() })
+        Some(RetryScope {
+            attempt,
+            repeats: self.repeats.get(),
+            payer: self.payer.get(),
+            hint: self.hint.get(),
+        })
     }
 
-    fn set(&self, scope: Scope) {
-        let Scope { attempt: Attempt { number, max, overall, deadline }, repeats, payer, plea } = scope;
+    fn set(&self, scope: RetryScope) {
+        let RetryScope { attempt: Attempt { number, max, overall, deadline }, repeats, payer, hint } = scope;
         self.inside.set(true);
         self.repeats.set(repeats);
         self.payer.set(payer);
-        self.plea.set(plea);
+        self.hint.set(hint);
         self.count(number, max, overall, deadline);
     }
 
-    /// A call of its own, so that the numbers come in registers: inlined, the compiler copies two of them at
-    /// once.
+    /// Out of line, so that the numbers come in registers: inlined, the compiler copies two of them at once.
     #[inline(never)]
     fn count(&self, number: u32, max: u32, overall: u32, deadline: Option<Moment>) {
         self.number.set(number);
@@ -139,17 +142,17 @@ impl Current {
     }
 }
 
-impl Scope {
-    /// A scope that did not begin with a retry here: an incoming request, whose sender may be on its n-th
-    /// attempt and may have said until when it waits.
+impl RetryScope {
+    /// A scope that did not begin with a local retry: an incoming request, whose sender may be on its n-th attempt
+    /// and may have set a deadline.
     ///
-    /// `attempt` is the number that the sender named, `None` where it named none; only a sender who counts is
-    /// taken to repeat.
+    /// `attempt` is the sender's attempt number, `None` if absent; only a sender with an attempt number is taken to
+    /// retry.
     #[must_use]
     pub fn incoming(attempt: Option<u32>, deadline: Option<Moment>) -> Self {
         let number = attempt.unwrap_or(1).max(1);
         let attempt_of = Attempt { number, max: u32::MAX, overall: number, deadline };
-        Self { attempt: attempt_of, repeats: attempt.is_some(), payer: 0, plea: None }
+        Self { attempt: attempt_of, repeats: attempt.is_some(), payer: 0, hint: None }
     }
 
     /// The attempt.
@@ -158,7 +161,7 @@ impl Scope {
         self.attempt
     }
 
-    /// Whether somebody further out will try again if this fails.
+    /// Whether an outer layer will retry if this fails.
     #[must_use]
     pub const fn repeats(&self) -> bool {
         self.repeats
@@ -172,25 +175,25 @@ impl Scope {
         self.attempt.deadline
     }
 
-    /// Why nobody further out should try again, if a retry inside said so.
+    /// Why outer layers should not retry, if an inner retry said so.
     #[must_use]
     pub fn forbidden(&self) -> Option<StopReason> {
-        self.plea.and_then(Plea::reason)
+        self.hint.and_then(RetryHint::reason)
     }
 
-    /// Before when nobody further out should try again, if a retry inside was told so.
+    /// The earliest time for an outer retry, if an inner retry was given one.
     #[must_use]
     pub const fn not_before(&self) -> Option<Moment> {
-        match self.plea {
-            Some(Plea::NotBefore(at)) => Some(at),
+        match self.hint {
+            Some(RetryHint::NotBefore(at)) => Some(at),
             _ => None,
         }
     }
 
-    /// Runs `work` inside this scope, and remembers what it forbade.
+    /// Runs `work` inside this scope, and records its hints.
     pub fn enter<R>(&mut self, work: impl FnOnce() -> R) -> R {
         let mut outer = None;
-        let _inside = enter(self.attempt, self.repeats, self.payer, &mut self.plea, &mut outer);
+        let _inside = enter(self.attempt, self.repeats, self.payer, &mut self.hint, &mut outer);
         work()
     }
 
@@ -200,17 +203,17 @@ impl Scope {
     }
 }
 
-/// Makes this attempt the thread's scope, until what is returned is dropped. Then `plea` says what was asked.
+/// Makes this attempt the thread's scope until the guard is dropped. Then `hint` has the hint of inner retries.
 ///
-/// The scope around, seldom there, is kept in `outer`: a place of the caller's, so that none of it is written
-/// where there is none.
+/// The outer scope, which is rare, is kept in `outer`, a slot of the caller's, so that nothing is written if there is
+/// none.
 #[inline(always)]
 pub(crate) fn enter<'a>(
     attempt: Attempt,
     repeats: bool,
     payer: usize,
-    plea: &'a mut Option<Plea>,
-    outer: &'a mut Option<Scope>,
+    hint: &'a mut Option<RetryHint>,
+    outer: &'a mut Option<RetryScope>,
 ) -> Inside<'a> {
     CURRENT.with(|current| {
         if current.inside.get() {
@@ -220,28 +223,28 @@ pub(crate) fn enter<'a>(
         current.inside.set(true);
         current.repeats.set(repeats);
         current.payer.set(payer);
-        current.plea.set(None);
+        current.hint.set(None);
         current.count(number, max, overall, deadline);
     });
-    if plea.is_some() {
-        hand_in(plea);
+    if hint.is_some() {
+        hand_in(hint);
     }
-    Inside { outer, plea }
+    Inside { outer, hint }
 }
 
-/// Whoever holds this is inside a scope.
+/// A guard: the thread is inside a scope until it is dropped.
 #[must_use = "the scope is left when this is dropped"]
 pub(crate) struct Inside<'a> {
-    outer: &'a mut Option<Scope>,
-    plea: &'a mut Option<Plea>,
+    outer: &'a mut Option<RetryScope>,
+    hint: &'a mut Option<RetryHint>,
 }
 
 impl Drop for Inside<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         CURRENT.with(|current| {
-            if current.plea.get().is_some() {
-                *self.plea = current.plea.get();
+            if current.hint.get().is_some() {
+                *self.hint = current.hint.get();
             }
             current.inside.set(false);
         });
@@ -251,19 +254,19 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// Says again what was said while the attempt was last polled.
+/// Restores the hint of the previous poll.
 #[inline(never)]
-fn hand_in(plea: &Option<Plea>) {
-    CURRENT.with(|current| current.plea.set(*plea));
+fn hand_in(hint: &Option<RetryHint>) {
+    CURRENT.with(|current| current.hint.set(*hint));
 }
 
 #[inline(never)]
-fn keep(outer: &mut Option<Scope>) {
+fn keep(outer: &mut Option<RetryScope>) {
     *outer = current();
 }
 
 #[inline(never)]
-fn back_to(outer: &mut Option<Scope>) {
+fn back_to(outer: &mut Option<RetryScope>) {
     if let Some(outer) = outer.take() {
         CURRENT.with(|current| current.set(outer));
     }
@@ -272,31 +275,31 @@ fn back_to(outer: &mut Option<Scope>) {
 /// The scope that this task is in, if it is in one.
 #[must_use]
 #[inline]
-pub fn current() -> Option<Scope> {
+pub fn current() -> Option<RetryScope> {
     CURRENT.with(Current::get)
 }
 
-/// Tells every retry around this code that a failure is final. What a client does on `redrive-no-retry`.
+/// Tells every outer retry that a failure is final. A client calls it on `redrive-no-retry`.
 pub fn forbid_outer_retry(reason: StopReason) {
-    // Outside of any scope nobody reads it, and whoever enters one overwrites it.
-    CURRENT.with(|current| current.plea.set(Some(Plea::LeaveAlone(reason))));
+    // Outside of any scope it is never read, and entering a scope overwrites it.
+    CURRENT.with(|current| current.hint.set(Some(RetryHint::LeaveAlone(reason))));
 }
 
-/// Tells every retry around this code that the other side asked not to be called before this moment. The
-/// latest of several holds, and none where a failure is final anyway.
+/// Tells every outer retry not to call the other side before this moment. The latest of several applies, and none if
+/// a failure is final anyway.
 pub fn ask_not_before(at: Moment) {
     CURRENT.with(|current| {
-        let plea = match current.plea.get() {
-            Some(Plea::LeaveAlone(_)) => return,
-            Some(Plea::NotBefore(other)) => Plea::NotBefore(at.max(other)),
-            None => Plea::NotBefore(at),
+        let hint = match current.hint.get() {
+            Some(RetryHint::LeaveAlone(_)) => return,
+            Some(RetryHint::NotBefore(other)) => RetryHint::NotBefore(at.max(other)),
+            None => RetryHint::NotBefore(at),
         };
-        current.plea.set(Some(plea));
+        current.hint.set(Some(hint));
     });
 }
 
-/// Takes the present scope along into a task that is about to be spawned: retries in it then see the retry
-/// around. What it forbids stays in that task.
+/// Carries the current scope into a task that is about to be spawned: retries in it then see the outer retry. Its
+/// hints stay in that task.
 ///
 /// ```
 /// use redrive_retry::scope;
@@ -312,17 +315,17 @@ pub fn carry<F: Future>(future: F) -> impl Future<Output = F::Output> {
 }
 
 pin_project! {
-    /// A future that is polled inside a scope. Gives its output, and the scope with what was forbidden in it.
+    /// A future that is polled inside a scope. Returns its output, and the scope with the recorded hints.
     #[derive(Debug)]
     pub struct Scoped<F> {
-        scope: Option<Scope>,
+        scope: Option<RetryScope>,
         #[pin]
         future: F,
     }
 }
 
 impl<F: Future> Future for Scoped<F> {
-    type Output = (F::Output, Option<Scope>);
+    type Output = (F::Output, Option<RetryScope>);
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();

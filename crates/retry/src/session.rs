@@ -1,4 +1,4 @@
-//! The loop door, for code that borrows `&mut self` and must be `Send`.
+//! Retries as a loop, for code that borrows `&mut self` and must be `Send`.
 //!
 //! A closure that makes a fresh future cannot lend out a `&mut` that it captured; a loop can.
 //!
@@ -33,9 +33,8 @@
 //! # });
 //! ```
 //!
-//! [`run`](Session::run) puts the attempt into its scope, ends it at its time-out and classifies its error.
-//! Code that cannot hand over a future says the same by hand: [`done`](Session::done),
-//! [`failed`](Session::failed).
+//! [`run`](Session::run) puts the attempt into its scope, applies its timeout and classifies its error. Code that
+//! cannot pass a future reports the result itself: [`done`](Session::done), [`failed`](Session::failed).
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -43,16 +42,16 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use pin_project_lite::pin_project;
-use redrive_core::classify::{Answer, Classify, Output};
+use redrive_core::classify::{Classification, Classify, Output};
 use redrive_core::observe::Outcome;
 use redrive_core::{Moment, Policy, Report, StopReason, Stopped};
 
 use tokio::time::Sleep;
 
 use crate::attempt::Attempt;
+use crate::call_state::{Begin, CallOptions, CallState, Next};
 use crate::clock::{from_now, poll_until, sleep_until};
-use crate::course::{Begin, Course, Next, Terms};
-use crate::held::Held;
+use crate::policy_handle::PolicyHandle;
 
 /// Starts sessions.
 pub trait Start {
@@ -63,14 +62,14 @@ pub trait Start {
 impl Start for Policy {
     #[inline]
     fn start<E>(&self) -> Session<E> {
-        Session::held(Held::of(self))
+        Session::held(PolicyHandle::of(self))
     }
 }
 
 /// One call's way through its attempts, as a loop. See the [module](self).
 #[derive(Debug)]
 pub struct Session<E> {
-    course: Course<Held>,
+    call: CallState<PolicyHandle>,
     state: State,
     error: Option<E>,
 }
@@ -86,23 +85,24 @@ impl<E> Session<E> {
     #[must_use]
     #[inline]
     pub const fn new(policy: Policy) -> Self {
-        Self::held(Held::new(policy))
+        Self::held(PolicyHandle::new(policy))
     }
 
     #[inline]
-    const fn held(policy: Held) -> Self {
-        let course = Course::new(policy, Terms { independent: false, only_once: false, deadline: None });
-        Self { course, state: State::Between(None), error: None }
+    const fn held(policy: PolicyHandle) -> Self {
+        let call =
+            CallState::new(policy, CallOptions { independent: false, only_once: false, deadline: None });
+        Self { call, state: State::Between(None), error: None }
     }
 
     /// No attempt makes sense after this. To be said before the first [`next`](Self::next).
     #[must_use]
     pub const fn deadline(mut self, deadline: Instant) -> Self {
-        self.course.terms_mut().deadline = Some(deadline);
+        self.call.terms_mut().deadline = Some(deadline);
         self
     }
 
-    /// The same, counted from now.
+    /// The same, from now.
     #[must_use]
     pub fn within(self, time: Duration) -> Self {
         match from_now(time) {
@@ -115,16 +115,16 @@ impl<E> Session<E> {
     /// [`next`](Self::next).
     #[must_use]
     pub const fn independent(mut self) -> Self {
-        self.course.terms_mut().independent = true;
+        self.call.terms_mut().independent = true;
         self
     }
 
     /// The next attempt, after its wait; `None` when it is over. Dropping the future while it waits loses
     /// nothing.
     ///
-    /// An attempt of which nothing was said is `unclassified`, and the last.
+    /// An attempt without a reported result is `unclassified`, and the last.
     pub async fn next(&mut self) -> Option<Attempt> {
-        if self.course.is_inside() {
+        if self.call.is_inside() {
             self.settle(Outcome::Unclassified);
         }
         loop {
@@ -134,10 +134,10 @@ impl<E> Session<E> {
                     sleep_until(until).await;
                     self.state = State::Between(None);
                 }
-                State::Between(None) => match self.course.begin() {
+                State::Between(None) => match self.call.begin() {
                     Begin::Wait(until) => self.state = State::Between(Some(until)),
                     Begin::Stop(reason) => self.stop(reason),
-                    Begin::Call => return Some(self.course.attempt()),
+                    Begin::Call => return Some(self.call.attempt()),
                 },
             }
         }
@@ -170,7 +170,7 @@ impl<E> Session<E> {
         match cancelled {
             Some(next) => next,
             None => {
-                self.course.tear();
+                self.call.tear();
                 if self.report().is_none() {
                     self.stop(StopReason::Cancelled);
                 }
@@ -179,9 +179,9 @@ impl<E> Session<E> {
         }
     }
 
-    /// Runs the attempt: inside its scope, up to its time-out, its error classified. Gives the value when it
-    /// worked, and in the form that the classifier's answer has: `Some(None)` where it was discarded.
-    /// Once for each [`next`](Self::next): a second time nothing is called, and nothing comes out.
+    /// Runs the attempt: inside its scope, with its timeout, its error classified. Returns the value on success, in
+    /// the form of the classifier's answer: `Some(None)` if it was discarded. Once per [`next`](Self::next): a second
+    /// time nothing is called and `None` is returned.
     #[inline]
     pub fn run<T, F, C>(&mut self, attempt: F, classifier: C) -> Running<'_, E, F, C>
     where
@@ -212,8 +212,8 @@ impl<E> Session<E> {
     /// scope, so a retry inside it multiplies with this one, and has no time-out.
     #[inline]
     pub fn done<T>(&mut self, value: T) -> T {
-        if self.course.is_inside() {
-            self.course.succeed();
+        if self.call.is_inside() {
+            self.call.succeed();
             self.state = State::Over(StopReason::Succeeded);
         }
         value
@@ -227,17 +227,17 @@ impl<E> Session<E> {
     }
 
     fn settle(&mut self, outcome: Outcome) {
-        if !self.course.is_inside() {
+        if !self.call.is_inside() {
             return;
         }
-        match self.course.settle(outcome) {
+        match self.call.settle(outcome) {
             Next::Wait(until) => self.state = State::Between(Some(until)),
             Next::Stop(reason) => self.stop(reason),
         }
     }
 
     fn stop(&mut self, reason: StopReason) {
-        self.course.end(reason);
+        self.call.end(reason);
         self.state = State::Over(reason);
     }
 
@@ -245,19 +245,19 @@ impl<E> Session<E> {
     #[must_use]
     pub fn report(&self) -> Option<Report> {
         match self.state {
-            State::Over(reason) => Some(self.course.report(reason)),
+            State::Over(reason) => Some(self.call.report(reason)),
             State::Between(_) => None,
         }
     }
 
-    /// The last error and why it ended. A session that is not over is ended by this, as `cancelled`.
+    /// The last error and the reason. Ends an unfinished session as `cancelled`.
     #[must_use]
     pub fn stopped(mut self) -> Stopped<E> {
         let report = match self.state {
-            State::Over(reason) => self.course.report(reason),
+            State::Over(reason) => self.call.report(reason),
             State::Between(_) => {
-                self.course.tear();
-                self.course.end(StopReason::Cancelled)
+                self.call.tear();
+                self.call.end(StopReason::Cancelled)
             }
         };
         Stopped { error: self.error, report }
@@ -265,8 +265,7 @@ impl<E> Session<E> {
 }
 
 pin_project! {
-    /// An attempt of a session. Written out, because an `async fn` would move the attempt twice before
-    /// polling it.
+    /// An attempt of a session. Hand-written, because an `async fn` would move the attempt twice before polling it.
     #[must_use = "futures do nothing unless polled"]
     #[derive(Debug)]
     pub struct Running<'s, E, F, C> {
@@ -290,19 +289,21 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let session = this.session;
-        if !session.course.is_inside() {
+        if !session.call.is_inside() {
             return Poll::Ready(None);
         }
         let polled = {
             let mut outer = None;
-            let _inside = session.course.enter(&mut outer);
+            let _inside = session.call.enter(&mut outer);
             this.attempt.poll(cx)
         };
         let failed = match polled {
-            Poll::Ready(Ok(value)) => return Poll::Ready(Some(C::Answer::worked(session.done(value)))),
+            Poll::Ready(Ok(value)) => {
+                return Poll::Ready(Some(C::Classification::worked(session.done(value))));
+            }
             Poll::Ready(Err(error)) => Some(error),
             Poll::Pending => {
-                let Some(deadline) = session.course.deadline() else { return Poll::Pending };
+                let Some(deadline) = session.call.deadline() else { return Poll::Pending };
                 ready!(poll_until(deadline, this.time_out, cx));
                 None
             }
@@ -312,7 +313,7 @@ where
             _ => session.settle(Outcome::TimedOut),
         }
         Poll::Ready(match session.state {
-            State::Over(StopReason::Discarded) => C::Answer::discarded(),
+            State::Over(StopReason::Discarded) => C::Classification::discarded(),
             _ => None,
         })
     }

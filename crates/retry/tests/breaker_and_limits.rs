@@ -39,7 +39,7 @@ fn opened(probes: u32) -> Breaker {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_open_breaker_stops_before_the_call_at_every_door() {
+async fn an_open_breaker_stops_before_the_call_in_every_call_style() {
     let policy = three().breaker(opened(1)).build().unwrap();
     let never = || async { unreachable!("the breaker is open") as Result<(), &str> };
 

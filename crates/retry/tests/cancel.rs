@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redrive_core::observe::{Ended, Observer};
+use redrive_core::observe::{Observer, RunFinished};
 use redrive_core::{Backoff, Executed, Fault, Jitter, PolicyBuilder, Report};
 use redrive_retry::{Policy, Retry, Start, StopReason, blocking, classify};
 use tokio::time::{Instant, sleep, timeout};
@@ -59,8 +59,8 @@ async fn an_attempt_under_way_is_finished_before_it_is_cancelled() {
 
 #[tokio::test(start_paused = true)]
 async fn dropping_the_future_drops_the_attempt() {
-    struct Held(Arc<AtomicBool>);
-    impl Drop for Held {
+    struct PolicyHandle(Arc<AtomicBool>);
+    impl Drop for PolicyHandle {
         fn drop(&mut self) {
             self.0.store(true, SeqCst);
         }
@@ -68,7 +68,7 @@ async fn dropping_the_future_drops_the_attempt() {
     let (policy, torn, calls) = (ten().build().unwrap(), Arc::new(AtomicBool::new(false)), AtomicU32::new(0));
     let call = || {
         calls.fetch_add(1, SeqCst);
-        let held = Held(Arc::clone(&torn));
+        let held = PolicyHandle(Arc::clone(&torn));
         async move {
             let _held = held;
             pending::<Result<(), &str>>().await
@@ -123,7 +123,7 @@ async fn a_blocking_wait_that_says_no_is_the_end() {
 struct Ends(Arc<Mutex<Vec<Report>>>);
 
 impl Observer for Ends {
-    fn ended(&self, ended: Ended<'_>) {
+    fn ended(&self, ended: RunFinished<'_>) {
         self.0.lock().unwrap().push(*ended.report);
     }
 }
@@ -197,10 +197,10 @@ fn a_blocking_retry_without_waits_can_be_cancelled_too() {
 async fn an_observer_that_panics_fails_the_call_and_not_the_process() {
     struct Panics;
     impl Observer for Panics {
-        fn attempted(&self, _: redrive_core::observe::Attempted<'_>) {
+        fn attempted(&self, _: redrive_core::observe::AttemptFinished<'_>) {
             panic!("while told of an attempt");
         }
-        fn ended(&self, _: Ended<'_>) {
+        fn ended(&self, _: RunFinished<'_>) {
             panic!("while told of the end");
         }
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
 use redrive_core::{Backoff, Jitter, PolicyBuilder};
-use redrive_retry::scope::{self, Scope};
+use redrive_retry::scope::{self, RetryScope};
 use redrive_retry::{Attempt, Policy, Retry, StopReason, blocking, classify, clock};
 use tokio::time::sleep;
 
@@ -87,17 +87,17 @@ async fn an_incoming_request_whose_sender_counts_is_tried_once() {
     let handler =
         || async { (|| async { Err::<(), _>("down") }).retry(&policy).classify(classify::all).await };
 
-    let (ended, scope) = Scope::incoming(Some(2), None).around(handler()).await;
+    let (ended, scope) = RetryScope::incoming(Some(2), None).around(handler()).await;
     assert_eq!(ended.unwrap_err().report.attempts, 1);
     assert_eq!(scope.unwrap().forbidden(), None, "the sender may try again");
 
-    let (ended, scope) = Scope::incoming(None, None).around(handler()).await;
+    let (ended, scope) = RetryScope::incoming(None, None).around(handler()).await;
     assert_eq!(ended.unwrap_err().report.attempts, 3);
     let told = scope.unwrap().forbidden();
     assert_eq!(told, Some(StopReason::AttemptsSpent), "the sender need not: it was tried");
 
     let soon = clock() + Duration::from_millis(150);
-    let (ended, _) = Scope::incoming(None, Some(soon)).around(handler()).await;
+    let (ended, _) = RetryScope::incoming(None, Some(soon)).around(handler()).await;
     let report = ended.unwrap_err().report;
     assert_eq!((report.reason, report.attempts), (StopReason::Deadline, 2));
 }
@@ -112,7 +112,7 @@ async fn in_vain_is_heard_through_a_layer_that_does_not_retry_itself() {
     };
     let inner = || async { down.retry(&policy).classify(classify::all).await };
     let handler = async { inner.retry(&once).classify(classify::all).await };
-    let (ended, scope) = Scope::incoming(None, None).around(handler).await;
+    let (ended, scope) = RetryScope::incoming(None, None).around(handler).await;
     assert_eq!((ended.unwrap_err().report.attempts, calls.load(SeqCst)), (1, 3));
     assert_eq!(scope.unwrap().forbidden(), Some(StopReason::AttemptsSpent));
 }

@@ -24,7 +24,7 @@ async fn fetch() -> Result<u32, io::Error> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_futures_of_the_doors_are_send_when_their_parts_are() {
+async fn the_futures_of_all_call_styles_are_send_when_their_parts_are() {
     let policy = Policy::default();
     let bare = is_send(fetch.retry(&policy).classify(classify::io).into_future());
     let cancellable = is_send(fetch.retry(&policy).cancel_on(std::future::pending()).into_future());

@@ -14,10 +14,10 @@ fn ten() -> PolicyBuilder {
     Policy::builder().attempts(10).backoff(Backoff::constant(MS(100))).jitter(Jitter::None).no_budget()
 }
 
-/// A call that hangs. Where nobody ends it the test fails, and does not hang itself.
+/// A call that hangs. If it is not ended, the test fails instead of hanging.
 async fn hang<T>() -> T {
     sleep(Duration::from_secs(24 * 60 * 60)).await;
-    panic!("nobody ended it")
+    panic!("it was not ended")
 }
 
 /// A call that takes this long and then fails.
@@ -102,7 +102,7 @@ async fn the_time_in_all_ends_a_running_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_every_door_no_wait_is_planned_past_the_deadline() {
+async fn in_every_call_style_no_wait_is_planned_past_the_deadline() {
     let policy = ten().build().unwrap();
     let start = Instant::now();
     let down = || async { Err::<(), _>("down") };

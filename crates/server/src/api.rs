@@ -1,10 +1,13 @@
 //! The HTTP API.
 //!
-//! A file for each part of it; every answer that is no success is a [`Problem`] (RFC 9457).
+//! One file per part; every unsuccessful response is an [`ApiProblem`] (RFC 9457).
 
 use std::sync::Arc;
 
 use axum::Router;
+use axum::response::Response;
+use http::HeaderValue;
+use http::header::CACHE_CONTROL;
 
 use crate::app::App;
 
@@ -13,6 +16,7 @@ mod body;
 pub mod cloudevents;
 mod health;
 mod index;
+pub(crate) mod long_poll;
 mod metrics;
 pub mod openapi;
 pub mod operate;
@@ -20,14 +24,23 @@ mod path;
 mod problem;
 pub mod publish;
 mod pull;
+pub(crate) mod quotas;
 mod reload;
-mod room;
+mod response_memory;
 mod secrets;
+pub(crate) mod streams;
 pub mod wire;
 
-pub use body::{Body, Object};
+pub use body::{JsonObject, RequestBody};
 pub use path::Path;
-pub use problem::Problem;
+pub use problem::ApiProblem;
+
+/// Forbids caches to store a response: it may have payloads or a secret, and is out of date a moment later.
+async fn no_store(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}
 
 /// Every route.
 pub fn router(app: Arc<App>) -> Router {
@@ -42,8 +55,9 @@ pub fn router(app: Arc<App>) -> Router {
         .merge(secrets::routes())
         .merge(operate::routes())
         .merge(pull::routes())
-        .fallback(async || Problem::not_found("there is nothing at this address"))
-        .method_not_allowed_fallback(async || Problem::method_not_allowed())
-        .layer(axum::middleware::from_fn(crate::observe::access::noted))
+        .fallback(async || ApiProblem::not_found("no such path"))
+        .method_not_allowed_fallback(async || ApiProblem::method_not_allowed())
+        .layer(axum::middleware::map_response(no_store))
+        .layer(axum::middleware::from_fn(crate::observe::access_log::noted))
         .with_state(app)
 }

@@ -1,4 +1,4 @@
-//! What all requests share, and what a reload swaps.
+//! The state shared by all requests, and the part that a reload replaces.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,79 +7,93 @@ use arc_swap::{ArcSwap, Guard};
 use redrive::{Moment, Redrive};
 use tokio::sync::{Semaphore, watch};
 
+use crate::api::long_poll::LongPolls;
+use crate::api::quotas::Quotas;
+use crate::api::streams::TokenStreams;
+use crate::audit::FailedSignIns;
 use crate::auth::Callers;
 use crate::config::Config;
+use crate::config::store_id;
 use crate::observe::Samples;
+use crate::observe::attempt_feed::AttemptFeed;
 use crate::push::Push;
-use crate::rates::Rates;
 use crate::reload::Reloading;
 use crate::secrets::Secrets;
-use crate::waiting::Lines;
 
-/// One token's bodies take a quarter of the room for all of them at most, or what one body may take: whoever fills
-/// that stops nobody else.
+/// One token's bodies use at most a quarter of the memory for all bodies, or one full body if that is more: a token
+/// that fills its share blocks no other.
 const SHARE: usize = 4;
 
-/// What all requests share.
+/// The state shared by all requests.
 #[derive(Debug)]
 pub struct App {
     /// The engine.
     pub redrive: Redrive,
-    live: ArcSwap<Live>,
+    live: ArcSwap<LiveConfig>,
     /// Bytes of bodies that may be in memory.
     pub(crate) bodies: Arc<Semaphore>,
-    rates: Mutex<Rates>,
+    rates: Mutex<Quotas>,
+    /// The streams that each token publishes to.
+    pub(crate) streams: Mutex<TokenStreams>,
+    /// Failed sign-ins that are not in the audit yet.
+    pub(crate) failed_sign_ins: FailedSignIns,
     /// What sends.
     pub(crate) push: Arc<Push>,
     /// What signs.
     pub(crate) secrets: Arc<Secrets>,
     /// Where its configuration is read again.
     pub(crate) reloading: Reloading,
-    /// Whether the server stops: what waits for something to happen is to answer now.
+    /// Whether the server is stopping: waiting requests must respond now.
     pub stopping: watch::Sender<bool>,
     /// The last count of events.
     pub(crate) samples: Samples,
     /// One copy of the store at a time.
     pub(crate) backups: Arc<Semaphore>,
     /// Workers that wait for events.
-    pub(crate) lines: Lines,
+    pub(crate) lines: LongPolls,
+    /// Attempts as they happen.
+    pub(crate) feed: Arc<AttemptFeed>,
+    /// Which store it serves; see [`store_id`].
+    pub(crate) store: String,
 }
 
-/// What a reload swaps, as a whole.
+/// The part that a reload replaces as a whole.
 #[derive(Debug)]
-pub struct Live {
+pub struct LiveConfig {
     /// The settings.
     pub config: Config,
-    /// Who may call.
+    /// The access tokens.
     pub callers: Callers,
     /// How many bytes of bodies each token may have in memory, by its name.
     pub(crate) shares: HashMap<String, Arc<Semaphore>>,
 }
 
-/// What an app has to do with the outside of its engine.
+/// The services around the engine.
 #[derive(Debug)]
-pub struct Outside {
+pub struct AppServices {
     /// What sends.
     pub push: Arc<Push>,
     /// What signs.
     pub secrets: Arc<Secrets>,
     /// Where its configuration is read again.
     pub reloading: Reloading,
+    /// Attempts as they happen.
+    pub(crate) feed: Arc<AttemptFeed>,
 }
 
-impl Outside {
-    /// What a configuration needs; secrets are still to be loaded.
+impl AppServices {
+    /// The services for a configuration; secrets are loaded later.
     ///
     /// # Errors
-    /// With the setting that is wrong.
+    /// With the invalid setting.
     pub fn new(config: &Config, reloading: Reloading) -> Result<Self, String> {
         let secrets = Arc::<Secrets>::default();
         let push = Push::new(config, secrets.clone())?;
-        Ok(Self { push, secrets, reloading })
+        Ok(Self { push, secrets, reloading, feed: Arc::default() })
     }
 }
 
-impl Live {
+impl LiveConfig {
     fn new(config: Config) -> Self {
         let callers = Callers::new(&config.tokens);
         let share = (config.server.bodies_max / SHARE).max(config.server.body_max);
@@ -90,29 +104,34 @@ impl Live {
 }
 
 impl App {
-    /// An app over an engine whose queues are set up.
+    /// An app over an engine with its queues set up.
     #[must_use]
-    pub fn new(redrive: Redrive, config: Config, outside: Outside) -> Arc<Self> {
-        let Outside { push, secrets, reloading } = outside;
+    pub fn new(redrive: Redrive, config: Config, outside: AppServices) -> Arc<Self> {
+        let AppServices { push, secrets, reloading, feed } = outside;
         let bodies = Arc::new(Semaphore::new(config.server.bodies_max.min(Semaphore::MAX_PERMITS)));
-        let live = ArcSwap::from_pointee(Live::new(config));
+        let store = store_id(&config.store);
+        let live = ArcSwap::from_pointee(LiveConfig::new(config));
         Arc::new(Self {
             redrive,
             live,
             bodies,
             rates: Mutex::default(),
+            streams: Mutex::default(),
+            failed_sign_ins: FailedSignIns::default(),
             stopping: watch::Sender::new(false),
             samples: Samples::default(),
             backups: Arc::new(Semaphore::new(1)),
             push,
-            lines: Lines::default(),
+            lines: LongPolls::default(),
             secrets,
             reloading,
+            feed,
+            store,
         })
     }
 
     /// What holds just now. Keep it no longer than a request.
-    pub fn live(&self) -> Guard<Arc<Live>> {
+    pub fn live(&self) -> Guard<Arc<LiveConfig>> {
         self.live.load()
     }
 
@@ -122,7 +141,7 @@ impl App {
         self.lines.waiting(queue)
     }
 
-    /// For how many bytes of bodies there is room now.
+    /// The free memory for bodies, in bytes.
     #[must_use]
     pub fn room(&self) -> usize {
         self.bodies.available_permits()
@@ -130,14 +149,14 @@ impl App {
 
     /// Swaps the settings. Rates begin anew.
     pub fn swap(&self, config: Config) {
-        self.live.store(Arc::new(Live::new(config)));
+        self.live.store(Arc::new(LiveConfig::new(config)));
         self.rates.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Takes the right to publish so many events as each of these tenants, or nothing of it.
+    /// Takes the quota for these tenants' events, or nothing.
     ///
     /// # Errors
-    /// With the tenant that is over its quota, and the moment at which it has room again.
+    /// With the tenant over its quota, and the moment at which it may publish again.
     pub fn take_quotas<'a>(&self, tenants: &[(&'a str, u32)], now: Moment) -> Result<(), (&'a str, Moment)> {
         let live = self.live();
         let limit = |tenant: &str| live.config.tenants.get(tenant).unwrap_or(&live.config.quota).rate.clone();

@@ -1,13 +1,19 @@
-//! Lines of the audit about what is the server's own, and no event's: secrets, the configuration, copies of the store.
+//! Audit lines about the server itself: secrets, configuration, backups, failed sign-ins.
 
 use redrive::StoreError;
 use redrive::desk::Desk;
 
-/// Does something, with a line in the audit. The line is written first: there is no change without one. Of what then
-/// was not done there is a second line, with nothing counted. What was set or read is in neither.
+pub(crate) mod chain;
+pub(crate) mod sealing;
+mod sign_ins;
+
+pub(crate) use sign_ins::FailedSignIns;
+
+/// Runs a change with an audit line. The line is written first, so that there is no change without one. If the change
+/// fails, a second line with a count of zero follows. Neither contains the value that was set or read.
 ///
 /// # Errors
-/// Where the line cannot be written, and then nothing is done; or as what is to be done.
+/// If the line cannot be written, in which case nothing is done; or with the error of the change.
 pub async fn noted<T, E: From<StoreError>>(
     desk: &Desk,
     verb: &'static str,
@@ -18,7 +24,7 @@ pub async fn noted<T, E: From<StoreError>>(
     let done = change.await;
     if done.is_err() {
         // Why the change failed is worth more to the caller than why this did.
-        let _ = desk.note(verb, target, 0, "it was not done").await;
+        let _ = desk.note(verb, target, 0, "not performed").await;
     }
     done
 }

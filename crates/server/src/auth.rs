@@ -1,15 +1,15 @@
-//! Who calls, and what they may do.
+//! Authentication and rights.
 //!
-//! A token is 32 random bytes, so its hash needs no salt and no slow function: nobody tries 2^256. The
-//! configuration has the hash alone. A caller's token is hashed and compared with every one there is, each in
-//! constant time, and without leaving off at the first that fits.
+//! A token is 32 random bytes, so its hash needs neither salt nor a slow function. The configuration contains only
+//! the hash. A caller's token is hashed and compared with every known one in constant time, without stopping at the
+//! first match.
 //!
-//! Where there are no tokens the server listens on loopback only, and whoever reaches it may do everything. A page
-//! in somebody's browser reaches it too; so a request then has to name a loopback host, and none with another
-//! page's `Origin` is served. A browser leaves it out of some `GET`s: those change nothing, and their answers are not
-//! for that page to read.
+//! Without tokens the server listens on loopback only, and every client that reaches it has all rights. A page in a
+//! browser reaches it too, so a request must then name a loopback host and must not have another page's `Origin`.
+//! Browsers omit it from some `GET`s: those change nothing, and the page cannot read their responses.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use axum::extract::{FromRef, FromRequestParts};
 use http::header::{AUTHORIZATION, HOST, ORIGIN};
@@ -17,55 +17,65 @@ use http::request::Parts;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::api::Problem;
+use crate::api::ApiProblem;
 use crate::app::App;
-use crate::config::{Right, TokenSettings};
+use crate::config::TokenSettings;
+use crate::listen::ConnectionPermit;
 
-/// The name of whoever calls where nobody has to say it.
+mod caller;
+
+pub use caller::Caller;
+
+/// The name of a caller without a token.
 const LOCAL: &str = "local";
 
-/// Everybody who may call.
+/// All known callers.
 #[derive(Debug, Default)]
-pub struct Callers(Vec<(Caller, [u8; 32])>);
+pub struct Callers(Vec<KnownToken>);
 
-/// Who calls.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Caller {
-    /// The token's name, for the audit.
-    pub name: Arc<str>,
-    /// Whose events alone they may touch.
-    pub tenant: Option<Arc<str>>,
-    rights: Arc<[Right]>,
+#[derive(Debug)]
+struct KnownToken {
+    caller: Caller,
+    hash: [u8; 32],
+    /// When it ends.
+    expires: Option<SystemTime>,
 }
 
-/// From where a request came, for the audit: an address, or a program. The listener and the command line say it.
+/// Why a token is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TokenRefusal {
+    Unknown,
+    Expired,
+}
+
+/// The origin of a request, for the audit log: an address, or a program. Set by the listener and the command line.
 #[derive(Debug, Clone)]
 pub struct Origin(pub Arc<str>);
 
 impl Callers {
-    /// Those of the configuration. It has been checked, so a hash that is none does not occur, and fits nobody.
+    /// The tokens of a checked configuration. An invalid hash cannot occur, and would match no token.
     pub fn new<'a>(tokens: impl IntoIterator<Item = (&'a String, &'a TokenSettings)>) -> Self {
-        let caller = |(name, token): (&String, &TokenSettings)| {
-            let caller = Caller {
-                name: name.as_str().into(),
-                tenant: token.tenant.as_deref().map(Into::into),
-                rights: token.rights.as_slice().into(),
-            };
-            Some((caller, hash_of(&token.hash)?))
+        let known = |(name, token): (&String, &TokenSettings)| {
+            let hash = hash_of(&token.hash)?;
+            Some(KnownToken { caller: Caller::new(name, token), hash, expires: token.expires })
         };
-        Self(tokens.into_iter().filter_map(caller).collect())
+        Self(tokens.into_iter().filter_map(known).collect())
     }
 
-    /// Who has this token.
-    fn find(&self, token: &str) -> Option<Caller> {
+    /// The caller with this token.
+    fn find(&self, token: &str, now: SystemTime) -> Result<Caller, TokenRefusal> {
         let hash: [u8; 32] = Sha256::digest(token.as_bytes()).into();
         let mut found = None;
-        for (caller, known) in &self.0 {
-            if bool::from(known.ct_eq(&hash)) {
-                found = Some(caller);
+        for known in &self.0 {
+            if bool::from(known.hash.ct_eq(&hash)) {
+                found = Some(known);
             }
         }
-        found.cloned()
+        let known = found.ok_or(TokenRefusal::Unknown)?;
+        match known.expires {
+            Some(end) if end <= now => Err(TokenRefusal::Expired),
+            _ => Ok(known.caller.clone()),
+        }
     }
 }
 
@@ -79,43 +89,14 @@ fn hash_of(text: &str) -> Option<[u8; 32]> {
     Some(hash)
 }
 
-impl Caller {
-    /// Whoever is at this machine, and may do everything.
-    #[must_use]
-    pub fn local(name: &str) -> Self {
-        let rights = [Right::Publish, Right::Consume, Right::Read, Right::Operate];
-        Self { name: name.into(), tenant: None, rights: rights.into() }
-    }
-
-    /// Whether they may do this.
-    ///
-    /// # Errors
-    /// 403 where they may not.
-    pub fn may(&self, right: Right) -> Result<(), Problem> {
-        if self.rights.contains(&right) { Ok(()) } else { Err(Problem::forbidden(right)) }
-    }
-
-    /// The tenant that a request is about: the caller's own, or the one that is asked for.
-    ///
-    /// # Errors
-    /// 403 where it is somebody else's.
-    pub fn tenant<'a>(&'a self, asked: Option<&'a str>) -> Result<Option<&'a str>, Problem> {
-        match (self.tenant.as_deref(), asked) {
-            (Some(own), Some(asked)) if own != asked => Err(Problem::other_tenant(asked)),
-            (Some(own), _) => Ok(Some(own)),
-            (None, asked) => Ok(asked),
-        }
-    }
-}
-
 impl<S> FromRequestParts<S> for Caller
 where
     Arc<App>: FromRef<S>,
     S: Sync,
 {
-    type Rejection = Problem;
+    type Rejection = ApiProblem;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiProblem> {
         // The command line calls by itself, without a network in between.
         if let Some(caller) = parts.extensions.get::<Caller>() {
             return Ok(caller.clone());
@@ -123,16 +104,35 @@ where
         let app = Arc::<App>::from_ref(state);
         let callers = &app.live().callers;
         if callers.0.is_empty() {
-            return from_here(parts).then(|| Self::local(LOCAL)).ok_or_else(Problem::not_from_here);
+            let local = from_here(parts).then(|| Self::local(LOCAL));
+            return local.inspect(|_| signed_in(parts)).ok_or_else(ApiProblem::not_from_here);
         }
         let bearer = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         let token = bearer.and_then(|value| value.split_once(' '));
         let token = token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-        let caller = token.and_then(|(_, token)| callers.find(token.trim()));
-        let caller = caller.ok_or_else(Problem::unauthorized)?;
-        // Whoever asks next, before the body is read, need not hash again.
+        let caller = token
+            .map_or(Err(TokenRefusal::Unknown), |(_, token)| callers.find(token.trim(), SystemTime::now()));
+        let caller = caller.map_err(|refusal| {
+            // Without a token it is no attempt to guess one.
+            if let (Some(_), Some(Origin(from))) = (token, parts.extensions.get()) {
+                app.failed_sign_ins.count(from);
+            }
+            match refusal {
+                TokenRefusal::Unknown => ApiProblem::unauthorized(),
+                TokenRefusal::Expired => ApiProblem::expired_token(),
+            }
+        })?;
+        signed_in(parts);
+        // The next extractor, before the body is read, need not hash again.
         parts.extensions.insert(caller.clone());
         Ok(caller)
+    }
+}
+
+/// Notes that the connection's caller is known, so that others make room first.
+fn signed_in(parts: &Parts) {
+    if let Some(connection) = parts.extensions.get::<ConnectionPermit>() {
+        connection.is_of_a_known_caller();
     }
 }
 
@@ -154,7 +154,10 @@ fn from_here(parts: &Parts) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
     use super::*;
+    use crate::config::Right;
 
     #[test]
     fn only_requests_that_name_this_machine_are_from_here() {
@@ -176,21 +179,31 @@ mod tests {
         }
     }
 
+    fn token(text: &str) -> TokenSettings {
+        let hash: String = Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+        let hash = format!("sha256:{hash}");
+        TokenSettings { hash, rights: vec![Right::Publish], tenant: None, queues: None, expires: None }
+    }
+
     #[test]
     fn a_token_is_found_by_its_hash_alone() {
-        let hash: String = Sha256::digest(b"secret").iter().map(|byte| format!("{byte:02x}")).collect();
-        let token = TokenSettings {
-            hash: format!("sha256:{hash}"),
-            rights: vec![Right::Publish],
-            tenant: Some("acme".to_owned()),
-        };
+        let token = TokenSettings { tenant: Some("acme".to_owned()), ..token("secret") };
         let callers = Callers::new([(&"shop".to_owned(), &token)]);
-        let caller = callers.find("secret").expect("it is known");
+        let caller = callers.find("secret", UNIX_EPOCH).expect("it is known");
         assert_eq!(&*caller.name, "shop");
         assert!(caller.may(Right::Publish).is_ok() && caller.may(Right::Read).is_err());
         assert_eq!(caller.tenant(None).expect("its own"), Some("acme"));
         assert!(caller.tenant(Some("other")).is_err());
-        assert_eq!(callers.find("Secret"), None);
-        assert_eq!(callers.find(&token.hash), None);
+        assert_eq!(callers.find("Secret", UNIX_EPOCH), Err(TokenRefusal::Unknown));
+        assert_eq!(callers.find(&token.hash, UNIX_EPOCH), Err(TokenRefusal::Unknown));
+    }
+
+    #[test]
+    fn a_token_ends_at_its_time() {
+        let end = UNIX_EPOCH + Duration::from_secs(100);
+        let token = TokenSettings { expires: Some(end), ..token("secret") };
+        let callers = Callers::new([(&"shop".to_owned(), &token)]);
+        assert!(callers.find("secret", end - Duration::from_secs(1)).is_ok());
+        assert_eq!(callers.find("secret", end), Err(TokenRefusal::Expired));
     }
 }

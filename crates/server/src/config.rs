@@ -1,46 +1,57 @@
-//! What can be set: `redrive.toml`, over it the environment, over it flags.
+//! Settings: `redrive.toml`, overridden by the environment, overridden by flags.
 //!
-//! The file is checked by itself first, so that what is wrong in it is told with its line; then what the
-//! environment and the flags say is laid over it. A name that does not exist is refused with the nearest one that
-//! does: a misspelt limit is no limit.
+//! The file is checked first by itself, so that errors have line numbers; then the environment and the flags override
+//! it. An unknown name is refused, with the nearest known one: a misspelt limit would be no limit.
 
 use std::path::{Path, PathBuf};
 
+mod address;
 mod check;
+mod effective;
 mod environment;
 mod error;
 mod gateway;
+mod header_source;
+pub mod policy;
 mod settings;
+mod store_id;
+mod token;
 
+pub(crate) use check::log_filter;
+pub use effective::Setting;
 pub use environment::Layer;
 pub use error::ConfigError;
 pub use gateway::{
-    EffectsWord, FingerprintSettings, GatewaySettings, HeaderSettings, HostWord, KeyWord, PrincipalSettings,
-    PrincipalWord, RedactSettings, RouteSettings, TenantSettings, UnknownWord, UpstreamKeyWord,
+    CredentialsSettings, CredentialsWord, EffectsWord, FingerprintSettings, GatewaySettings, HeaderSettings,
+    HostWord, KeyWord, PrincipalSettings, PrincipalWord, RedactSettings, RouteSettings, TenantSettings,
+    UnknownWord, UpstreamKeyWord,
 };
+pub use header_source::{HeaderPlace, HeaderSource};
 pub use settings::{
     AfterDeadSettings, Config, KeepSettings, LedgerSettings, LogForm, NotifySettings, ObserveSettings, Order,
-    PullSettings, PushSettings, PushTo, QueueSettings, Quota, Right, SecretSettings, ServerSettings,
-    StatusWord, StoreSettings, TokenSettings,
+    PullSettings, PushSettings, PushTo, QueueSettings, Quota, SecretSettings, ServerSettings, StatusWord,
+    StoreSettings, TlsSettings,
 };
+pub(crate) use store_id::store_id;
+pub use token::{Right, TokenSettings};
 
 /// The documented default, as `redrive config --default` prints it.
 pub const DEFAULT: &str = include_str!("config/default.toml");
 
-/// Where a configuration comes from.
+/// The source of a configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Source {
-    /// The file. `redrive.toml` of this directory where it is none, if there is one.
+    /// The file; by default `redrive.toml` in this directory, if it exists.
     pub file: Option<PathBuf>,
-    /// What is laid over it: the environment, then flags.
+    /// The overrides: the environment, then flags.
     pub layers: Vec<Layer>,
 }
 
-/// The file that is read where none is named.
+/// The default file.
 const FILE: &str = "redrive.toml";
 
 impl Source {
-    /// The file that counts: the one that was named, or the one that is there.
+    /// The file in use: the given one, or the default if it exists.
     #[must_use]
     pub fn path(&self) -> Option<PathBuf> {
         self.file.clone().or_else(|| Path::new(FILE).is_file().then(|| FILE.into()))
@@ -49,8 +60,18 @@ impl Source {
     /// Reads, lays over, checks.
     ///
     /// # Errors
-    /// With the place of what is wrong, and the nearest right name.
+    /// With the position of the error, and the nearest known name.
     pub fn load(&self) -> Result<Config, ConfigError> {
+        let table = self.merged()?;
+        let config: Config = toml::Value::Table(table).try_into().map_err(|error: toml::de::Error| {
+            ConfigError::Value { what: error::without_address(error.message()) }
+        })?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// The file with the layers over it: everything that is not a default.
+    fn merged(&self) -> Result<toml::Table, ConfigError> {
         let mut table = match self.path() {
             None => toml::Table::new(),
             Some(path) => read(&path)?,
@@ -58,11 +79,16 @@ impl Source {
         for layer in &self.layers {
             layer.lay_over(&mut table)?;
         }
-        let config: Config = toml::Value::Table(table).try_into().map_err(|error: toml::de::Error| {
-            ConfigError::Value { what: error::without_address(error.message()) }
-        })?;
-        config.check()?;
-        Ok(config)
+        Ok(table)
+    }
+
+    /// Whether it names a store, rather than leaving it at the default.
+    ///
+    /// # Errors
+    /// With the position of the error, and the nearest known name.
+    pub fn names_store(&self) -> Result<bool, ConfigError> {
+        let table = self.merged()?;
+        Ok(table.get("store").is_some_and(|store| store.get("address").is_some()))
     }
 }
 
@@ -84,7 +110,7 @@ mod tests {
         assert_eq!(config, Config::default());
     }
 
-    /// Every line that is commented out with `#` and no blank is a setting that works once the mark is taken away.
+    /// Every setting commented out with `#` and no blank works once the `#` is removed.
     #[test]
     fn what_is_commented_out_in_the_default_works() {
         let all: String = DEFAULT

@@ -1,8 +1,8 @@
 //! `redrive demo`: a server, a service that really fails, and a stream of orders in between.
 //!
 //! Everything is real but small: the server that `redrive serve` runs, with its store in a temporary folder; a
-//! service on loopback that keeps a ledger as a payment provider would; a shop that publishes over HTTP. At the end
-//! each side's figures are held against the other's.
+//! service on loopback with a ledger like a payment provider's; a shop that publishes over HTTP. At the end the
+//! figures of all sides are compared.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -13,45 +13,45 @@ use tokio::time::{MissedTickBehavior, interval, sleep_until};
 use crate::config::Config;
 use crate::serve::Server;
 
-mod board;
 mod downstream;
-mod say;
+mod print;
+mod progress;
 mod shop;
 mod summary;
 
-use board::{Board, Figures};
 use downstream::Downstream;
-use say::say;
+use print::say;
+use progress::{Figures, ProgressDisplay};
 use shop::Shop;
 use summary::Summary;
 
-/// How often the figures are told: in place on a terminal, as lines otherwise.
+/// How often the figures are printed: in place on a terminal, as lines otherwise.
 const IN_PLACE: Duration = Duration::from_millis(200);
 const AS_LINES: Duration = Duration::from_secs(2);
 
-/// How long attempts under way get at the end.
+/// How long attempts in progress get at the end.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What the demo can be told.
+/// The arguments of `redrive demo`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How long to run, such as 20s [default: until Ctrl-C]
+    /// How long to run, e.g. 20s [default: until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = for_how_long)]
     time: Option<Duration>,
-    /// How many orders to place a second, 1 to 500.
+    /// Orders per second, 1 to 500.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=500))]
     rate: u32,
 }
 
 fn for_how_long(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
-        Ok(Duration::ZERO) => Err("in no time nothing is to be seen; give it some seconds".to_owned()),
+        Ok(Duration::ZERO) => Err("the duration must be at least some seconds".to_owned()),
         Ok(time) => Ok(time),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// The server's settings, as they would stand in `redrive.toml`.
+/// The server's settings, as in `redrive.toml`.
 const SETTINGS: &str = r#"
 [push]
 allow = ["127.0.0.0/8"]
@@ -77,7 +77,7 @@ open_for = "1s"
 probes = 3
 "#;
 
-/// Runs the demo, for its time or to Ctrl-C.
+/// Runs the demo for its duration or until Ctrl-C.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let folder = tempfile::Builder::new().prefix("redrive-demo-").tempdir().context("a temporary folder")?;
     let downstream = Downstream::start().await.context("cannot listen on loopback")?;
@@ -104,12 +104,12 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     Ok(if interrupted && args.time.is_some() { ExitCode::from(130) } else { ExitCode::SUCCESS })
 }
 
-/// Places orders and tells the figures until the time is over; whether Ctrl-C ended it.
+/// Places orders and prints figures until the time is over; returns whether Ctrl-C ended it.
 async fn trade(args: &Args, server: &Server, downstream: &Downstream, shop: &mut Shop) -> Result<bool> {
     let end = args.time.map(|time| tokio::time::Instant::from(Instant::now() + time));
-    let mut board = Board::new();
+    let mut board = ProgressDisplay::new();
     let mut orders = interval(Duration::from_secs(1) / args.rate);
-    // Orders that could not be placed in time are not placed at once later: the shop has no such rush.
+    // Orders that were not placed in time are skipped, not placed in a burst.
     orders.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut telling = interval(if board.is_in_place() { IN_PLACE } else { AS_LINES });
     loop {
@@ -149,7 +149,7 @@ fn settings(folder: &std::path::Path, downstream: &Downstream) -> Result<Config>
     Ok(config)
 }
 
-/// What the demo is about to do, and what to try meanwhile.
+/// Prints what the demo does, and what to try meanwhile.
 fn opening(args: &Args, address: &str, downstream: &Downstream) {
     let program = program();
     let until = args
@@ -177,7 +177,7 @@ fn opening(args: &Args, address: &str, downstream: &Downstream) {
     ));
 }
 
-/// How this program is called from here.
+/// The command line of this program.
 fn program() -> String {
     let here = std::env::current_dir().ok();
     let program = std::env::current_exe().ok();

@@ -1,7 +1,7 @@
 //! `redrive gateway`: makes an HTTP API safe to retry without touching it.
 //!
-//! It is the idempotency layer over a service that asks somebody else, so its contract is the layer's. What is not
-//! enrolled passes through as it is, streamed both ways:
+//! It is the idempotency layer over a service that calls the upstream, so its contract is the layer's. Requests that
+//! are not enrolled are forwarded unchanged, streamed both ways:
 //!
 //! ```text
 //! client ─▶ listener ─▶ table ─┬─ enrolled ─▶ layer (ledger) ─▶ proxy ─▶ upstream
@@ -16,57 +16,71 @@ use anyhow::{Context, Result, anyhow};
 use axum::Router;
 use futures_util::future::join_all;
 use redrive::Redrive;
-use redrive::api::Requests;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::{Config, GatewaySettings, RouteSettings};
-use crate::{ledger, listen, observe, serve};
+use crate::{listen, observe, reply_sealing, serve};
 
-mod gate;
+mod dispatch;
 
-mod table;
+mod vet;
+
+mod authorise;
+
+mod route_table;
 
 mod route;
 
-mod caller;
+mod unknown_budget;
+
+mod credentials;
 
 mod proxy;
 
-mod hops;
+mod hop_headers;
 
 mod trailers;
 
 mod forwarded;
 
-mod flow;
+mod body;
+
+mod room;
 
 mod tunnel;
 
 mod upstream;
 
-mod failure;
+mod upstream_error;
 
 mod admin;
 
-mod keys;
+mod key_lookup;
 
+mod ledger_health;
+
+pub use hop_headers::check_upgrades;
 pub use route::endpoint;
-pub use table::check_routes;
-pub use upstream::Address;
+pub use route_table::check_routes;
+pub use upstream::UpstreamAddress;
 
-use caller::Credentials;
-use forwarded::Teller;
-use gate::Gate;
-use proxy::{Proxy, Shared, Times};
+use credentials::Credentials;
+use dispatch::Dispatch;
+use forwarded::ForwardedHeaders;
+use hop_headers::Upgrades;
+use ledger_health::{LedgerHealth, WatchedLedger};
+use proxy::{Proxy, Shared, Timeouts};
+use room::Room;
 use route::Route;
-use table::Table;
+use route_table::RouteTable;
 use tunnel::Tunnels;
+use unknown_budget::UnknownBudget;
 use upstream::Upstream;
 
-/// How often what is over is forgotten, and what was measured is put in order.
+/// How often expired records are removed and metrics are compacted.
 const UPKEEP: Duration = Duration::from_secs(5);
 
 /// How long answers may take to be written that were given at the very end of a stop.
@@ -85,9 +99,9 @@ pub struct Gateway {
     chores: JoinSet<()>,
 }
 
-/// What became of what was under way.
+/// The result of a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stopped {
+pub struct GatewayStopReport {
     /// Enrolled requests that were ended before their end: recorded as ones that may run again, or as unknown.
     pub aborted: usize,
 }
@@ -96,39 +110,50 @@ impl Gateway {
     /// Opens the ledger and listens.
     ///
     /// # Errors
-    /// With what is in the way.
+    /// With the reason.
     pub async fn start(config: Config) -> Result<Self> {
         observe::metrics::install();
-        // First, so that an address that is taken is told before anything is touched.
+        // First, so that a taken address is reported before anything is touched.
         let listener = bind(config.gateway.listen).await?;
         let admin = match config.gateway.admin {
             Some(address) => Some(bind(address).await?),
             None => None,
         };
+        let tls = listen::Tls::load(&config.tls)?;
         let shared = Arc::new(shared(&config)?);
         let tunnels = shared.tunnels.clone();
         let proxy = Proxy::new(shared);
         let redrive = serve::open(&config).await?;
-        let (table, routes) = routes(&config, &redrive, &proxy)?;
+        let budget = UnknownBudget::new(config.gateway.unknown_max, config.gateway.client_unknown_max);
+        budget.counted(redrive.unknown_outcomes_by_tenant().await.context("cannot read the ledger")?);
+        let health = LedgerHealth::default();
+        let ledger = Arc::new(WatchedLedger { inner: redrive.ledger(), health: health.clone() });
+        let (table, routes) = routes(&config, &ledger, &proxy, &budget)?;
         let stop = watch::Sender::new(false);
         let mut listening = JoinSet::new();
         let mut listen_on = |listener: TcpListener, router: Router| -> Result<SocketAddr> {
-            let address = listener.local_addr().context("the address that is listened on")?;
-            let (settings, stop) = (config.server.clone(), stop.subscribe());
-            listening.spawn(async move { listen::serve(listener, router, &settings, stop).await });
+            let address = listener.local_addr().context("the listening address")?;
+            let (settings, tls, stop) = (config.server.clone(), tls.clone(), stop.subscribe());
+            listening.spawn(async move { listen::serve(listener, router, &settings, tls, stop).await });
             Ok(address)
         };
-        let asked =
-            admin::Asked { redrive: redrive.clone(), samples: Arc::default(), stopping: stop.subscribe() };
+        let asked = admin::AdminState {
+            redrive: redrive.clone(),
+            samples: Arc::default(),
+            stopping: stop.subscribe(),
+            health,
+            hosts: config.gateway.admin_hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
+            is_loopback: admin.as_ref().is_some_and(is_loopback),
+        };
         let admin = admin.map(|admin| listen_on(admin, admin::router(asked))).transpose()?;
-        let gate = Gate::new(table, proxy, &config.server);
+        let gate = Dispatch::new(table, proxy, &config);
         let address = listen_on(listener, Router::new().fallback_service(gate))?;
         let mut chores = JoinSet::new();
-        chores.spawn(upkeep(redrive.ledger()));
+        chores.spawn(upkeep(redrive.clone(), budget));
         Ok(Self { address, admin, redrive, routes, tunnels, stop, listening, chores })
     }
 
-    /// Where it listens.
+    /// The listening address.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -140,18 +165,18 @@ impl Gateway {
         self.admin
     }
 
-    /// What the ledger is kept in.
+    /// The engine that stores the ledger.
     #[must_use]
     pub const fn redrive(&self) -> &Redrive {
         &self.redrive
     }
 
-    /// Stops: no new connections; requests and tunnels under way get `grace`. Enrolled ones that are not done by then
-    /// are ended, and recorded as what they are.
+    /// Stops: no new connections; requests and tunnels in progress get `grace`. Unfinished enrolled requests are
+    /// aborted and recorded.
     ///
     /// # Errors
     /// Where the ledger could not be closed cleanly. Nothing is lost then either.
-    pub async fn stop(mut self, grace: Duration) -> Result<Stopped> {
+    pub async fn stop(mut self, grace: Duration) -> Result<GatewayStopReport> {
         let end = Instant::now() + grace;
         self.stop.send_replace(true);
         self.chores.abort_all();
@@ -161,41 +186,56 @@ impl Gateway {
         };
         let _ = timeout_at(end, open).await;
         self.tunnels.cut();
-        // Those whose clients hung up are on no connection.
+        // Requests of disconnected clients are on no connection.
         let left = end.saturating_duration_since(Instant::now());
         let drained = join_all(self.routes.iter().map(|route| route.layer().drain(left))).await;
         let answered = async { while self.listening.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(LAST_WORDS, answered).await;
         self.redrive.shutdown(Duration::ZERO).await?;
-        Ok(Stopped { aborted: drained.iter().map(|drained| drained.aborted).sum() })
+        Ok(GatewayStopReport { aborted: drained.iter().map(|drained| drained.aborted).sum() })
     }
 }
 
-/// Every route, by what it matches.
-fn routes(config: &Config, redrive: &Redrive, proxy: &Proxy) -> Result<(Table<Route>, Vec<Route>)> {
+/// The routes, by method and path.
+fn routes(
+    config: &Config,
+    ledger: &Arc<WatchedLedger>,
+    proxy: &Proxy,
+    budget: &UnknownBudget,
+) -> Result<(RouteTable<Route>, Vec<Route>)> {
     let settings = &config.gateway;
     let trusted: Arc<[_]> = settings.networks().map_err(anyhow::Error::msg)?.into();
-    let credentials = Credentials::of(&settings.credentials).map_err(anyhow::Error::msg)?;
-    let keep = ledger::keep(&config.ledger)?;
+    let credentials = Credentials::of(settings.credentials.as_ref()).map_err(anyhow::Error::msg)?;
+    let keep = reply_sealing::reply_protection(&config.ledger)?;
     let mut all = Vec::new();
-    let table = Table::of(&settings.enrolled(), |settings| {
+    let table = RouteTable::of(&settings.enrolled(), |settings| {
         let endpoint = route::trusting(settings, trusted.clone(), credentials.clone(), keep.clone())?;
-        let route = Route::new(settings, endpoint, Arc::new(redrive.ledger()), proxy.clone())?;
+        let route = Route::new(settings, endpoint, ledger.clone(), proxy.clone(), budget)?;
         all.push(route.clone());
         Ok(route)
     });
     Ok((table.map_err(anyhow::Error::msg)?, all))
 }
 
-/// What an engine would do, if one ran here: none does, so that a server can have the same store.
-async fn upkeep(ledger: Requests) {
+/// The upkeep of an engine; none runs here, so that a server can use the same store.
+async fn upkeep(redrive: Redrive, budget: UnknownBudget) {
+    let ledger = redrive.ledger();
     let mut tick = tokio::time::interval(UPKEEP);
     loop {
         tick.tick().await;
         observe::metrics::keep_small();
-        // In slices, until there is none left. What could not be done now is done the next time.
+        // If the store does not answer, the last count goes on.
+        if let Ok(tenants) = redrive.unknown_outcomes_by_tenant().await {
+            budget.counted(tenants);
+        }
+        // In slices until none is left. Failures are retried the next time.
         while ledger.sweep().await.is_ok_and(|forgotten| forgotten > 0) {}
     }
+}
+
+/// Whether only this machine reaches it.
+fn is_loopback(listener: &TcpListener) -> bool {
+    listener.local_addr().is_ok_and(|address| address.ip().is_loopback())
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener> {
@@ -203,18 +243,30 @@ async fn bind(address: SocketAddr) -> Result<TcpListener> {
 }
 
 fn shared(config: &Config) -> Result<Shared> {
-    let GatewaySettings { host, connect_time, answer_time, whole_time, .. } = config.gateway;
-    let upstream = config.gateway.upstream.as_deref().context(
-        "the gateway stands in front of nothing; say where the API is: --upstream http://127.0.0.1:8080",
-    )?;
-    let address: Address = upstream.parse().map_err(|error| anyhow!("gateway.upstream: {error}"))?;
+    let GatewaySettings { host, answer_time, whole_time, replies_max, .. } = config.gateway;
+    let upstream = config
+        .gateway
+        .upstream
+        .as_deref()
+        .context("the gateway has no upstream; name the API: --upstream http://127.0.0.1:8080")?;
+    let address: UpstreamAddress = upstream.parse().map_err(|error| anyhow!("gateway.upstream: {error}"))?;
     let trusted = config.gateway.networks().map_err(anyhow::Error::msg)?;
-    let teller = Teller::new(trusted, host, address.host(), name()?);
+    let teller = ForwardedHeaders::new(trusted, host, address.host(), name()?);
     let teller = teller.naming(config.gateway.routes.iter().flat_map(RouteSettings::named_by));
-    let upstream = Upstream::new(address, &config.gateway).context("cannot trust anybody's certificate")?;
+    let upstream =
+        Upstream::new(address, &config.gateway).context("cannot load the system's root certificates")?;
     let client = config.server.body_time;
-    let times = Times { connect: connect_time, answer: answer_time, whole: whole_time, client };
-    Ok(Shared { upstream, teller, tunnels: Tunnels::new(), times })
+    let times = Timeouts { answer: answer_time, whole: whole_time, client };
+    let upgrades = Upgrades::of(&config.gateway.upgrades).map_err(anyhow::Error::msg)?;
+    let replies = Room::new(replies_max, replies_max);
+    Ok(Shared {
+        upstream,
+        teller,
+        upgrades,
+        tunnels: Tunnels::new(config.gateway.tunnel_idle),
+        times,
+        replies,
+    })
 }
 
 /// A name of this gateway's own.

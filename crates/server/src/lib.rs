@@ -1,10 +1,10 @@
 //! The `redrive` program as a library: the engine behind HTTP, the operators' command line, and the demo.
 //!
-//! It has no rules of its own. What an event is, when it is attempted and what becomes of it is decided by the
-//! [`redrive`] crate; here are addresses, words and limits:
+//! It contains no engine logic. The [`redrive`] crate decides what an event is, when it is attempted and how it ends;
+//! this crate adds the API, the configuration and the limits:
 //!
-//! - [`config`]: what can be set, from `redrive.toml`, the environment and flags;
-//! - [`app`]: what all requests share, and what a reload swaps;
+//! - [`config`]: the settings, from `redrive.toml`, the environment and flags;
+//! - [`app`]: the state shared by all requests, and the part that a reload replaces;
 //! - [`queues`]: the queues of the configuration, set up in the engine;
 //! - [`push`]: attempts of queues with a destination;
 //! - [`secrets`]: what signs them;
@@ -12,7 +12,7 @@
 //! - [`api`]: the HTTP API;
 //! - [`listen`]: the listener, which bounds what clients may cost;
 //! - [`observe`]: metrics, logs, traces;
-//! - [`notify`]: a message to people when letters die of something new;
+//! - [`notify`]: a message when dead letters have a new cause;
 //! - [`serve`]: the life of a server, from its start to its stop;
 //! - [`gateway`]: the idempotency ledger in front of any HTTP API;
 //! - [`cli`]: the commands.
@@ -30,7 +30,7 @@ pub mod push;
 
 pub mod secrets;
 
-pub mod ledger;
+pub mod reply_sealing;
 
 pub mod reload;
 
@@ -45,10 +45,6 @@ pub mod notify;
 pub mod serve;
 
 pub mod gateway;
-
-mod rates;
-
-mod waiting;
 
 pub mod cli;
 

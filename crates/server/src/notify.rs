@@ -1,9 +1,9 @@
-//! Tells people when letters die of something new, without any other tool: a message to `notify.url` for every cause
-//! that a queue has not seen before.
+//! Notifies people of new failure causes without any other tool: a message to `notify.url` for every cause that is
+//! new to a queue, and for every cause of which events of a queue keep failing.
 //!
-//! It is made of what the server has anyway. A message is an event of a queue of its own, and its identity is the
-//! cause: so it is told once, over restarts as well, and one that cannot be told is tried again for hours, until it is
-//! a dead letter itself. How often is bounded by that queue's rate.
+//! It reuses the engine. A message is an event of its own queue, identified by the cause: so it is sent once, also
+//! across restarts, and is retried for hours until it becomes a dead letter itself. That queue's rate limits the
+//! messages.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,28 +18,29 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::api::wire;
-use crate::config::Config;
+use crate::config::{Config, NotifySettings};
 
+mod failing;
 mod send;
 
-/// The queue that messages wait in. It does not tell of its own dead letters.
+/// The queue of messages. Its own dead letters cause no notification.
 pub const QUEUE: &str = "redrive-notify";
 
-/// How many causes are looked at; those with most letters first.
+/// Maximum number of causes checked, largest first.
 const GROUPS_MAX: usize = 10_000;
-/// How long a cause that was told is remembered: after that it is told again, if letters of it are still there.
+/// How long a reported cause is remembered: after that it is reported again, if dead letters of it still exist.
 const REMEMBERED: Duration = Duration::from_secs(30 * 86_400);
-/// How long is waited with another look at a receipt: of a cause that an earlier process told, or whose time ends soon.
+/// How long to wait before checking a receipt again: of a cause reported by an earlier process, or about to expire.
 const LOOKED_AT: Duration = Duration::from_secs(3600);
 /// How often a message is tried: for about six hours.
 const ATTEMPTS: u32 = 40;
-/// How many messages a second, and at once.
+/// Messages per second, and burst.
 const RATE: (f64, u32) = (1.0, 10);
 
-/// Sets the queue of messages up, where somebody is to be told. Before the engine starts.
+/// Sets up the queue of messages, if a URL is configured. Call it before the engine starts.
 ///
 /// # Errors
-/// With what is in the way.
+/// With the reason.
 pub async fn set_up(redrive: &Redrive, config: &Config) -> Result<()> {
     let Some(url) = &config.notify.url else { return Ok(()) };
     let sender = Arc::new(send::Sender::new(url, &config.push).context("notify.url")?);
@@ -61,27 +62,31 @@ fn policy() -> Result<Policy> {
 }
 
 /// Causes of queues that need no look at their receipt, and until when.
-type ToldUntil = HashMap<(CauseId, String), Instant>;
+type NotifiedUntil = HashMap<(CauseId, String), Instant>;
 
-/// Looks for new causes, again and again.
-pub async fn watch(redrive: Redrive, every: Duration) {
-    let mut told = ToldUntil::new();
-    let mut tick = tokio::time::interval(every.max(Duration::from_millis(100)));
+/// Looks for new causes and for events that keep failing, again and again.
+pub async fn watch(redrive: Redrive, settings: NotifySettings) {
+    let (mut told, mut failing) = (NotifiedUntil::new(), failing::Reported::default());
+    let mut tick = tokio::time::interval(settings.every.max(Duration::from_millis(100)));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        match look(&redrive, &mut told).await {
+        let looked = async {
+            look(&redrive, &mut told).await?;
+            failing::look(&redrive, settings.failing_after, &mut failing).await
+        };
+        match looked.await {
             Ok(()) => {}
             Err(StoreError::Closed) => return,
-            // The next look finds the same.
-            Err(error) => tracing::warn!(%error, "cannot look for new failure groups"),
+            // The next check finds the same.
+            Err(error) => tracing::warn!(%error, "cannot check for failing events"),
         }
     }
 }
 
-/// Publishes a message for every cause of a queue that is not told yet. Of one that an earlier process told there is
-/// a receipt, and as long as that is kept it is not told again.
-async fn look(redrive: &Redrive, told: &mut ToldUntil) -> Result<(), StoreError> {
+/// Publishes a message for every unreported cause of a queue. A cause reported by an earlier process has a receipt,
+/// and is not reported again while that is kept.
+async fn look(redrive: &Redrive, told: &mut NotifiedUntil) -> Result<(), StoreError> {
     let desk = redrive.desk("notify", "server");
     let groups = desk.groups(GroupQuery { limit: GROUPS_MAX, ..GroupQuery::default() }).await?;
     let mut there = HashSet::new();
@@ -105,19 +110,26 @@ async fn look(redrive: &Redrive, told: &mut ToldUntil) -> Result<(), StoreError>
         let mut quiet = LOOKED_AT;
         if redrive.event("", QUEUE, &message.id).await?.is_none() {
             quiet = REMEMBERED;
-            match redrive.publish(message).await {
-                Ok(_) => {}
-                Err(PublishError::Store(error)) => return Err(error),
-                Err(error) => tracing::warn!(%error, queue, "a new failure group cannot be told"),
-            }
+            publish(redrive, message, &queue).await?;
         }
         told.insert((cause, queue), now + quiet);
     }
     Ok(())
 }
 
-/// What a title says before the text of an error. That may have in it what was sent to whoever failed, and messages go
-/// to other places than letters do.
+/// Publishes a message. One that cannot be published is logged.
+async fn publish(redrive: &Redrive, message: Event, queue: &str) -> Result<(), StoreError> {
+    match redrive.publish(message).await {
+        Ok(_) => Ok(()),
+        Err(PublishError::Store(error)) => Err(error),
+        Err(error) => {
+            tracing::warn!(%error, queue, "cannot send a notification about failures");
+            Ok(())
+        }
+    }
+}
+
+/// The title, without the text of the error, which may contain data; messages go to other places than dead letters.
 fn kind_and_code(title: &str) -> &str {
     title.split_once(": ").map_or(title, |(kind_and_code, _)| kind_and_code)
 }
@@ -133,7 +145,12 @@ fn message(cause: CauseId, queue: &str, group: &Group) -> Event {
         "last": wire::moment(group.last),
         "keys_blocked": group.keys_blocked,
     });
-    let mut event = Event::new(QUEUE, format!("{cause}/{queue}")).payload(payload.to_string());
+    event(format!("{cause}/{queue}"), &payload)
+}
+
+/// A message as an event.
+fn event(id: String, payload: &serde_json::Value) -> Event {
+    let mut event = Event::new(QUEUE, id).payload(payload.to_string());
     event.meta_mut().content_type = Some("application/json".to_owned());
     event
 }
@@ -162,7 +179,7 @@ mod tests {
         redrive.publish(Event::new("orders", "1")).await.expect("it is kept");
         redrive.start().await.expect("a start");
         testing::drain(&redrive).await;
-        let mut told = ToldUntil::new();
+        let mut told = NotifiedUntil::new();
         let mut heard_on = Vec::new();
         // Receipts are forgotten by a chore of the engine's, which may come after a look and before the next.
         for (day, days) in [(0, 0), (1, 1), (29, 28), (31, 2), (32, 1), (33, 1), (34, 1)] {

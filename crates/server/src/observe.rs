@@ -1,6 +1,6 @@
-//! What the outside sees of the process: metrics, logs, traces. Never a payload, never a secret.
+//! Telemetry: metrics, logs, traces. Never a payload, never a secret.
 
-pub mod access;
+pub mod access_log;
 
 pub mod log;
 
@@ -8,6 +8,8 @@ pub mod metrics;
 
 pub mod trace;
 
-mod sample;
+pub(crate) mod attempt_feed;
 
-pub use sample::Samples;
+mod queue_gauges;
+
+pub use queue_gauges::Samples;

@@ -1,11 +1,11 @@
 //! Queues with a destination: every attempt is an HTTP request.
 //!
-//! Policy, order, concurrency, rate, budget and breaker are the queue's, and the engine's affair. Here an attempt
-//! is made into a request, and an answer into what the attempt says of itself:
+//! Policy, order, concurrency, rate, budget and breaker belong to the queue and the engine. This module turns an
+//! attempt into a request, and a response into a disposition:
 //!
 //! - [`destination`]: where to, made ready from the settings;
-//! - [`guard`], [`address`]: which addresses may be called at all;
-//! - [`names`]: whose header names are whose;
+//! - [`ssrf_guard`], [`network`]: which addresses may be called at all;
+//! - [`header_names`]: which headers events and destinations may set;
 //! - [`target`]: which queues share a budget and a breaker.
 
 use std::collections::HashMap;
@@ -19,24 +19,24 @@ use redrive::event::Cause;
 use redrive::{Delivery, Failure, Fault, Reply};
 
 use crate::config::{Config, PushSettings};
-use crate::secrets::{Lack, Secrets};
+use crate::secrets::{Secrets, SigningGap};
 
-pub mod address;
-mod answer;
 pub mod destination;
-pub mod guard;
-pub mod names;
+pub mod header_names;
+pub mod network;
 mod request;
+mod response;
 mod sign;
+pub mod ssrf_guard;
 pub mod target;
 
-use address::Network;
-use answer::Bounds;
 use destination::Destination;
-pub(crate) use guard::Guard;
-use guard::Refused;
+use network::Network;
+use response::BodyLimits;
+use ssrf_guard::BlockedAddress;
+pub(crate) use ssrf_guard::SsrfGuard;
 
-/// What every attempt says it is.
+/// The user agent of every attempt.
 const AGENT: &str = concat!("redrive/", env!("CARGO_PKG_VERSION"));
 
 /// What attempts of queues with a destination share.
@@ -46,21 +46,21 @@ pub struct Push {
     secrets: Arc<Secrets>,
 }
 
-/// Where to, and by what way; what a reload swaps.
+/// The destinations and the client; replaced by a reload.
 #[derive(Debug)]
 pub struct Routes {
     settings: PushSettings,
     /// Connections are kept in it, so a guard that lets less pass needs another one.
     client: reqwest::Client,
-    guard: Guard,
+    guard: SsrfGuard,
     destinations: HashMap<String, Arc<Destination>>,
 }
 
 impl Push {
-    /// What the queues of a configuration need to send.
+    /// Builds the sender for a configuration.
     ///
     /// # Errors
-    /// With the setting that is wrong.
+    /// With the invalid setting.
     pub fn new(config: &Config, secrets: Arc<Secrets>) -> Result<Arc<Self>, String> {
         let (client, guard) = guarded(&config.push)?;
         let destinations = destinations(config)?;
@@ -68,10 +68,10 @@ impl Push {
         Ok(Arc::new(Self { routes: ArcSwap::from_pointee(routes), secrets }))
     }
 
-    /// What another configuration needs to send, for [`swap`](Self::swap).
+    /// Builds the routes of another configuration, for [`swap`](Self::swap).
     ///
     /// # Errors
-    /// With the setting that is wrong.
+    /// With the invalid setting.
     pub fn prepare(&self, config: &Config) -> Result<Routes, String> {
         let destinations = destinations(config)?;
         let old = self.routes.load();
@@ -83,40 +83,44 @@ impl Push {
         Ok(Routes { settings: config.push.clone(), client, guard, destinations })
     }
 
-    /// Sends there from now on. Attempts under way end as they began.
+    /// Uses these routes from now on. Attempts in progress keep theirs.
     pub fn swap(&self, routes: Routes) {
         self.routes.store(Arc::new(routes));
     }
 
-    /// Queues whose destination is signed with a secret that is not known, or locked; with what is to be said of it.
+    /// Queues whose signing secret is missing or locked, with the message.
     #[must_use]
     pub fn unsigned(&self) -> Vec<(String, String)> {
         let routes = self.routes.load();
         let missing = |(queue, destination): (&String, &Arc<Destination>)| {
             let secret = destination.secret.as_deref()?;
-            Some((queue.clone(), self.secrets.lacks(secret)?.told(secret)))
+            let gap = self.secrets.signing(secret, SystemTime::now()).err()?;
+            Some((queue.clone(), gap.told(secret)))
         };
         let mut missing: Vec<_> = routes.destinations.iter().filter_map(missing).collect();
         missing.sort();
         missing
     }
 
-    /// Makes an attempt: sends the event to the destination of this queue, and says what came of it.
+    /// Makes an attempt: sends the event to the destination of this queue.
     ///
     /// # Errors
-    /// With what the attempt failed of.
+    /// With the failure of the attempt.
     pub async fn attempt(&self, queue: &str, delivery: Delivery) -> Result<Reply, Failure> {
         let routes = self.routes.load_full();
         let Some(destination) = routes.destinations.get(queue) else {
             return Err(later("no-destination", format!("the queue `{queue}` has no destination")));
         };
-        // Never sent unsigned: the receiver could not tell it from anybody's.
+        // Never sent unsigned: the receiver could not verify it.
         let secrets = match &destination.secret {
             None => Vec::new(),
-            Some(name) => self.secrets.signing(name, SystemTime::now()).ok_or_else(|| {
-                let lack = self.secrets.lacks(name).unwrap_or(Lack::Unknown);
-                later(if lack == Lack::Locked { "secret-locked" } else { "no-secret" }, lack.told(name))
-            })?,
+            Some(name) => match self.secrets.signing(name, SystemTime::now()) {
+                Ok(secrets) => secrets,
+                // Not the event's fault, nor its destination's: it waits until the store answers.
+                Err(SigningGap::Stale) => return Ok(Reply::put_off()),
+                Err(gap @ SigningGap::Locked) => return Err(later("secret-locked", gap.told(name))),
+                Err(gap @ SigningGap::Unknown) => return Err(later("no-secret", gap.told(name))),
+            },
         };
         routes.guard.check_host(&destination.url).map_err(|error| refused(&error))?;
         let secrets: Vec<&[u8]> = secrets.iter().map(|secret| secret.bytes()).collect();
@@ -125,8 +129,8 @@ impl Push {
         let payload = Bytes::from_owner(Payload(delivery.clone()));
         let response = request.body(payload).send().await.map_err(failed)?;
         let PushSettings { answer_max, answer_kept, .. } = routes.settings;
-        let bounds = Bounds { read: answer_max, kept: answer_kept };
-        answer::judge(response, &destination.statuses, bounds, delivery.time_left()).await
+        let bounds = BodyLimits { read: answer_max, kept: answer_kept };
+        response::judge(response, &destination.statuses, bounds, delivery.time_left()).await
     }
 }
 
@@ -139,13 +143,17 @@ impl AsRef<[u8]> for Payload {
     }
 }
 
-/// The networks that are allowed.
+/// The guard of these settings.
 ///
 /// # Errors
-/// With the one that is none.
-pub fn networks(settings: &PushSettings) -> Result<Vec<Network>, String> {
-    let network = |text: &String| text.parse().map_err(|error| format!("push.allow: {error}"));
-    settings.allow.iter().map(network).collect()
+/// With the network that is invalid.
+pub fn guard(settings: &PushSettings) -> Result<SsrfGuard, String> {
+    let networks = |name: &str, list: &[String]| -> Result<Vec<Network>, String> {
+        let network = |text: &String| text.parse().map_err(|error| format!("push.{name}: {error}"));
+        list.iter().map(network).collect()
+    };
+    let guard = SsrfGuard::new(networks("allow", &settings.allow)?);
+    Ok(guard.deny(networks("deny", &settings.deny)?))
 }
 
 fn destinations(config: &Config) -> Result<HashMap<String, Arc<Destination>>, String> {
@@ -158,17 +166,17 @@ fn destinations(config: &Config) -> Result<HashMap<String, Arc<Destination>>, St
     pushed.map(ready).collect()
 }
 
-/// A client that reaches nothing private but what is allowed, and the guard to ask about hosts that are addresses.
-pub(crate) fn guarded(settings: &PushSettings) -> Result<(reqwest::Client, Guard), String> {
-    let guard = Guard::new(networks(settings)?);
+/// A client that reaches no private address that is not allowed, and the guard for hosts that are addresses.
+pub(crate) fn guarded(settings: &PushSettings) -> Result<(reqwest::Client, SsrfGuard), String> {
+    let guard = guard(settings)?;
     Ok((client(settings, guard.clone())?, guard))
 }
 
-/// A client that goes through the guard, follows nobody, and asks no proxy.
+/// A client behind the guard, without redirects and proxies.
 ///
 /// # Errors
 /// Where the system has no certificates to trust, say.
-pub fn client(settings: &PushSettings, guard: Guard) -> Result<reqwest::Client, String> {
+pub fn client(settings: &PushSettings, guard: SsrfGuard) -> Result<reqwest::Client, String> {
     reqwest::Client::builder()
         .user_agent(AGENT)
         .dns_resolver(guard)
@@ -181,13 +189,13 @@ pub fn client(settings: &PushSettings, guard: Guard) -> Result<reqwest::Client, 
         .map_err(|error| format!("cannot make the client that sends events: {error}"))
 }
 
-/// What is a mistake of the configuration, or of a name server, and not the event's: nothing was sent, and it may be
-/// mended while the event waits.
+/// A mistake of the configuration or of a name server, not of the event: nothing was sent, and it may be fixed while
+/// the event waits.
 fn later(kind: &str, told: String) -> Failure {
     Failure::new(Fault::transient().not_executed(), Cause::new(kind, told))
 }
 
-fn refused(error: &Refused) -> Failure {
+fn refused(error: &BlockedAddress) -> Failure {
     later("destination-refused", error.to_string())
 }
 
@@ -195,7 +203,7 @@ fn refused(error: &Refused) -> Failure {
 fn failed(error: reqwest::Error) -> Failure {
     let mut source = error.source();
     while let Some(inner) = source {
-        if let Some(error) = inner.downcast_ref::<Refused>() {
+        if let Some(error) = inner.downcast_ref::<BlockedAddress>() {
             return refused(error);
         }
         source = inner.source();

@@ -1,55 +1,75 @@
 //! The queues of the configuration, set up in the engine.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use redrive::engine::QueueBuilder;
-use redrive::{AfterDead, Policy, Rate, Redrive};
+use redrive::{AfterDead, Delivery, Policy, Rate, Redrive, Reply};
 
+use crate::api::wire;
+use crate::app::AppServices;
 use crate::config::{AfterDeadSettings, Config, KeepSettings, Order, QueueSettings};
-use crate::push::Push;
-use crate::push::target::{self, Shared, Target};
+use crate::observe::attempt_feed::Line;
+use crate::push::target::{self, SharedPolicies, Target};
 
-/// How long an attempt at a destination may take, unless its policy says: somebody has to end it, and the other side
-/// may never answer.
+/// The default time limit of a push attempt: the other side may never respond.
 const ATTEMPT_TIME: Duration = Duration::from_secs(30);
 
 /// Sets all of them up, before the engine starts.
 ///
 /// # Errors
 /// With the queue that cannot be, and why.
-pub async fn set_up(redrive: &Redrive, config: &Config, push: &Arc<Push>) -> Result<()> {
+pub async fn set_up(redrive: &Redrive, config: &Config, outside: &AppServices) -> Result<()> {
     let targets = target::targets(config);
-    let mut shared = Shared::default();
+    let mut shared = SharedPolicies::default();
     for (name, settings) in &config.queues {
         let policy = policy(name, settings, targets.get(name), &mut shared);
         let builder = policy.and_then(|policy| builder(redrive, name, settings, policy));
         let builder = builder.with_context(|| format!("queues.{name}"))?;
         match &settings.pull {
             Some(_) => builder.pull().await?,
-            None => send(builder, name, push).await?,
+            None => send(builder, name, outside).await?,
         }
     }
     Ok(())
 }
 
 /// The queue's own name goes with it: an event that was rerouted here has another one.
-async fn send(builder: QueueBuilder, name: &str, push: &Arc<Push>) -> Result<()> {
-    let (name, push): (Arc<str>, _) = (name.into(), push.clone());
-    let attempt = move |delivery| {
-        let (name, push) = (name.clone(), push.clone());
-        async move { push.attempt(&name, delivery).await }
+async fn send(builder: QueueBuilder, name: &str, outside: &AppServices) -> Result<()> {
+    let (name, push, feed): (Arc<str>, _, _) = (name.into(), outside.push.clone(), outside.feed.clone());
+    let attempt = move |delivery: Delivery| {
+        let (name, push, feed) = (name.clone(), push.clone(), feed.clone());
+        async move {
+            if !feed.is_watched() {
+                return push.attempt(&name, delivery).await;
+            }
+            let began = Instant::now();
+            let said = push.attempt(&name, delivery.clone()).await;
+            let reply = said.clone().unwrap_or_else(Reply::from);
+            feed.note(line(&delivery, &reply, began.elapsed()));
+            said
+        }
     };
     Ok(builder.handle(attempt).await?)
 }
 
-/// How it is tried again, with the budget and the breaker of what it calls.
+/// An attempt of a push, as `redrive tail` tells it.
+fn line(delivery: &Delivery, reply: &Reply, took: Duration) -> Line {
+    let event = delivery.event();
+    let mut told = wire::attempt(&event.id, delivery.attempt(), reply);
+    told["tenant"] = event.tenant.clone().into();
+    told["mode"] = delivery.mode().as_str().into();
+    told["took_ms"] = u64::try_from(took.as_millis()).unwrap_or(u64::MAX).into();
+    Line { queue: event.queue.clone(), tenant: event.tenant.clone(), told }
+}
+
+/// Its retry policy, with the budget and breaker of its target.
 fn policy(
     name: &str,
     settings: &QueueSettings,
     target: Option<&Target>,
-    shared: &mut Shared,
+    shared: &mut SharedPolicies,
 ) -> Result<Policy> {
     let mut policy = settings.policy.clone();
     if settings.push.is_some() {
@@ -58,7 +78,7 @@ fn policy(
     if let Some(target) = target {
         return Ok(shared.policy(policy, target)?.build()?);
     }
-    // A name that nobody gave: all queues would be one target.
+    // The default name: all queues would be one target.
     if target::given_name(&policy).is_none() {
         name.clone_into(&mut policy.name);
     }

@@ -1,8 +1,8 @@
 //! Another configuration, without a restart.
 //!
-//! It is taken as a whole or not at all. Tokens, quotas, destinations, what they may reach, secrets' keys and the
-//! limits that each request looks up are swapped; what was built from a setting when the server started is not
-//! taken apart while events run through it, so a change of that is refused with its name.
+//! All of it applies or nothing. Tokens, quotas, destinations, allowed networks, secret keys and per-request limits
+//! are replaced. What was built from a setting at start is not rebuilt while events run through it, so such a change
+//! is refused by name.
 
 use std::sync::Arc;
 
@@ -16,16 +16,16 @@ use crate::config::{Config, ConfigError, QueueSettings, ServerSettings, Source};
 use crate::push::target;
 use crate::secrets::SecretError;
 
-/// Where a configuration is read again.
+/// The source of a reload.
 #[derive(Debug, Default)]
 pub struct Reloading {
     source: Option<Source>,
-    /// One at a time, so that the last one read is the one that holds.
+    /// One at a time, so that the configuration read last is in force.
     turn: Mutex<()>,
 }
 
 impl Reloading {
-    /// Nowhere: it was handed over as it is.
+    /// None: the configuration was passed in.
     #[must_use]
     pub fn never() -> Self {
         Self::default()
@@ -42,28 +42,27 @@ impl From<Source> for Reloading {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReloadError {
-    /// There is nothing to read again.
-    #[error("this server was started without a configuration that could be read again")]
+    /// There is no source.
+    #[error("this server was started without a configuration file to reload")]
     NoSource,
-    /// The new one is none.
+    /// The new configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A destination, or what it may reach, makes no sense.
+    /// A destination or an allowed network is invalid.
     #[error("{0}")]
     Push(String),
     /// The secrets' keys cannot be read.
     #[error("cannot read the secrets")]
     Secrets(#[from] SecretError),
     /// Something in it needs a restart.
-    #[error("nothing was changed, because these need a restart: {}", .0.join(", "))]
+    #[error("nothing was changed, because these settings need a restart: {}", .0.join(", "))]
     Restart(Vec<String>),
-    /// There would be no line of it in the audit.
+    /// The audit line could not be written.
     #[error("cannot write the audit")]
     Audit(#[from] StoreError),
 }
 
-/// Reads the configuration again and has it hold from now on, by order of who sits at this desk. Tells what is to be
-/// warned of.
+/// Reloads the configuration on behalf of this operator. Returns warnings.
 ///
 /// # Errors
 /// With why the old one stays.
@@ -80,14 +79,14 @@ async fn read_again(app: &Arc<App>) -> Result<Vec<String>, ReloadError> {
         return Err(ReloadError::Restart(fixed));
     }
     let routes = app.push.prepare(&config).map_err(ReloadError::Push)?;
-    crate::ledger::keep(&config.ledger)?;
+    crate::reply_sealing::reply_protection(&config.ledger)?;
     app.secrets.load(&app.redrive, &config.secrets).await?;
     app.push.swap(routes);
     app.swap(config);
     Ok(warnings(app))
 }
 
-/// What does not hold events up, and should not stay so.
+/// Problems that do not block events but should be fixed.
 #[must_use]
 pub fn warnings(app: &App) -> Vec<String> {
     let unsigned = app.push.unsigned().into_iter();
@@ -110,6 +109,7 @@ fn fixed(old: &Config, new: &Config) -> Vec<String> {
     unless(*bodies_max == new.server.bodies_max, "server.bodies_max");
     unless(*head_time == new.server.head_time, "server.head_time");
     unless(*grace == new.server.grace, "server.grace");
+    unless(old.tls == new.tls, "tls");
     unless(old.observe.log == new.observe.log, "observe.log");
     unless(old.observe.log_form == new.observe.log_form, "observe.log_form");
     unless(old.observe.otlp == new.observe.otlp, "observe.otlp");
@@ -125,7 +125,7 @@ fn fixed(old: &Config, new: &Config) -> Vec<String> {
     let (before, after) = (target::targets(old), target::targets(new));
     for (name, target) in &before {
         let url = |config: &Config| Some(config.queues.get(name)?.push.as_ref()?.url.clone());
-        // Who goes alone takes its budget along.
+        // A queue that becomes its own target would take its budget along.
         if after.get(name).is_some_and(|other| other != target) && url(old) != url(new) {
             unless(false, &format!("queues.{name}.push.url (which queues share a budget)"));
         }
@@ -194,6 +194,7 @@ mod tests {
         for live in [
             "server.body_max = 1",
             "server.batch_max = 1",
+            "server.streams_max = 1",
             "server.body_time = \"1s\"",
             "server.wait_max = \"1s\"",
             "server.edit = true",
@@ -215,6 +216,7 @@ mod tests {
             "server.bodies_max = 1",
             "server.head_time = \"1s\"",
             "server.grace = \"1s\"",
+            "tls.cert_file = \"c\"",
             "observe.log = \"debug\"",
             "observe.log_form = \"json\"",
             "notify.every = \"1s\"",

@@ -1,17 +1,25 @@
-//! The API over real sockets. A file for each part of it is in `api/`; what they share is in `api/house.rs`.
+//! The API over real sockets. A file for each part of it is in `api/`; what they share is in `api/server.rs`.
 
 #[path = "api/backup.rs"]
 mod backup;
+#[path = "api/campaign.rs"]
+mod campaign;
 #[path = "api/cloudevents.rs"]
 mod cloudevents;
 #[path = "api/commands.rs"]
 mod commands;
-#[path = "api/house.rs"]
-mod house;
+#[path = "api/dashboards.rs"]
+mod dashboards;
+#[path = "api/dead_letters.rs"]
+mod dead_letters;
+#[path = "api/held_connections.rs"]
+mod held_connections;
 #[path = "api/ledger.rs"]
 mod ledger;
-#[path = "api/letters.rs"]
-mod letters;
+#[path = "api/listener_tls.rs"]
+mod listener_tls;
+#[path = "api/long_poll.rs"]
+mod long_poll;
 #[path = "api/malformed.rs"]
 mod malformed;
 #[path = "api/notify.rs"]
@@ -26,8 +34,6 @@ mod operate;
 mod operate_flow;
 #[path = "api/operate_tenants.rs"]
 mod operate_tenants;
-#[path = "api/ops.rs"]
-mod ops;
 #[path = "api/overload.rs"]
 mod overload;
 #[path = "api/publish.rs"]
@@ -44,11 +50,15 @@ mod receiver;
 mod reload;
 #[path = "api/requests.rs"]
 mod requests;
+#[path = "api/revocation.rs"]
+mod revocation;
+#[path = "api/rights.rs"]
+mod rights;
 #[path = "api/secrets.rs"]
 mod secrets;
 #[path = "api/shared.rs"]
 mod shared;
+#[path = "api/test_server.rs"]
+mod test_server;
 #[path = "api/tls.rs"]
 mod tls;
-#[path = "api/waiting.rs"]
-mod waiting;

@@ -1,10 +1,10 @@
 //! The gateway, over real sockets: what it passes on, what it refuses, and what the ledger answers for.
 
-#[path = "gateway/stand.rs"]
-mod stand;
+#[path = "gateway/test_gateway.rs"]
+mod test_gateway;
 
-#[path = "gateway/passing.rs"]
-mod passing;
+#[path = "gateway/pass_through.rs"]
+mod pass_through;
 
 #[path = "gateway/framing.rs"]
 mod framing;
@@ -12,20 +12,20 @@ mod framing;
 #[path = "gateway/tunnels.rs"]
 mod tunnels;
 
-#[path = "gateway/failing.rs"]
-mod failing;
+#[path = "gateway/upstream_errors.rs"]
+mod upstream_errors;
 
-#[path = "gateway/asking.rs"]
-mod asking;
+#[path = "gateway/keyed_requests.rs"]
+mod keyed_requests;
 
 #[path = "gateway/contract.rs"]
 mod contract;
 
-#[path = "gateway/holding.rs"]
-mod holding;
+#[path = "gateway/limits.rs"]
+mod limits;
 
-#[path = "gateway/passing_time.rs"]
-mod passing_time;
+#[path = "gateway/contract_over_time.rs"]
+mod contract_over_time;
 
 #[path = "gateway/ledger_down.rs"]
 mod ledger_down;
@@ -35,6 +35,12 @@ mod lookup;
 
 #[path = "gateway/identity.rs"]
 mod identity;
+
+#[path = "gateway/key_burning.rs"]
+mod key_burning;
+
+#[path = "gateway/unknown_bounds.rs"]
+mod unknown_bounds;
 
 #[path = "gateway/process.rs"]
 mod process;

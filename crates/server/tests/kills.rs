@@ -16,7 +16,7 @@ use axum::extract::State;
 use axum::routing::post;
 use http::{HeaderMap, StatusCode};
 use redrive::event::State as EventState;
-use redrive::{Dice, Redrive, Seeded};
+use redrive::{RandomSource, Redrive, SeededRandom};
 use serde_json::json;
 use tokio::sync::{Notify, watch};
 
@@ -58,7 +58,7 @@ impl Receiver {
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().expect("nobody panics with it")
+        self.book.lock().expect("no holder panics")
     }
 
     /// How many events have been dealt with.
@@ -158,7 +158,7 @@ async fn publisher(number: u32, mut load: Load) -> Vec<String> {
             match request.send().await {
                 Ok(response) if response.status() == StatusCode::ACCEPTED => break,
                 Ok(response) => panic!("{id}: {}", response.status()),
-                // It was killed, and nobody knows whether the event is kept: the same again, at the next one.
+                // It was killed, and it is unknown whether the event is stored: publish it again to the next one.
                 Err(_) => drop(load.address.wait_for(|now| *now != address).await),
             }
         }
@@ -213,11 +213,11 @@ async fn killed_under_load_it_loses_nothing_and_repeats_no_effect() {
         })
         .collect();
 
-    let mut dice = Seeded::new(17);
+    let mut random = SeededRandom::new(17);
     for _ in 0..KILLS {
         let served = Served::start(&config);
         address.send_replace(served.address.clone());
-        let enough = *count.borrow() + 1 + dice.roll() % LIFE_MAX;
+        let enough = *count.borrow() + 1 + random.roll() % LIFE_MAX;
         tokio::time::timeout(PATIENCE, count.wait_for(|count| *count >= enough))
             .await
             .expect("a life of load")
@@ -276,7 +276,7 @@ async fn killed_under_load_it_loses_nothing_and_repeats_no_effect() {
     assert_eq!(ids.len(), done + dead);
     let arrivals: u32 = book.log.values().sum();
     let again = book.log.values().filter(|arrivals| **arrivals > 1).count();
-    assert!(book.effects.keys().all(|id| ids.contains(id)), "an effect of nobody's");
+    assert!(book.effects.keys().all(|id| ids.contains(id)), "an effect without an event");
     println!(
         "{KILLS} kills: {} published = {done} done + {dead} dead + 0 pending; {arrivals} arrivals, {again} \
          events arrived more than once, each took effect once",

@@ -119,7 +119,7 @@ async fn a_signal_under_load_cuts_nobody_off_and_loses_nothing() {
                 for n in 0.. {
                     let id = format!("{task}-{n}");
                     let sent = client.post(&url).json(&json!({ "id": id })).send().await;
-                    // Nobody listens any more, or the connection was never accepted: nothing was answered.
+                    // No listener any more, or the connection was never accepted: nothing was answered.
                     let Ok(answer) = sent else { return };
                     let status = answer.status();
                     answer.bytes().await.expect("an answer that began is sent whole");
@@ -213,10 +213,13 @@ async fn a_destination_that_repeats_what_it_was_sent_gets_nothing_of_it_into_the
     }
     let dead: Value = serde_json::from_str(&lines[lines.len() - 1]).expect("JSON");
     assert_eq!((&dead["kind"], &dead["code"]), (&json!("http"), &json!("422")), "{dead}");
-    let story =
+    let history =
         client().get(program.url("/v1/queues/orders/events/order-17")).send().await.expect("an answer");
-    let story = story.text().await.expect("a story");
-    assert!(story.contains("Unprocessable Entity: \\\"a-payload-that"), "the text is in the story: {story}");
+    let history = history.text().await.expect("a story");
+    assert!(
+        history.contains("Unprocessable Entity: \\\"a-payload-that"),
+        "the text is in the story: {history}"
+    );
     program.signal();
     assert_eq!(program.end().await.code(), Some(0));
     while let Some(line) = program.lines.recv().await {
@@ -244,7 +247,7 @@ async fn a_store_is_backed_up_through_the_server_and_past_it() {
         let args: Vec<_> = ["backup", copy].into_iter().chain(args).collect();
         assert_eq!(run(&args).await.0, Some(0), "{:?}", run(&args).await);
         let (code, said) = run(&args).await;
-        assert!(code == Some(1) && said.contains("nothing is written over"), "{said}");
+        assert!(code == Some(1) && said.contains("already"), "{said}");
         let (code, said) = run(&["restore", copy, store]).await;
         assert!(code == Some(0) && said.contains("20 events, 20 identities"), "{said}");
         let (code, said) = run(&["restore", copy, store]).await;
@@ -252,4 +255,36 @@ async fn a_store_is_backed_up_through_the_server_and_past_it() {
     }
     program.signal();
     assert_eq!(program.end().await.code(), Some(0));
+}
+
+/// Starts a server in a terminal of its own, closes the terminal, and says how the server ended.
+const TERMINAL: &str = r#"
+import os, pty, sys, time
+pid, master = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+said = b""
+while b"listening on" not in said:
+    said += os.read(master, 1024)
+os.close(master)
+for _ in range(200):
+    done, status = os.waitpid(pid, os.WNOHANG)
+    if done:
+        print("ended with", os.waitstatus_to_exitcode(status))
+        sys.exit(0)
+    time.sleep(0.05)
+os.kill(pid, 9)
+print("stayed behind")
+"#;
+
+#[tokio::test]
+async fn a_server_does_not_outlive_its_terminal() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("redrive.toml"), "[queues.orders.pull]\n").expect("settings");
+    let mut python = Command::new("python3");
+    python.current_dir(folder.path()).kill_on_drop(true).stdin(Stdio::null());
+    let arguments = ["-c", TERMINAL, env!("CARGO_BIN_EXE_redrive"), "serve", "--listen", "127.0.0.1:0"];
+    let said = python.args(arguments).output().await.expect("python");
+    let (out, err) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+    assert_eq!(out.trim(), "ended with 0", "{err}");
 }

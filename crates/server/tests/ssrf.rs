@@ -1,6 +1,6 @@
-//! Destinations that are not public, in every spelling we know of. Each goes the whole way of a destination: read as
-//! a setting, then called by the real client, with names resolved by a table of our own. A listener on this machine
-//! is the prize; nobody gets it.
+//! Destinations that are not public, in every known spelling. Each goes the whole way of a destination: parsed as a
+//! setting, then called by the real client, with names resolved by our own table. A listener on this machine is the
+//! target; no request reaches it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_server::config::{PushSettings, PushTo};
-use redrive_server::push::address::Network;
 use redrive_server::push::client;
 use redrive_server::push::destination::Destination;
-use redrive_server::push::guard::{Guard, Refused};
+use redrive_server::push::network::Network;
+use redrive_server::push::ssrf_guard::{BlockedAddress, SsrfGuard};
 use reqwest::dns::Resolve as _;
 use url::{Host, Url};
 
@@ -165,17 +165,17 @@ const ODD: &[&str] = &[
     "straße.example",
 ];
 
-fn guard(allow: &[&str]) -> Guard {
+fn guard(allow: &[&str]) -> SsrfGuard {
     let allow = allow.iter().map(|network| network.parse::<Network>().expect("a network")).collect();
     let table: BTreeMap<&str, &[&str]> = NAMES.iter().copied().collect();
     let resolver = move |name: String| {
         let found = table.get(name.as_str()).map(|addresses| {
             addresses.iter().map(|address| address.parse::<IpAddr>().expect("an address")).collect::<Vec<_>>()
         });
-        let none = || std::io::Error::other(format!("nobody knows the name {name}"));
+        let none = || std::io::Error::other(format!("unknown name {name}"));
         Box::pin(std::future::ready(found.ok_or_else(none))) as _
     };
-    Guard::with_resolver(allow, Arc::new(resolver))
+    SsrfGuard::with_resolver(allow, Arc::new(resolver))
 }
 
 fn destination(url: &str) -> Result<Destination, String> {
@@ -198,7 +198,7 @@ enum Came {
     Called(String),
 }
 
-async fn call(url: &str, guard: &Guard, client: &reqwest::Client) -> Came {
+async fn call(url: &str, guard: &SsrfGuard, client: &reqwest::Client) -> Came {
     let Ok(destination) = destination(url) else { return Came::NoUrl };
     if guard.check_host(destination.url()).is_err() {
         return Came::Refused;
@@ -211,7 +211,7 @@ async fn call(url: &str, guard: &Guard, client: &reqwest::Client) -> Came {
 
 /// An address outside of this machine that the guard lets pass: a guard that is broken must not have the test call
 /// strangers.
-async fn elsewhere(url: &Url, guard: &Guard) -> Option<IpAddr> {
+async fn elsewhere(url: &Url, guard: &SsrfGuard) -> Option<IpAddr> {
     let addresses: Vec<IpAddr> = match url.host()? {
         Host::Ipv4(address) => vec![address.into()],
         Host::Ipv6(address) => vec![address.into()],
@@ -227,12 +227,12 @@ async fn send(url: &Url, client: &reqwest::Client) -> Came {
     let error = match tokio::time::timeout(Duration::from_secs(5), sending).await {
         Ok(Ok(answer)) => return Came::Called(answer.status().to_string()),
         Ok(Err(error)) => error,
-        // Nobody answers for the prize.
+        // The target does not respond.
         Err(_) => return Came::Called("no answer".to_owned()),
     };
     let mut source = error.source();
     while let Some(inner) = source {
-        if inner.is::<Refused>() {
+        if inner.is::<BlockedAddress>() {
             return Came::Refused;
         }
         source = inner.source();
@@ -268,7 +268,7 @@ async fn two_hundred_spellings_of_what_is_not_public_are_refused() {
         }
     }
     assert!(refused >= 200, "{refused} were refused, {no_url} are no addresses");
-    let nobody = prize.accept().expect_err("nobody got through");
+    let nobody = prize.accept().expect_err("no request got through");
     assert_eq!(nobody.kind(), std::io::ErrorKind::WouldBlock);
 }
 
@@ -324,7 +324,7 @@ async fn what_is_public_passes_and_a_name_is_narrowed_to_it() {
     assert_eq!(slash.url().host_str(), Some("shop.example"));
 }
 
-/// A name that answers with a public address when somebody looks, and with a private one when it is called.
+/// A name that resolves to a public address when checked, and to a private one when called.
 #[tokio::test]
 async fn a_name_that_changes_its_answer_gains_nothing() {
     let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
@@ -334,7 +334,7 @@ async fn a_name_that_changes_its_answer_gains_nothing() {
         let answer = if first { Ipv4Addr::new(93, 184, 215, 14) } else { Ipv4Addr::LOCALHOST };
         Box::pin(std::future::ready(Ok(vec![answer.into()]))) as _
     };
-    let guard = Guard::with_resolver(Vec::new(), Arc::new(resolver));
+    let guard = SsrfGuard::with_resolver(Vec::new(), Arc::new(resolver));
     let client = client(&PushSettings::default(), guard.clone()).expect("a client");
     assert!(guard.resolve("rebind.example".parse().expect("a name")).await.is_ok());
     let rebind = "http://rebind.example:1/".parse().expect("an address");

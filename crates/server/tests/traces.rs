@@ -1,4 +1,4 @@
-//! Traces, as a receiver of OTLP gets them: all attempts of an event are linked to the trace of whoever published it.
+//! Traces, as an OTLP collector gets them: all attempts of an event are linked to the trace of its publisher.
 #![cfg(feature = "otlp")]
 
 use std::sync::{Arc, Mutex};
@@ -51,7 +51,7 @@ async fn all_attempts_are_linked_to_the_publisher() {
         log_form: LogForm::Json,
         ..ObserveSettings::default()
     };
-    let observing = log::start(&settings).expect("nobody else logs");
+    let observing = log::start(&settings).expect("no other subscriber is set");
     let redrive = Redrive::open("memory:").await.expect("a store");
     let backoff = Backoff::constant(Duration::from_millis(1));
     let policy = PolicySettings { attempts: 5, backoff, ..PolicySettings::default() };

@@ -1,35 +1,35 @@
-//! What can go wrong in a store, and what to do about it.
+//! Errors of a store, and what to do about them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use redrive_core::event::EventError;
 
-/// Why a store could not do as it was told. Cheap to clone: everyone in a group commit gets the same.
+/// Why a store operation failed. Cheap to clone: every caller in a group commit gets the same error.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// Nothing was changed, and the cause may pass.
     #[error("{what}; nothing was changed, and it may be tried again")]
     Passing {
-        /// What is in the way: the disk is full, the database is busy.
+        /// The obstacle: the disk is full, the database is busy.
         what: String,
         /// The cause.
         #[source]
-        source: Option<Cause>,
+        source: Option<StoreErrorSource>,
     },
-    /// The disk is nearly full, and publishing stops before the rest is needed for settling.
+    /// The disk is nearly full. Publishing stops early, so that there is room to settle.
     #[error(
         "only {free} bytes are free where the store is, and publishing stops below {least}; free some space, \
          and it goes on by itself"
     )]
     DiskLow {
-        /// What is free.
+        /// Free bytes.
         free: u64,
-        /// Below which publishing stops.
+        /// The bytes that publishing needs.
         least: u64,
     },
-    /// A commit failed in a way that leaves its fate open.
+    /// A commit failed, and its outcome is unknown.
     #[error(
         "the commit failed ({what}) and may or may not have happened; the store is closed, open it again and \
          publish the same id to find out"
@@ -38,7 +38,7 @@ pub enum StoreError {
         /// What failed.
         what: String,
     },
-    /// A database did not answer a commit, nor those who asked again. The store goes on.
+    /// The database answered neither a commit nor the calls that asked about it. The store goes on.
     #[error(
         "the database did not answer a commit ({what}), which may or may not have happened; ask for the same again \
          to find out"
@@ -47,28 +47,28 @@ pub enum StoreError {
         /// What went wrong.
         what: String,
     },
-    /// A commit failed before, and the store is no longer to be trusted.
+    /// An earlier commit failed, and the store can no longer be trusted.
     #[error("the store stopped after a failed commit ({what}); open it again")]
     Poisoned {
         /// What failed.
         what: String,
     },
-    /// Another process owns it.
+    /// Another process owns the store.
     #[error(
-        "{} is owned by another process{}; this one can publish and look, but not run handlers",
+        "{} is owned by another process{}; this one can publish and read, but not run handlers",
         path.display(),
         pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
     )]
     NotOwner {
         /// The file.
         path: PathBuf,
-        /// Who owns it, if that can be told.
+        /// The owner's process id, if known.
         pid: Option<u32>,
     },
     /// A row does not have the checksum it was written with.
     #[error("{row} is damaged: its checksum does not fit; restore it from a backup")]
     Damaged {
-        /// Its table and number.
+        /// The row's table and number.
         row: String,
     },
     /// The store cannot be opened, and why.
@@ -80,40 +80,40 @@ pub enum StoreError {
         why: String,
         /// The cause.
         #[source]
-        source: Option<Cause>,
+        source: Option<StoreErrorSource>,
     },
     /// The file was written by a newer Redrive.
     #[error("{} has schema {found}, and this program knows up to {known}; use a newer one", path.display())]
     Newer {
         /// The file.
         path: PathBuf,
-        /// What it has.
+        /// The schema version of the file.
         found: u32,
-        /// What this program knows.
+        /// The newest version that this program knows.
         known: u32,
     },
-    /// Something is to be done in a transaction that is not in the store's database.
+    /// The transaction is not in the store's database.
     #[error("the transaction is not in the database of the store: {why}")]
     Elsewhere {
         /// Where it is, and what to do.
         why: String,
     },
-    /// It was closed.
+    /// The store was closed.
     #[error("the store is closed")]
     Closed,
-    /// Something that should not be possible.
+    /// An internal error: a state that should not be possible.
     #[error("{what}")]
     Broken {
-        /// What.
+        /// What is wrong.
         what: String,
         /// The cause.
         #[source]
-        source: Option<Cause>,
+        source: Option<StoreErrorSource>,
     },
 }
 
 /// The cause of a store's error.
-pub type Cause = Arc<dyn std::error::Error + Send + Sync>;
+pub type StoreErrorSource = Arc<dyn std::error::Error + Send + Sync>;
 
 impl StoreError {
     /// Whether the same call may work later, with this store still open.
@@ -129,11 +129,11 @@ impl StoreError {
     }
 }
 
-/// Why an event was not kept.
+/// Why an event was not published.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
-    /// The event is not one that can be kept.
+    /// The event is invalid.
     #[error(transparent)]
     Event(#[from] EventError),
     /// The same identity with another payload.
@@ -147,22 +147,22 @@ pub enum PublishError {
         /// The id.
         id: String,
     },
-    /// Nobody declared the queue.
+    /// The queue is not declared.
     #[error("there is no queue `{queue}`; {}. Declare it before publishing", say_known(known))]
     NoQueue {
         /// The name.
         queue: String,
-        /// Those there are.
+        /// The declared queues.
         known: Vec<String>,
     },
-    /// Its own policy may retry for longer than the queue remembers.
+    /// The event's own policy may retry for longer than the queue remembers identities.
     #[error(
         "the event's own policy outlasts the dedupe window of {window:?}: {sum}; shorten it or widen the window"
     )]
     Window {
         /// The queue's window.
         window: std::time::Duration,
-        /// The sum.
+        /// How the sum is made up.
         sum: String,
     },
     /// A handler's name without a version.
@@ -173,7 +173,7 @@ pub enum PublishError {
         /// The name.
         name: String,
     },
-    /// The store could not.
+    /// The store operation failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -1,90 +1,92 @@
-//! Leases: attempts that are made by somebody outside the engine.
+//! Leases: attempts that workers outside the engine make.
 //!
-//! A lease is durable, one commit for a call. It is judged by its attempt, not by time, epoch or process:
+//! A lease is durable; each call is one commit. Its attempt decides whether a settle counts, not time, epoch or
+//! process:
 //!
 //! | the attempt of the lease | a settle says |
 //! |---|---|
-//! | is the last one that was handed out, also when it is late or the process was started again | applied |
-//! | is the last one, and its end made a dead letter of the event that nobody has touched since | applied |
-//! | is the one that did it, with its token | already |
-//! | is not the last one, or somebody else has settled it | conflict, with what is so now; final |
-//! | is of an event that nobody knows | unknown |
+//! | is the last one that was handed out, even if the settle is late or the process was restarted | applied |
+//! | is the last one; the event died when this lease ran out, and is unchanged since | applied |
+//! | is the one that settled the event, with its token | already |
+//! | is not the last one, or another settle came first | conflict, with the present state; final |
+//! | is of an unknown event | unknown |
 //!
-//! A lease that was not settled in time is an attempt of unknown outcome. From when that is written, it cannot be made
-//! good for longer: that would take an attempt back which was counted. Whoever asks for it is told "lapsed", and that is
+//! A lease that was not settled in time is an attempt of unknown outcome. Once that is written, the lease cannot be
+//! extended: the extension would take back an attempt that was counted. A worker that tries gets "lapsed", which is
 //! not final: a settle of that attempt counts as above.
 
 use redrive_core::Moment;
-use redrive_core::entry::{Change, Entry, Park};
 use redrive_core::event::DeadReason;
+use redrive_core::queue_entry::{EventChange, ParkFollowers, QueueEntry};
 
-use crate::found::Found;
+use crate::event_status::EventStatus;
 
-/// What becomes of a leased event: a function of how it was when it was handed out, and of what the end of its lease
-/// made of it, if it is a dead letter since. It may be called more than once, and must not block.
-pub type Decide = Box<dyn FnMut(&Entry, Option<Lapsed>) -> Change + Send>;
+/// Decides the outcome of a leased event from its entry at the time of the lease and, if it has become a dead letter
+/// since, from the lapse that killed it. It may be called more than once, and must not block.
+pub type SettleDecision = Box<dyn FnMut(&QueueEntry, Option<DeadByExpiry>) -> EventChange + Send>;
 
-/// What becomes of an event whose lease was over before it was settled: a function of how it was when it was handed
-/// out, and of that lease. It may be called more than once, and must not block.
-pub type Lapse = Box<dyn FnMut(&Entry, Term) -> Change + Send>;
+/// Decides the outcome of an event whose lease ran out before it was settled, from its entry at the time of the lease
+/// and from the period of the lease. It may be called more than once, and must not block.
+pub type ExpiryDecision = Box<dyn FnMut(&QueueEntry, LeasePeriod) -> EventChange + Send>;
 
-/// From when until when a lease was good: what was noticed later did not happen later.
+/// The period of a lease: a lapse that is noticed late still happened at the end of the period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Term {
+pub struct LeasePeriod {
     /// When it was handed out.
     pub from: Moment,
-    /// When it was over.
+    /// When it ran out.
     pub until: Moment,
 }
 
-/// A dead letter that died because its last lease was over, and that nobody has touched since.
+/// A dead letter that died because its last lease ran out, and is unchanged since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lapsed {
-    /// What it died of.
+pub struct DeadByExpiry {
+    /// Why it died.
     pub reason: DeadReason,
-    /// How it holds up those of its key that follow.
-    pub park: Park,
-    /// Whether later ones of its key may have run before it.
+    /// How it blocks the later events of its key.
+    pub park: ParkFollowers,
+    /// Whether later events of its key may have run before it.
     pub passed: bool,
 }
 
-impl Lapsed {
-    /// What becomes of an event of which its attempt said this, where it may be such a letter. Its end is an end like
-    /// any other. Where it stays dead, it holds up as many as before: those that went on cannot be called back. For
-    /// the same reason it is not tried again by itself where its key went on, but stays dead of what is known now.
+impl DeadByExpiry {
+    /// The outcome of a leased event after this change, which may come after the lease's lapse made it a dead letter.
+    /// An end is accepted like any other. If the event stays dead, it blocks as many events as before, because those
+    /// that ran cannot be called back. For the same reason it is not retried if its key went on: it stays dead, with
+    /// its new cause.
     #[must_use]
-    pub fn bounded(letter: Option<Self>, change: Change) -> Change {
+    pub fn bounded(letter: Option<Self>, change: EventChange) -> EventChange {
         let Some(Self { reason: before, park, passed }) = letter else { return change };
         match change {
-            Change::Again(progress) if passed => Change::Dead { reason: before, progress, park },
-            Change::Dead { reason, progress, .. } => Change::Dead { reason, progress, park },
+            EventChange::Retry(progress) if passed => EventChange::Dead { reason: before, progress, park },
+            EventChange::Dead { reason, progress, .. } => EventChange::Dead { reason, progress, park },
             change => change,
         }
     }
 }
 
-/// The hash of what only the holder of a lease knows.
+/// The hash of the holder's secret token.
 pub type TokenHash = [u8; 16];
 
-/// A call for events.
-pub struct Lease {
-    /// Of which queue. It must be one that is pulled from.
+/// A request for leases.
+pub struct LeaseRequest {
+    /// The queue. It must be pulled from.
     pub queue: String,
-    /// Of this tenant alone; of all, in turn, where it is none.
+    /// The tenant; `None` for all tenants in turn.
     pub tenant: Option<String>,
     /// When.
     pub at: Moment,
-    /// Until when the lease is good.
+    /// Until when the leases last.
     pub until: Moment,
-    /// The hashes of the tokens, one for each event that is wanted at most.
+    /// The hashes of the tokens, one for each event wanted at most.
     pub tokens: Vec<TokenHash>,
-    /// How many bytes of payload in all, roughly: the one that goes over it is the last.
+    /// How many bytes of payload in all, roughly: the event that exceeds it is the last.
     pub bytes_max: usize,
-    /// What becomes of those whose lease was over before they were settled.
-    pub lapsed: Lapse,
+    /// The outcome of events whose lease ran out before they were settled.
+    pub lapsed: ExpiryDecision,
 }
 
-impl std::fmt::Debug for Lease {
+impl std::fmt::Debug for LeaseRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Lease")
             .field("queue", &self.queue)
@@ -93,40 +95,40 @@ impl std::fmt::Debug for Lease {
     }
 }
 
-/// What a call for events gives.
+/// The result of a request for leases.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Leased {
-    /// The events, the first with the first token. Each is at its attempt `progress.attempts + 1`.
-    pub entries: Vec<Entry>,
-    /// How many leases were over before they were settled.
+pub struct LeasedEvents {
+    /// The events; the first has the first token. Each is at its attempt `progress.attempts + 1`.
+    pub entries: Vec<QueueEntry>,
+    /// How many leases ran out before they were settled.
     pub lapsed: usize,
-    /// When there may be something next, if that is known.
+    /// When there may be more, if known.
     pub next_due: Option<Moment>,
 }
 
-/// A lease that somebody holds.
+/// The lease that a worker holds: which event, which attempt, and the token that proves it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
-    /// Of which tenant.
+pub struct LeaseRef {
+    /// The tenant.
     pub tenant: String,
-    /// Of which queue.
+    /// The queue.
     pub queue: String,
-    /// Of which event.
+    /// The event id.
     pub id: String,
-    /// Which attempt.
+    /// The number of the attempt.
     pub attempt: u32,
     /// The hash of its token.
     pub token: TokenHash,
 }
 
-/// What is to become of a leased event.
+/// A settle of a leased event.
 pub struct LeaseSettle {
-    /// Which lease.
-    pub lease: Held,
+    /// The lease.
+    pub lease: LeaseRef,
     /// When.
     pub at: Moment,
-    /// What becomes of it.
-    pub decide: Decide,
+    /// Decides the outcome.
+    pub decide: SettleDecision,
 }
 
 impl std::fmt::Debug for LeaseSettle {
@@ -135,18 +137,19 @@ impl std::fmt::Debug for LeaseSettle {
     }
 }
 
-/// What a store says of a lease.
+/// The store's answer about a lease.
 #[derive(Debug, Clone, PartialEq)]
-pub enum LeaseSettled {
-    /// It is written: settled, or good for longer.
+pub enum LeaseSettleResult {
+    /// Written: settled, or extended.
     Applied,
-    /// The same attempt, with the same token, has done it before.
+    /// The same attempt, with the same token, settled it before.
     Already,
-    /// Another attempt has it, it was settled otherwise, or the token is not the one: this is so now, and final.
-    Conflict(Box<Found>),
-    /// Only of one that was to be good for longer: it is over, and an attempt was counted for it. Nobody was given the
-    /// event since, and a settle of this attempt still counts; this is so now.
-    Lapsed(Box<Found>),
+    /// Another attempt holds the event, another outcome was settled, or the token is wrong. Final; with the present
+    /// state.
+    Conflict(Box<EventStatus>),
+    /// Only for an extension: the lease ran out, and its attempt was counted. The event was not leased again, so a
+    /// settle of this attempt still counts; with the present state.
+    Lapsed(Box<EventStatus>),
     /// There is no such event.
     Unknown,
 }

@@ -1,56 +1,71 @@
-//! The ledger: what is remembered of requests under their idempotency keys.
+//! The ledger: the idempotency records of an HTTP API.
 //!
-//! Every verb is one commit, and what it decides is [`redrive_core::ledger`]'s: a store reads the record, asks, and
-//! writes the answer in the same transaction, so that two requests never decide from the same record. What a run says
-//! at its end is fenced by its epoch; inside the caller's own transaction too ([`Tx::complete`](crate::Tx::complete)),
-//! where a run that was taken over rolls back with everything else that it did. What is unknown is resolved by an
-//! operator's order ([`What::Resolve`](crate::operate::What::Resolve)).
+//! Every call is one commit, and [`redrive_core::ledger`] makes its decision: a store reads the record, asks core, and
+//! writes the answer in the same transaction, so two requests never decide from the same record. The end of a run is
+//! fenced by its epoch, also inside the caller's own transaction ([`Tx::complete`](crate::Tx::complete)): a run that
+//! was taken over rolls back with all its other writes. An operator's command resolves an unknown outcome
+//! ([`What::Resolve`](crate::operate::OperatorAction::Resolve)).
 
 use std::time::Duration;
 
 use redrive_core::Moment;
-use redrive_core::ledger::{Ask, Claim, Fenced, Phase, Record, Renewed, Reply, Resolution, Scope};
+use redrive_core::ledger::{
+    ClaimRequest, FencedRun, LedgerClaim, LedgerRecord, RecordPhase, RenewResult, RequestScope, Resolution,
+    StoredReply,
+};
 
 use crate::operate::Refusal;
-use crate::store::Answer;
+use crate::store::StoreFuture;
 
-pub use redrive_core::ledger::End;
+pub use redrive_core::ledger::RunEnding;
 
-/// Which records to list. Those of one tenant, or of all.
+/// Which records to list: of one tenant, or of all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Records {
-    /// Whose.
+pub struct LedgerQuery {
+    /// The tenant.
     pub tenant: Option<String>,
-    /// Only those that made this.
+    /// Only requests that made this resource.
     pub resource: Option<String>,
-    /// Only those in this phase, by its word.
+    /// Only records in this phase, by its word.
     pub phase: Option<&'static str>,
-    /// Those after this one, in the order of scopes.
-    pub after: Option<Scope>,
-    /// How many at most; a hundred where it is 0.
+    /// Only records after this one, in the order of scopes.
+    pub after: Option<RequestScope>,
+    /// How many at most; 0 for a hundred.
     pub limit: usize,
 }
 
 /// A page of records, in the order of scopes.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Recorded {
-    /// They, without the bodies of their answers: one that is kept is empty here, one that is not is none.
-    pub records: Vec<(Scope, Record)>,
-    /// After which to go on; none where that is all. A page ends where enough was looked at, and may have few.
-    pub next: Option<Scope>,
+pub struct LedgerPage {
+    /// The records without the bodies of their answers: a stored body is listed as empty, a missing one as `None`.
+    pub records: Vec<(RequestScope, LedgerRecord)>,
+    /// The last record of this page; `None` at the end. A page ends after a bounded number of rows, and may have few
+    /// records.
+    pub next: Option<RequestScope>,
+}
+
+/// How many requests of a tenant's operation have an unknown outcome.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownCount {
+    /// The tenant.
+    pub tenant: String,
+    /// The operation.
+    pub operation: String,
+    /// How many.
+    pub count: u64,
 }
 
 /// How many records are listed at most.
 pub(crate) const RECORDS_MAX: usize = 1000;
 
-impl Records {
-    /// How many are to be listed.
+impl LedgerQuery {
+    /// How many to list.
     pub(crate) fn limit(&self) -> usize {
         if self.limit == 0 { 100 } else { self.limit.min(RECORDS_MAX) }
     }
 
-    /// Whether a record is one of them.
-    pub(crate) fn means(&self, scope: &Scope, record: &Record) -> bool {
+    /// Whether a record matches.
+    pub(crate) fn means(&self, scope: &RequestScope, record: &LedgerRecord) -> bool {
         self.tenant.as_ref().is_none_or(|tenant| *tenant == scope.tenant)
             && self.resource.as_ref().is_none_or(|resource| record.resource.as_ref() == Some(resource))
             && self.phase.is_none_or(|phase| phase == record.phase.as_str())
@@ -59,73 +74,89 @@ impl Records {
 }
 
 /// The ledger of a store.
-pub trait Ledger {
-    /// Asks what to do with a request, and has it, where it is to run.
-    fn claim(&self, scope: Scope, ask: Ask, at: Moment) -> Answer<Claim>;
+pub trait LedgerStore {
+    /// Claims a request: decides what to do with it, and reserves it if it is to run.
+    fn claim(&self, scope: RequestScope, ask: ClaimRequest, at: Moment) -> StoreFuture<LedgerClaim>;
 
-    /// Has a run go on. `Ok(Ok(TooLong))` where it has run for as long as it may.
+    /// Renews the lease of a run. `Ok(Ok(TooLong))` if the run has reached its time limit.
     fn renew(
         &self,
-        scope: Scope,
+        scope: RequestScope,
         epoch: u64,
         lease: Duration,
         run_max: Duration,
         at: Moment,
-    ) -> Answer<Result<Renewed, Option<Fenced>>>;
+    ) -> StoreFuture<Result<RenewResult, Option<FencedRun>>>;
 
-    /// Says how a run ended. Refused where it was taken over: with the record as it is, if there is one.
-    fn end(&self, scope: Scope, epoch: u64, end: End, at: Moment) -> Answer<Result<(), Option<Fenced>>>;
+    /// Ends a run. Refused if the run was taken over: with the present record, if there is one.
+    fn end(
+        &self,
+        scope: RequestScope,
+        epoch: u64,
+        end: RunEnding,
+        at: Moment,
+    ) -> StoreFuture<Result<(), Option<FencedRun>>>;
 
-    /// What is remembered of a request.
-    fn record(&self, scope: Scope, at: Moment) -> Answer<Option<Record>>;
+    /// The record of a request.
+    fn record(&self, scope: RequestScope, at: Moment) -> StoreFuture<Option<LedgerRecord>>;
 
     /// A page of records, in the order of scopes.
-    fn records(&self, records: Records, at: Moment) -> Answer<Recorded>;
+    fn records(&self, records: LedgerQuery, at: Moment) -> StoreFuture<LedgerPage>;
 
-    /// How many outcomes are unknown, by operation: each waits for a person.
-    fn unknown(&self) -> Answer<Vec<(String, u64)>>;
+    /// How many outcomes are unknown, by tenant and operation: each waits for an operator.
+    fn unknown(&self) -> StoreFuture<Vec<UnknownCount>>;
 }
 
-/// A record as it is listed: the body of its answer is empty where there is one.
-pub(crate) fn listed(record: &Record) -> Record {
+/// A record as it is listed: a stored body is empty.
+pub(crate) fn listed(record: &LedgerRecord) -> LedgerRecord {
     let phase = match &record.phase {
-        Phase::Completed { reply: Reply { status, headers, body }, at } => {
+        RecordPhase::Completed { reply: StoredReply { status, headers, body }, at } => {
             let body = body.as_ref().map(|_| Vec::new());
-            Phase::Completed { reply: Reply { status: *status, headers: headers.clone(), body }, at: *at }
+            RecordPhase::Completed {
+                reply: StoredReply { status: *status, headers: headers.clone(), body },
+                at: *at,
+            }
         }
         other => other.clone(),
     };
-    let Record { print, first, epoch, attempt, retention, ref resource, .. } = *record;
-    Record { print, first, epoch, attempt, phase, retention, resource: resource.clone() }
+    let LedgerRecord { print, first, epoch, attempt, retention, ref resource, .. } = *record;
+    LedgerRecord { print, first, epoch, attempt, phase, retention, resource: resource.clone() }
 }
 
-/// A person resolves what is unknown: an order, so that it is one commit with its line in the audit.
+/// An operator resolves an unknown outcome: a command, in one commit with its line in the audit.
 pub(crate) fn resolved(
-    record: Option<Record>,
+    record: Option<LedgerRecord>,
     resolution: Resolution,
     at: Moment,
-) -> Result<Record, Refusal> {
+) -> Result<LedgerRecord, Refusal> {
     let record = record.and_then(|record| redrive_core::ledger::age(record, at)).ok_or(Refusal::NoRequest)?;
     redrive_core::ledger::resolve(record, resolution, at)
         .map_err(|fenced| Refusal::NotUnknown { is: fenced.0.phase.as_str() })
 }
 
-/// What an end makes of a record.
-pub(crate) fn ended(record: Record, epoch: u64, end: End, at: Moment) -> Result<Option<Record>, Fenced> {
+/// The record after the end of its run.
+pub(crate) fn ended(
+    record: LedgerRecord,
+    epoch: u64,
+    end: RunEnding,
+    at: Moment,
+) -> Result<Option<LedgerRecord>, FencedRun> {
     use redrive_core::ledger;
 
     match end {
-        End::Completed { reply, resource } => ledger::complete(record, epoch, reply, resource, at).map(Some),
-        End::Retriable(not_before) => ledger::fail(record, epoch, not_before, at).map(Some),
-        End::Unknown => ledger::hold(record, epoch, at).map(Some),
-        End::Nothing => ledger::release(record, epoch, at),
+        RunEnding::Completed { reply, resource } => {
+            ledger::complete(record, epoch, reply, resource, at).map(Some)
+        }
+        RunEnding::Retriable(not_before) => ledger::fail(record, epoch, not_before, at).map(Some),
+        RunEnding::Unknown => ledger::hold(record, epoch, at).map(Some),
+        RunEnding::Nothing => ledger::release(record, epoch, at),
     }
 }
 
-/// A request claimed: the record to be written, if there is one.
-pub(crate) const fn kept(claim: &Claim) -> Option<&Record> {
+/// The record to be written for a claim, if there is one.
+pub(crate) const fn kept(claim: &LedgerClaim) -> Option<&LedgerRecord> {
     match claim {
-        Claim::Run(record) | Claim::Probe(record) | Claim::Hold(record) => Some(record),
-        Claim::Say(_) => None,
+        LedgerClaim::Run(record) | LedgerClaim::Probe(record) | LedgerClaim::Hold(record) => Some(record),
+        LedgerClaim::Say(_) => None,
     }
 }

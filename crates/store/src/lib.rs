@@ -1,23 +1,25 @@
-//! Where events and receipts are kept: one contract, and its implementations.
+//! Where events, dedupe records and idempotency records are kept: one contract, and its implementations.
 //!
-//! The [`Store`] contract is about a dozen verbs. Every promise of it is a function in
-//! `redrive_testkit::conformance`, and every implementation runs all of them:
+//! The [`Store`] contract comes in parts: [`EventStore`], [`SettleStore`], [`ShardStore`], [`OperatorStore`] and
+//! [`LedgerStore`]. Every promise of it is a function in `redrive_testkit::conformance`, and every implementation runs all
+//! of them:
 //!
 //! | store | for | domain |
 //! |---|---|---|
-//! | [`Memory`] | tests, and the reference for what the words mean | this process |
+//! | [`Memory`] | tests, and the reference implementation of the contract | this process |
 //! | `Sqlite` (feature `sqlite`) | one process, one file, no service | this file |
 //! | `Postgres` (feature `postgres`) | many processes, one database | this database |
 //!
-//! A store knows nothing of handlers and policies: it keeps what it is told, under the fence.
+//! A store knows nothing of handlers and policies: it stores what the engine decides, under the fence. To call a
+//! method on a store of a known type, import all parts with the [`prelude`].
 
 mod store;
 
 mod error;
 
-mod found;
+mod event_status;
 
-mod figures;
+mod stats;
 
 mod transaction;
 
@@ -33,23 +35,32 @@ pub mod nodes;
 
 mod stores;
 
+/// All parts of the contract: their methods, without their names.
+pub mod prelude {
+    pub use crate::ledger::LedgerStore as _;
+    pub use crate::store::{
+        EventStore as _, OperatorStore as _, SettleStore as _, ShardStore as _, Store as _,
+    };
+}
+
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub mod moving;
 
 pub mod window;
 
-pub use error::{Cause, PublishError, StoreError};
-pub use figures::{Commits, Figures, Room, Spread};
-pub use found::{Count, Found, Listed, Matching, PAGE_BYTES, Query};
-pub use ledger::Ledger;
+pub use error::{PublishError, StoreError, StoreErrorSource};
+pub use event_status::{EventCount, EventPage, EventQuery, EventStatus, FilterMatches, Named, PAGE_BYTES};
+pub use ledger::LedgerStore;
+pub use stats::{Commits, DiskSpace, Histogram, StoreStats};
 pub use store::{
-    Answer, Answers, Arrivals, By, Domain, Keep, Load, Loaded, New, Overdue, Published, QueueSpec, Store,
-    Taken, Watcher,
+    Arrivals, DeadLetterRetention, DeclaredBy, Domain, EventStore, LoadRequest, LoadedEvents, NewEvent,
+    OperatorStore, OverdueDeadLetter, PendingReplies, Published, QueueSpec, SettleStore, ShardStore, Store,
+    StoreFuture, TakenShard, Watcher,
 };
 pub use stores::memory::{self, Memory};
 #[cfg(feature = "postgres")]
 pub use stores::postgres::{self, Postgres};
 #[cfg(feature = "sqlite")]
 pub use stores::sqlite::{self, Sqlite};
-pub use transaction::{Claim, CompleteError, Job, Transacted, Tx, Work};
-pub use window::Window;
+pub use transaction::{CompleteError, Tx, TxJob, TxOutcome, TxSettle, TxWork};
+pub use window::SharedWindow;

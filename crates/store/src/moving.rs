@@ -1,14 +1,14 @@
-//! Taking a whole store along, to another place.
+//! Moving a whole store to another file or database.
 //!
-//! Rows are read in the order of their keys, checked, and written in batches; where the target stands is committed with
-//! each batch, so that a move that was cut off goes on where it was. In between neither side can be used: both refuse
-//! every write, whoever has them open, and the target refuses to be opened. At the end both sides are read once more, and
-//! are the same in number and sum, or the target stays closed.
+//! A move reads rows in the order of their keys, checks them, and writes them in batches. Each batch commits together
+//! with its progress, so an interrupted move continues there. Until the move ends neither side can be used: both
+//! refuse every write, and the target refuses to be opened. At the end the move reads both sides once more; if they do
+//! not match in number and sum, the target stays closed.
 //!
-//! Seqs, identities, revs and the numbers of streams stay what they are. The shard of an event is worked out anew. The
-//! target is a life of its own: another incarnation, and epochs that are larger than any the source gave out.
+//! Seqs, identities, revs and the numbers of streams stay the same. The shard of an event is computed anew. The target
+//! has a new incarnation, and epochs larger than any of the source.
 //!
-//! It costs two looks at the source, two at the target, and memory for one batch.
+//! It costs two reads of the source, two of the target, and memory for one batch.
 
 #[cfg(feature = "sqlite")]
 use std::path::PathBuf;
@@ -18,20 +18,20 @@ use crate::error::StoreError;
 use crate::stores::postgres;
 use crate::stores::shared::moving as drive;
 
-/// Where a store is.
+/// The location of a store.
 #[derive(Clone)]
 #[non_exhaustive]
-pub enum Place {
+pub enum StoreLocation {
     /// A SQLite file.
     #[cfg(feature = "sqlite")]
     File(PathBuf),
     /// A PostgreSQL database, by its URL.
     #[cfg(feature = "postgres")]
-    Database(String, postgres::Settings),
+    Database(String, postgres::PostgresSettings),
 }
 
-impl std::fmt::Debug for Place {
-    /// The URL of a database may have a password in it.
+impl std::fmt::Debug for StoreLocation {
+    /// The URL of a database may contain a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             #[cfg(feature = "sqlite")]
@@ -42,74 +42,74 @@ impl std::fmt::Debug for Place {
     }
 }
 
-/// How a store is moved.
+/// Options of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct Options {
-    /// Whether the source can be used again once it is copied. Both then have the same events, and run them both.
+pub struct MoveOptions {
+    /// Whether the source can be used again after the copy. Both stores then have the same events, and both run them.
     pub keep_source: bool,
-    /// Whether rows are taken along, as they are, that are not what was written.
+    /// Whether damaged rows are copied as they are.
     pub even_damaged: bool,
-    /// Whether a target is emptied first that has nothing in it but a move of this source that was not finished.
+    /// Whether to empty the target first, if it contains nothing but an unfinished move of this source.
     pub start_over: bool,
-    /// How many rows are one commit at most; a thousand where it is 0.
+    /// How many rows one commit has at most; 0 for a thousand.
     pub batch_rows: usize,
 }
 
-/// How far a move is.
+/// The progress of a move.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Progress {
-    /// What is done now.
-    pub step: Step,
-    /// Of which table.
+pub struct MoveProgress {
+    /// The present step.
+    pub step: MoveStep,
+    /// The table.
     pub table: &'static str,
-    /// How many rows of it are done.
+    /// How many of its rows are done.
     pub rows: u64,
-    /// How many it has.
+    /// How many rows it has.
     pub of: u64,
 }
 
-/// What a move does.
+/// The steps of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum MoveStep {
     /// Rows are written to the target.
     Copy,
     /// Both sides are compared.
     Compare,
 }
 
-/// Whether to go on.
+/// Whether to continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Go {
-    /// Yes.
+pub enum MoveControl {
+    /// Continue.
     On,
-    /// No: what is committed stays, and the same move may go on later.
+    /// Stop: committed rows stay, and the same move may continue later.
     Stop,
 }
 
-/// What was moved.
+/// The result of a move.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Moved {
-    /// Where it was, without what is secret.
+pub struct MoveReport {
+    /// The source, without secrets.
     pub from: String,
-    /// Where it is, without what is secret.
+    /// The target, without secrets.
     pub to: String,
-    /// Each table, the same on both sides. Empty where an earlier run had compared them already.
-    pub tables: Vec<Compared>,
-    /// Rows that are not what was written: the first of them, and how many there are.
+    /// Each table, the same on both sides. Empty if an earlier run had compared them already.
+    pub tables: Vec<ComparedTable>,
+    /// Damaged rows: the first of them, and how many there are.
     pub damaged: (Vec<String>, u64),
-    /// Tables of the user's own, which stay where they are.
+    /// The user's own tables, which are not moved.
     pub left: Vec<String>,
 }
 
 /// A table that is the same on both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Compared {
+pub struct ComparedTable {
     /// Its name.
     pub table: &'static str,
     /// How many rows it has.
     pub rows: u64,
-    /// The sum over all of them.
+    /// The checksum over all of them.
     pub sum: u128,
 }
 
@@ -117,22 +117,22 @@ pub struct Compared {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum MoveError {
-    /// One of the stores could not.
+    /// One of the stores failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// It is refused, and nothing was changed.
+    /// The move is refused, and nothing was changed.
     #[error("{0}")]
     Refused(String),
-    /// A row is not what was written.
-    #[error("{row} is damaged; `--even-damaged` takes such rows along as they are")]
+    /// A row is damaged.
+    #[error("{row} is damaged; `--even-damaged` copies such rows as they are")]
     Damaged {
-        /// Its table and number.
+        /// The row's table and number.
         row: String,
     },
     /// A row cannot be written to the target.
-    #[error("{row} cannot be kept there: {why}")]
+    #[error("{row} cannot be stored there: {why}")]
     Unfit {
-        /// Its table and number.
+        /// The row's table and number.
         row: String,
         /// Why.
         why: String,
@@ -143,41 +143,42 @@ pub enum MoveError {
          begins again"
     )]
     Differs {
-        /// Which.
+        /// The table.
         table: &'static str,
         /// How many rows the source has.
         from: u64,
         /// How many rows the target has.
         to: u64,
     },
-    /// Whoever was told of it wanted to stop.
+    /// The caller stopped the move.
     #[error("stopped; the same command goes on where it was")]
     Stopped,
 }
 
-/// Takes a store along. Blocks for as long as it takes, and may be called again after whatever end.
+/// Moves a store. Blocks until it is done, and may be called again however it ended.
 ///
 /// # Errors
-/// Where a side is in use or cannot be reached, the target is neither empty nor a begun move of this source, a row is
-/// damaged, or the sides are not the same in the end.
+/// If a side is in use or cannot be reached, the target is neither empty nor an unfinished move of this source, a row
+/// is damaged, or the sides differ at the end.
 pub fn run(
-    from: &Place,
-    to: &Place,
-    options: &Options,
-    mut told: impl FnMut(&Progress) -> Go,
-) -> Result<Moved, MoveError> {
+    from: &StoreLocation,
+    to: &StoreLocation,
+    options: &MoveOptions,
+    mut told: impl FnMut(&MoveProgress) -> MoveControl,
+) -> Result<MoveReport, MoveError> {
     drive::run(from, to, options, &mut told)
 }
 
-/// Takes the mark off a source, so that it can be used again. Gives where it had been moved to, if it had.
+/// Removes the mark of a move from a source, so that it can be used again. Returns where it had been moved to, if it
+/// had.
 ///
-/// # Errors
-/// Where somebody else has it, or it cannot be reached.
-pub fn undo(from: &Place) -> Result<Option<String>, MoveError> {
+/// # Errors If another process has it, or it cannot be reached.
+pub fn undo(from: &StoreLocation) -> Result<Option<String>, MoveError> {
     drive::undo(from)
 }
 
-/// What is moved, for the test that looks for what is not: each table's names in SQLite and PostgreSQL, and its columns.
+/// The tables that are moved, for the test that finds missing ones: each table's names in SQLite and PostgreSQL, and
+/// its columns.
 #[doc(hidden)]
 #[must_use]
 pub fn known() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {

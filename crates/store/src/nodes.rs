@@ -1,60 +1,61 @@
-//! Several processes that share one store: who they are, who owns which shard, and how long this one may.
+//! Several processes that share one store: the nodes, their shards, and the lease of this one.
 //!
-//! A store that has one owner at a time has none of this ([`Store::tenure`](crate::Store::tenure) is none). One that is
-//! shared renews its process' lease by itself, and says through the [`Tenure`] what came of it.
+//! A store with one owner at a time has none of this ([`ShardStore::node_lease`](crate::ShardStore::node_lease) is
+//! `None`). A shared store renews the lease of its process by itself, and reports the result through the
+//! [`NodeLease`].
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use redrive_core::Moment;
-pub use redrive_core::nodes::{NodeId, Row, Term, beat_every};
+pub use redrive_core::nodes::{LeaseClock, NodeId, ShardRow, beat_every};
 use tokio::sync::Notify;
 
-/// Those who share a store, as of one look.
+/// The processes that share a store, as of one query.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Nodes {
-    /// Who looked.
+pub struct NodeList {
+    /// This process.
     pub me: NodeId,
     /// The store's own time at that moment.
     pub at: Moment,
-    /// All that are known, those that were not heard of for a while included, in the order of their numbers.
+    /// All known nodes by number, including nodes that have not renewed their lease for a while.
     pub list: Vec<Node>,
-    /// The shards, in their order.
-    pub shards: Vec<Row>,
+    /// The shards, in order.
+    pub shards: Vec<ShardRow>,
 }
 
 /// A process that shares a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// Its number. Another start of the same program has another one.
+    /// Its number. Each start of a program gets a new one.
     pub id: NodeId,
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Since when it is there.
+    /// When it joined.
     pub since: Moment,
-    /// What is left of its lease; nothing where that is over.
+    /// The rest of its lease; zero if that has run out.
     pub left: Duration,
-    /// Whether it runs handlers, and has a share of the shards. Others publish and look.
+    /// Whether it runs handlers, and takes part in sharing out the shards. Others publish and read.
     pub runs: bool,
 }
 
 impl Node {
-    /// Whether its lease is not over.
+    /// Whether its lease has not run out.
     #[must_use]
     pub const fn is_alive(&self) -> bool {
         !self.left.is_zero()
     }
 }
 
-impl Nodes {
-    /// Those among whom the shards are shared out.
+impl NodeList {
+    /// The nodes among which the shards are shared out.
     #[must_use]
     pub fn sharing(&self) -> Vec<NodeId> {
         self.list.iter().filter(|node| node.runs && node.is_alive()).map(|node| node.id).collect()
     }
 
-    /// What is left of the leases of all others who own something, whether they run or not.
+    /// The rest of the leases of all other nodes that own a shard, whether they run or not.
     pub fn leases_of_others(&self) -> impl Iterator<Item = Duration> {
         let owns = |node: &&Node| self.shards.iter().any(|row| row.owner == Some(node.id));
         let others = self.list.iter().filter(|node| node.id != self.me && node.is_alive());
@@ -68,10 +69,10 @@ impl Nodes {
     }
 }
 
-/// This process among those that share a store: how long it may act as the owner of what it took, and what time it is
-/// in the store. Kept up to date by the store.
+/// The lease of this process in a shared store: how long it may act as the owner of its shards, and the store's time.
+/// The store keeps it up to date.
 #[derive(Debug)]
-pub struct Tenure {
+pub struct NodeLease {
     me: NodeId,
     name: String,
     lease: Duration,
@@ -80,7 +81,7 @@ pub struct Tenure {
     renewals: AtomicU64,
     /// Whether this process runs handlers.
     runs: AtomicBool,
-    /// Whether it is to be heard of no more.
+    /// Whether the lease is not renewed any more.
     has_resigned: AtomicBool,
     stirred: Notify,
 }
@@ -88,38 +89,38 @@ pub struct Tenure {
 /// The last renewal.
 #[derive(Debug, Clone, Copy)]
 struct Last {
-    asked: Asked,
-    /// What time it was in the store, at the latest when the answer came.
+    asked: RenewalSent,
+    /// The store's time, at the latest when the answer came.
     at: Moment,
     answered: Instant,
 }
 
 /// When a renewal was about to be sent.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked {
+pub struct RenewalSent {
     instant: Instant,
-    /// The machine may sleep, and the monotonic clock with it; the time of day does not.
+    /// The machine may sleep, and the monotonic clock with it; the time of day goes on.
     day: SystemTime,
 }
 
-impl Asked {
+impl RenewalSent {
     /// Now.
     #[must_use]
     pub fn now() -> Self {
         Self { instant: Instant::now(), day: SystemTime::now() }
     }
 
-    /// How long ago that was, by whichever clock says more.
+    /// How long ago that was, by the clock that says more.
     fn passed(&self) -> Duration {
         let by_day = SystemTime::now().duration_since(self.day).unwrap_or_default();
         self.instant.elapsed().max(by_day)
     }
 }
 
-impl Tenure {
-    /// That of a process whose first lease was asked for then, and given at that moment of the store's.
+impl NodeLease {
+    /// The lease of a process: requested at `asked`, given at `at` by the store's clock.
     #[must_use]
-    pub fn new(me: NodeId, name: String, lease: Duration, asked: Asked, at: Moment) -> Self {
+    pub fn new(me: NodeId, name: String, lease: Duration, asked: RenewalSent, at: Moment) -> Self {
         let last = Last { asked, at, answered: Instant::now() };
         Self {
             me,
@@ -133,8 +134,8 @@ impl Tenure {
         }
     }
 
-    /// The lease was renewed, at that moment of the store's, by a statement that was about to be sent then.
-    pub fn renewed(&self, asked: Asked, at: Moment) {
+    /// The lease was renewed at `at` by the store's clock; the request was about to be sent at `asked`.
+    pub fn renewed(&self, asked: RenewalSent, at: Moment) {
         let answered = Instant::now();
         let mut last = self.last();
         // Answers come in any order.
@@ -144,58 +145,58 @@ impl Tenure {
         }
     }
 
-    /// The store said what time it is, and nothing was renewed.
+    /// The store reported its time without a renewal.
     pub fn told(&self, at: Moment) {
         let mut last = self.last();
         (last.at, last.answered) = (at, Instant::now());
         self.renewals.fetch_add(1, Relaxed);
     }
 
-    /// Who this process is.
+    /// The number of this process.
     #[must_use]
     pub const fn me(&self) -> NodeId {
         self.me
     }
 
-    /// What it is called.
+    /// The name of this process.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How long a lease is.
+    /// The length of a lease.
     #[must_use]
     pub const fn lease(&self) -> Duration {
         self.lease
     }
 
-    /// The lease as it is now, in moments of a clock that says `now`.
+    /// The present lease, in moments of a clock that says `now`.
     #[must_use]
-    pub fn term(&self, now: Moment) -> Term {
+    pub fn term(&self, now: Moment) -> LeaseClock {
         let asked = self.last().asked;
-        Term::new(self.lease, asked.passed(), now)
+        LeaseClock::new(self.lease, asked.passed(), now)
     }
 
-    /// Whether the lease is over: nothing that was taken is this process' own any more.
+    /// Whether the lease has run out: this process owns none of its shards any more.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.term(Moment::default()).is_over(Moment::default())
     }
 
-    /// What time it is in the store: never later than it really is, while both clocks run equally fast.
+    /// The store's time: never ahead of it, while both clocks run equally fast.
     #[must_use]
     pub fn time(&self) -> Moment {
         let last = *self.last();
         last.at + last.answered.elapsed()
     }
 
-    /// How often it was renewed: where that has not changed, neither has anything else.
+    /// How often it was renewed: while that is unchanged, so is everything else.
     #[must_use]
     pub fn renewals(&self) -> u64 {
         self.renewals.load(Relaxed)
     }
 
-    /// Says whether this process runs handlers. The store tells the others with the next renewal.
+    /// Says whether this process runs handlers. The next renewal publishes that.
     pub fn set_runs(&self, runs: bool) {
         self.runs.store(runs, Relaxed);
     }
@@ -206,23 +207,23 @@ impl Tenure {
         self.runs.load(Relaxed)
     }
 
-    /// Has the lease run out: nothing renews it from now on. Whatever is still owned under it goes to others then.
+    /// Stops renewing the lease. When it runs out, other nodes take the shards that are still owned.
     pub fn resign(&self) {
         self.has_resigned.store(true, Relaxed);
     }
 
-    /// Whether the lease is not to be renewed.
+    /// Whether the lease is not renewed any more.
     #[must_use]
     pub fn has_resigned(&self) -> bool {
         self.has_resigned.load(Relaxed)
     }
 
-    /// Says that somebody may own other shards than before.
+    /// Signals that shards may have changed owners.
     pub fn stir(&self) {
         self.stirred.notify_one();
     }
 
-    /// Returns when somebody may own other shards than before. A hint: it may be lost.
+    /// Waits until shards may have changed owners. A hint: it may be lost.
     pub async fn stirred(&self) {
         self.stirred.notified().await;
     }
@@ -243,20 +244,20 @@ mod tests {
         let lease = Duration::from_secs(8);
         let ago = |secs| {
             let ago = Duration::from_secs(secs);
-            Asked { instant: Instant::now().checked_sub(ago).unwrap(), day: SystemTime::now() - ago }
+            RenewalSent { instant: Instant::now().checked_sub(ago).unwrap(), day: SystemTime::now() - ago }
         };
-        let tenure = Tenure::new(NodeId(1), "one".to_owned(), lease, ago(7), AT);
-        assert!(tenure.is_over(), "it took seven seconds to hear of it, and one is margin");
-        tenure.renewed(ago(2), AT + lease);
-        assert!(!tenure.is_over());
-        let left = tenure.term(AT).left(AT);
+        let node_lease = NodeLease::new(NodeId(1), "one".to_owned(), lease, ago(7), AT);
+        assert!(node_lease.is_over(), "it took seven seconds to hear of it, and one is margin");
+        node_lease.renewed(ago(2), AT + lease);
+        assert!(!node_lease.is_over());
+        let left = node_lease.term(AT).left(AT);
         assert!(left <= Duration::from_secs(5) && left > Duration::from_secs(4), "{left:?}");
-        tenure.renewed(ago(7), AT);
-        assert!(!tenure.is_over(), "an answer that was overtaken changes nothing");
-        assert!(tenure.time() >= AT + lease);
+        node_lease.renewed(ago(7), AT);
+        assert!(!node_lease.is_over(), "an answer that was overtaken changes nothing");
+        assert!(node_lease.time() >= AT + lease);
         // The monotonic clock stood still while the machine slept.
-        let slept = Asked { instant: Instant::now(), day: SystemTime::now() - lease };
-        tenure.renewed(slept, AT);
-        assert!(tenure.is_over());
+        let slept = RenewalSent { instant: Instant::now(), day: SystemTime::now() - lease };
+        node_lease.renewed(slept, AT);
+        assert!(node_lease.is_over());
     }
 }

@@ -1,100 +1,103 @@
-//! What operators order, and what became of it.
+//! Operators' commands, and their results.
 //!
-//! An order is one commit, with its line in the audit: there is no change without the line, and no line without
-//! the change. An order for several events changes each of them or says why not; one refusal does not undo the
-//! others.
+//! A command is one commit, with its line in the audit: there is no change without the line, and no line without the
+//! change. A command for several events changes each of them or says why not; one refusal does not undo the others.
 
 use std::sync::Arc;
 
-use redrive_core::event::{Fingerprint, State, Story};
-use redrive_core::ledger::{Resolution, Scope};
-use redrive_core::triage::{CauseId, JobId, JobPlan, JobState, Operator, Redrive, Rule};
+use redrive_core::event::{AttemptHistory, Fingerprint, State};
+use redrive_core::ledger::{RequestScope, Resolution};
+use redrive_core::triage::{CauseId, JobId, JobPlan, JobState, Operator, RedriveOptions, Rule};
 use redrive_core::{Event, Moment};
 
-mod deed;
+mod audit_entry;
+mod failing;
 
-pub(crate) use deed::{Deed, lines_asked, refused};
+pub(crate) use failing::{Failed, Failings};
+pub use failing::{FailingGroup, FailingQuery, Retrying};
 
-/// How many events one order is for at most; more of them are a job.
+pub(crate) use audit_entry::{AuditEntry, lines_asked, refused};
+
+/// How many events one command may name; use a job for more.
 const TARGETS_MAX: usize = 10_000;
 
-/// What an operator wants.
+/// An operator's command.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Order {
-    /// Who.
+pub struct OperatorCommand {
+    /// The operator.
     pub by: Operator,
     /// When.
     pub at: Moment,
-    /// What.
-    pub what: What,
+    /// The action.
+    pub what: OperatorAction,
 }
 
-/// What an operator wants.
+/// The action of a command.
 #[derive(Debug, Clone, PartialEq)]
-pub enum What {
-    /// Events are changed.
-    Events(Vec<Target>, Act),
-    /// A dead letter is put back with another payload, under a new id, at its old place.
-    Edit(Target, Box<Edited>),
-    /// The head of a parked key no longer holds up the others. It stays a dead letter.
+pub enum OperatorAction {
+    /// Changes events.
+    Events(Vec<EventRef>, EventAction),
+    /// Redrives a dead letter with another payload, under a new id, at its old position.
+    Edit(EventRef, Box<EditedEvent>),
+    /// Unblocks the key behind its head. The head stays a dead letter.
     SkipHead {
-        /// Of which queue.
+        /// The queue.
         queue: String,
-        /// Of which tenant.
+        /// The tenant.
         tenant: String,
-        /// Which key.
+        /// The key.
         key: String,
     },
-    /// Nothing holds up a key any more: no rule, no dead letter.
+    /// Removes everything that blocks a key: rules and dead letters.
     Unpark {
-        /// Of which queue.
+        /// The queue.
         queue: String,
-        /// Of which tenant.
+        /// The tenant.
         tenant: String,
-        /// Which key.
+        /// The key.
         key: String,
     },
-    /// A rule holds from now on, until then if that is said. One that it replaces goes.
+    /// Sets a rule, until `until` if given. It replaces a rule of the same kind and target.
     Set {
-        /// Which rule.
+        /// The rule.
         rule: Rule,
         /// Until when.
         until: Option<Moment>,
-        /// Why, in words.
+        /// Why, as text.
         why: String,
     },
-    /// A rule does not hold any more.
+    /// Lifts a rule.
     Lift(Rule),
-    /// A job begins.
+    /// Starts a job.
     Start(Box<JobPlan>),
-    /// A job is to be in another state: paused, running again, cancelled; or it ended itself.
+    /// Changes the state of a job: paused, running again, cancelled; or it ended by itself.
     Turn(JobId, JobState, String),
-    /// Dead letters from elsewhere are kept, with their stories.
-    Import(Vec<Letter>),
-    /// A person says how a request was whose outcome is unknown.
+    /// Imports dead letters from another store, with their attempt histories.
+    Import(Vec<ImportedLetter>),
+    /// Resolves a request of unknown outcome.
     Resolve {
-        /// Which request.
-        scope: Scope,
-        /// How it was.
+        /// The request.
+        scope: RequestScope,
+        /// Its real outcome.
         resolution: Resolution,
-        /// Why, in words.
+        /// Why, as text.
         why: String,
     },
-    /// The program around the store changes something of its own. Nothing is changed here; there is the line.
+    /// Records a change of the program around the store. It changes nothing here but the audit.
     Note {
-        /// The word in the audit.
+        /// The verb in the audit.
         verb: &'static str,
-        /// Of what.
+        /// The target.
         target: String,
-        /// Of how many.
+        /// How many.
         count: u64,
-        /// What else there is to say.
+        /// A remark.
         note: String,
     },
 }
 
-impl What {
-    /// The word in the audit.
+impl OperatorAction {
+    /// The verb in the audit.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
@@ -116,8 +119,8 @@ impl What {
     }
 }
 
-impl What {
-    /// The job that it is about, where that is there already.
+impl OperatorAction {
+    /// The existing job that it is about.
     pub(crate) const fn job(&self) -> Option<JobId> {
         match self {
             Self::Turn(id, ..) => Some(*id),
@@ -126,8 +129,8 @@ impl What {
     }
 }
 
-/// Refuses to send events of one queue to the handler of another, where workers lease those of either: they have no
-/// handler, and there is none to send them to. Each with whether it is pulled from.
+/// Refuses to route events between queues if workers lease from either of them: such a queue has no handler to route
+/// to or from. Each queue with whether it is pulled from.
 pub(crate) fn check_route(from: (&str, bool), to: (&str, bool)) -> Result<(), Refusal> {
     match [from, to].into_iter().find(|(_, pulls)| *pulls) {
         None => Ok(()),
@@ -138,51 +141,51 @@ pub(crate) fn check_route(from: (&str, bool), to: (&str, bool)) -> Result<(), Re
     }
 }
 
-/// Refuses an order for too many events.
+/// Refuses a command for too many events.
 pub(crate) fn check_targets<T>(targets: &[T]) -> Result<(), Refusal> {
     let few = targets.len() <= TARGETS_MAX;
-    let what = || format!("an order is for {TARGETS_MAX} events at most; start a job for more");
+    let what = || format!("a command names {TARGETS_MAX} events at most; start a job for more");
     if few { Ok(()) } else { Err(Refusal::Senseless(what())) }
 }
 
-/// Which event.
+/// A reference to an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
-    /// Of which tenant.
+pub struct EventRef {
+    /// The tenant.
     pub tenant: String,
-    /// Of which queue: the one it was published to.
+    /// The queue that it was published to.
     pub queue: String,
-    /// Its id.
+    /// The event id.
     pub id: String,
-    /// As of which change; as it is now where it is none.
+    /// The expected revision; `None` for the present one.
     pub rev: Option<u32>,
 }
 
-impl Target {
-    /// The event with this id, as it is now.
+impl EventRef {
+    /// The event with this id, at its present revision.
     #[must_use]
     pub fn new(tenant: impl Into<String>, queue: impl Into<String>, id: impl Into<String>) -> Self {
         Self { tenant: tenant.into(), queue: queue.into(), id: id.into(), rev: None }
     }
 }
 
-/// How an event is changed.
+/// An action on events.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Act {
-    /// A dead letter runs again: same identity, story kept.
-    Redrive(Redrive),
-    /// An event that has not ended is taken away. It can be restored while its receipt is kept.
+pub enum EventAction {
+    /// Runs a dead letter again: same identity, attempt history kept.
+    Redrive(RedriveOptions),
+    /// Discards an event that has not ended. It can be restored while its dedupe record is kept.
     Discard,
-    /// What was discarded is a dead letter again. It holds up nobody.
+    /// Makes a discarded event a dead letter again. It blocks no key.
     Restore,
-    /// An event that waits becomes a dead letter.
+    /// Makes a waiting event a dead letter.
     Kill,
-    /// An event that waits for its time is due now.
+    /// Makes a waiting event due now.
     RetryNow,
 }
 
-impl Act {
-    /// The word in the audit.
+impl EventAction {
+    /// The verb in the audit.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
@@ -195,91 +198,91 @@ impl Act {
     }
 }
 
-/// What a dead letter is replaced with.
+/// The replacement of a dead letter.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Edited {
-    /// The new event. Tenant, queue and key are those of the original, whatever it says.
+pub struct EditedEvent {
+    /// The new event. It takes tenant, queue and key from the original.
     pub event: Arc<Event>,
-    /// The fingerprint of what it says.
+    /// The fingerprint of its content.
     pub fingerprint: Fingerprint,
-    /// Whether it may run although later ones of its key may have run before it.
+    /// Whether it may run although later events of its key may have run before it.
     pub out_of_order: bool,
 }
 
-/// A dead letter from elsewhere.
+/// A dead letter from another store.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Letter {
+pub struct ImportedLetter {
     /// The event.
     pub event: Arc<Event>,
-    /// The fingerprint of what it says.
+    /// The fingerprint of its content.
     pub fingerprint: Fingerprint,
     /// When it was published.
     pub published: Moment,
     /// When it died.
     pub died: Moment,
-    /// Attempts that were made.
+    /// How many attempts were made.
     pub attempts: u32,
     /// Why it died.
     pub reason: redrive_core::event::DeadReason,
-    /// Its attempts.
-    pub story: Option<Arc<Story>>,
+    /// Its attempt history.
+    pub history: Option<Arc<AttemptHistory>>,
 }
 
-/// What became of an order.
+/// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Operated {
+pub struct CommandResult {
     /// How many events were changed; 1 for a rule or a job.
     pub changed: u64,
-    /// What was not done, by its place in the list, and why.
+    /// Refused items, by their position in the list, and why.
     pub refused: Vec<(usize, Refusal)>,
-    /// The job that began.
+    /// The job that was started.
     pub job: Option<JobId>,
-    /// Those whose earlier attempts may have had an effect, by their place in the list: to do them again under
-    /// another identity may do it twice.
+    /// Events with earlier attempts that may have had an effect, by their position in the list: under another identity
+    /// the effect may happen twice.
     pub unsure: Vec<usize>,
 }
 
-/// Why something was not done.
+/// Why an item was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
     /// There is no such event.
     #[error("there is no such event, or it is forgotten")]
     Unknown,
-    /// Somebody else changed it.
+    /// It was changed concurrently.
     #[error("it was changed meanwhile (rev {is}); look at it again")]
     Changed {
-        /// The rev that it has.
+        /// Its present revision.
         is: u32,
     },
-    /// It is in another state than this can be done in.
+    /// Its state does not allow the action.
     #[error("it is {is}")]
     State {
-        /// The state that it is in.
+        /// Its present state.
         is: State,
     },
     /// It was replaced by an edit.
-    #[error("it was edited, and goes on as {into}")]
+    #[error("it was edited, and its replacement is {into}")]
     Edited {
-        /// As which id.
+        /// The id of the replacement.
         into: String,
     },
-    /// Later ones of its key may have run before it.
+    /// Later events of its key may have run before it.
     #[error("later events of its key may have run already; say that it may run out of order")]
     OutOfOrder,
-    /// It is not needed any more, by its own word: it would end without a run.
-    #[error("its time was over before, and it would not run; edit it, and the new one has no such time")]
+    /// It has expired by its own setting: it would end without a run.
+    #[error("it has expired, and would not run; edit it: the replacement does not expire")]
     Expired,
     /// The new id was used before.
     #[error("the id {id} is taken")]
     IdTaken {
-        /// Which id.
+        /// The id.
         id: String,
     },
     /// There is no such queue.
     #[error("there is no queue {queue}")]
     NoQueue {
-        /// Which queue.
+        /// The queue.
         queue: String,
     },
     /// There is no such rule.
@@ -288,96 +291,97 @@ pub enum Refusal {
     /// There is no such job.
     #[error("there is no such job")]
     NoJob,
-    /// The job is over.
+    /// The job has ended.
     #[error("the job is {is}")]
     JobOver {
-        /// How.
+        /// Its final state.
         is: &'static str,
     },
     /// There is no such request.
     #[error("there is no such request, or it is forgotten")]
     NoRequest,
-    /// How the request was is known.
-    #[error("it is {is}: only what is unknown can be resolved")]
+    /// The outcome of the request is known.
+    #[error("it is {is}: only an unknown outcome can be resolved")]
     NotUnknown {
-        /// Where it is.
+        /// Its phase.
         is: &'static str,
     },
-    /// Nothing holds up the key.
+    /// Nothing blocks the key.
     #[error("no dead letter holds up this key")]
     NotParked,
-    /// It cannot be meant.
+    /// The command makes no sense.
     #[error("{0}")]
     Senseless(String),
 }
 
-/// How dead letters are put together.
+/// How dead letters are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GroupBy {
-    /// By what they died of.
+    /// By the cause of their death.
     #[default]
     Cause,
     /// By queue.
     Queue,
     /// By tenant.
     Tenant,
-    /// By the type of the event. Of very many letters only so many are looked at, see [`Group::looked`].
+    /// By the type of the event. Of very many dead letters only a bounded number is sampled, see [`Group::looked`].
     Type,
-    /// By key. Of very many letters only so many are looked at, see [`Group::looked`].
+    /// By key. Of very many dead letters only a bounded number is sampled, see [`Group::looked`].
     Key,
 }
 
-/// Which groups.
+/// A query for groups of dead letters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GroupQuery {
-    /// How to put them together.
+    /// How to group them.
     pub by: GroupBy,
-    /// Of this queue alone.
+    /// Only of this queue.
     pub queue: Option<String>,
-    /// Of this tenant alone.
+    /// Only of this tenant.
     pub tenant: Option<String>,
-    /// How many, at most, those with most letters first; 0 for 100.
+    /// How many groups, at most, the largest first; 0 for 100.
     pub limit: usize,
 }
 
 impl GroupQuery {
-    /// Whether those of a queue and a tenant are asked for.
+    /// Whether the query includes a queue and a tenant.
     pub(crate) fn is_of(&self, queue: &str, tenant: &str) -> bool {
         let is = |wanted: &Option<String>, is: &str| wanted.as_deref().is_none_or(|wanted| wanted == is);
         is(&self.queue, queue) && is(&self.tenant, tenant)
     }
 }
 
-/// Dead letters that have something in common.
+/// A group of dead letters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
-    /// What they died of; none where they are put together otherwise.
+    /// Their cause; `None` if they are not grouped by cause.
     pub cause: Option<CauseId>,
-    /// The cause without numbers and ids, or the queue, the tenant, the type, the key; empty for those that have none.
+    /// The cause without numbers and ids, or the queue, the tenant, the type, the key; empty for events that have
+    /// none.
     pub title: String,
-    /// The queues they are of: one, or several for the same cause.
+    /// Their queues: one, or several with the same cause.
     pub queues: Vec<String>,
     /// How many there are now.
     pub letters: u64,
-    /// When the first was seen.
+    /// When the first one died.
     pub first: Moment,
-    /// When the last was seen.
+    /// When the last one died.
     pub last: Moment,
-    /// How many keys they hold up.
+    /// How many keys they block.
     pub keys_blocked: u64,
-    /// What became of the last redrive; none where they are put together by type or key.
-    pub redriven: Option<Redriven>,
-    /// How many letters were looked at for all groups together, where that was not all of them: what is counted here
-    /// then is of those.
+    /// The last redrive of the group; `None` if grouped by type or key.
+    pub redriven: Option<GroupRedrive>,
+    /// How many dead letters were sampled for all groups together, if not all of them: the counts are then counts of
+    /// the sample.
     pub looked: Option<u64>,
 }
 
-/// What became of the last redrive of a group.
+/// The last redrive of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Redriven {
-    /// When it was.
+pub struct GroupRedrive {
+    /// When it began.
     pub at: Moment,
-    /// How many were put back.
+    /// How many were redriven.
     pub letters: u64,
     /// How many of them died again.
     pub failed: u64,
@@ -390,26 +394,26 @@ pub struct AuditLine {
     pub number: u64,
     /// When.
     pub at: Moment,
-    /// Who.
+    /// The operator.
     pub by: Operator,
-    /// What was done: the word of the order.
+    /// The verb of the command.
     pub verb: String,
-    /// To what.
+    /// Its target.
     pub target: String,
-    /// To how many.
+    /// How many events it changed.
     pub count: u64,
-    /// What else there is to say: refusals, a reason.
+    /// Remarks: refusals, a reason.
     pub note: String,
 }
 
-/// A step of a job, to be done once.
+/// A step of a job, done once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Advance {
-    /// Of which job.
+pub struct JobAdvance {
+    /// The job.
     pub job: JobId,
-    /// From which place on: nothing is done where the job is elsewhere.
-    pub from: Option<redrive_core::entry::Seq>,
-    /// How many letters, at most.
+    /// Its expected position: nothing is done if the job is elsewhere.
+    pub from: Option<redrive_core::queue_entry::Seq>,
+    /// How many dead letters, at most.
     pub most: u32,
     /// When.
     pub at: Moment,

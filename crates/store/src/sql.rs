@@ -1,18 +1,18 @@
-//! The caller's own statements, in words that every SQL store understands.
+//! The caller's own statements, portable over every SQL store.
 //!
-//! Work that is to run on SQLite today and on PostgreSQL tomorrow says its statements with `$1`, `$2` for its values,
-//! and takes rows of plain [`Value`]s. Whoever wants all that one database can do has its connection instead.
+//! Work that runs on SQLite today and on PostgreSQL tomorrow writes its statements with `$1`, `$2` for its values, and
+//! gets rows of plain [`Value`]s. Work that needs all features of one database uses its connection instead.
 
-use crate::error::Cause;
+use crate::error::StoreErrorSource;
 
 /// A value that goes into a statement, or comes out of a row.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// Nothing.
+    /// NULL.
     Null,
-    /// A whole number; truth is 0 or 1.
+    /// An integer; a boolean is 0 or 1.
     Integer(i64),
-    /// A number.
+    /// A floating-point number.
     Real(f64),
     /// A text.
     Text(String),
@@ -50,7 +50,7 @@ impl<T: Into<Self>> From<Option<T>> for Value {
 }
 
 impl Value {
-    /// What it is called in messages.
+    /// Its name in messages.
     const fn kind(&self) -> &'static str {
         match self {
             Self::Null => "nothing",
@@ -62,12 +62,12 @@ impl Value {
     }
 }
 
-/// What can be taken out of a row.
+/// A type that a column converts into.
 pub trait FromValue: Sized {
-    /// What it is called in messages.
+    /// Its name in messages.
     const KIND: &'static str;
 
-    /// The value, if it is one of these.
+    /// The value, if it has this type.
     fn from_value(value: &Value) -> Option<Self>;
 }
 
@@ -105,11 +105,11 @@ impl<T: FromValue> FromValue for Option<T> {
     }
 }
 
-/// A row of an answer.
+/// A row of a result.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Row(Vec<Value>);
+pub struct SqlRow(Vec<Value>);
 
-impl Row {
+impl SqlRow {
     #[cfg_attr(
         not(any(feature = "sqlite", feature = "postgres")),
         allow(dead_code, reason = "no store here has rows")
@@ -121,36 +121,36 @@ impl Row {
     /// The value of a column, counted from 0.
     ///
     /// # Errors
-    /// Where there is no such column, or it is something else.
+    /// If there is no such column, or it has another type.
     pub fn get<T: FromValue>(&self, column: usize) -> Result<T, SqlError> {
         let value = self.0.get(column).ok_or(SqlError::Column { column, columns: self.0.len() })?;
         T::from_value(value).ok_or(SqlError::Kind { column, is: value.kind(), wanted: T::KIND })
     }
 }
 
-/// Why a statement of the caller's own was not done.
+/// Why a statement of the caller's own failed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SqlError {
-    /// The database refused it.
+    /// The database refused the statement.
     #[error("the statement failed: {0}")]
-    Statement(#[source] Cause),
+    Statement(#[source] StoreErrorSource),
     /// There is no such column.
     #[error("the row has {columns} columns, and column {column} was asked for, counting from 0")]
     Column {
-        /// Which was asked for.
+        /// The requested column.
         column: usize,
-        /// How many there are.
+        /// How many columns there are.
         columns: usize,
     },
-    /// The column is something else.
+    /// The column has another type.
     #[error("column {column} is {is}, and {wanted} was asked for")]
     Kind {
-        /// Which.
+        /// The column.
         column: usize,
-        /// What it is.
+        /// Its type.
         is: &'static str,
-        /// What was asked for.
+        /// The requested type.
         wanted: &'static str,
     },
     /// The store has no SQL.

@@ -1,76 +1,76 @@
 //! Work in the store's own domain: effect, marker, publishes and settle in one commit.
 //!
-//! A job is synchronous and does database work only, because it holds up everybody's commit, and it may run
-//! more than once: when another member of its group spoils the commit, everyone runs again. What it did
-//! before is rolled back each time; what it did outside the database is not.
+//! A job is synchronous and does database work only, because other calls wait for the same commit. It may run more
+//! than once: if another member of its group spoils the commit, all of them run again. Each time the database rolls
+//! back what the job did before; effects outside the database are not rolled back.
 
 use std::any::Any;
 use std::error::Error;
 use std::time::Duration;
 
 use redrive_core::Moment;
-use redrive_core::entry::{Entry, Grant, Seq};
-use redrive_core::ledger::{Fenced, Reply, Scope};
+use redrive_core::ledger::{FencedRun, RequestScope, StoredReply};
+use redrive_core::queue_entry::{FencingToken, QueueEntry, Seq};
 
 use crate::error::{PublishError, StoreError};
-use crate::sql::{Row, SqlError, Value};
-use crate::store::{New, Published};
+use crate::sql::{SqlError, SqlRow, Value};
+use crate::store::{NewEvent, Published};
 
 /// A transaction, as its work sees it.
 pub trait Tx {
-    /// Marks that `handler` has processed `id`. `false` where it had: the effect is there already. The marker
-    /// commits with everything else that the work does, and is remembered until `until` at least.
+    /// Marks that `handler` has processed `id`. `false` if it had: the effect is committed already. The marker commits
+    /// with the other writes of the work, and is kept until `until` at least.
     ///
     /// # Errors
-    /// Where the store could not.
+    /// If the store operation fails.
     fn mark(&mut self, handler: &str, id: &str, until: Moment) -> Result<bool, PublishError>;
 
-    /// Publishes an event with everything else that the work does.
+    /// Publishes an event in the same commit.
     ///
     /// # Errors
-    /// As [`Store::publish`](crate::Store::publish).
-    fn publish(&mut self, new: New) -> Result<Published, PublishError>;
+    /// As [`EventStore::publish`](crate::EventStore::publish).
+    fn publish(&mut self, new: NewEvent) -> Result<Published, PublishError>;
 
-    /// Completes a request with everything else that the work does, under the fence: where its run was taken over,
-    /// nobody may commit, and the work has to end with an error.
+    /// Completes a request in the same commit, under its fence. If another run took the request over, the call fails,
+    /// and the work has to end with an error: its transaction must not commit.
     ///
     /// # Errors
-    /// [`CompleteError::Fenced`] where it was taken over.
+    /// [`CompleteError::Fenced`] if another run took it over.
     fn complete(
         &mut self,
-        scope: &Scope,
+        scope: &RequestScope,
         epoch: u64,
-        reply: Reply,
+        reply: StoredReply,
         resource: Option<String>,
         at: Moment,
     ) -> Result<(), CompleteError>;
 
-    /// Keeps bytes under a name, for a program that is built on the store and has no tables of its own; none takes
-    /// them away.
+    /// Stores bytes under a name, for a program that is built on the store and has no tables of its own; `None`
+    /// removes them.
     ///
     /// # Errors
-    /// Where the store could not.
+    /// If the store operation fails.
     fn keep(&mut self, name: &str, bytes: Option<&[u8]>) -> Result<(), StoreError>;
 
-    /// What is kept under names that begin so, by name. Whoever looks has it for itself until its transaction ends.
+    /// The entries whose names have this prefix, by name. They are locked until the transaction ends.
     ///
     /// # Errors
-    /// Where the store could not.
+    /// If the store operation fails.
     fn kept(&mut self, beginning: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError>;
 
-    /// Runs a statement of the caller's own, with `$1`, `$2` for its values; gives how many rows it changed.
+    /// Runs a statement of the caller's own, with `$1`, `$2` for its values; returns how many rows it changed.
     ///
     /// # Errors
-    /// Where the database refuses it, or the store has no SQL.
+    /// If the database refuses it, or the store has no SQL.
     fn execute(&mut self, _statement: &str, _values: &[Value]) -> Result<u64, SqlError> {
         Err(SqlError::None)
     }
 
-    /// Asks with a statement of the caller's own, with `$1`, `$2` for its values.
+    /// Runs a query of the caller's own, with `$1`, `$2` for its values.
     ///
     /// # Errors
-    /// Where the database refuses it, or the store has no SQL.
-    fn query(&mut self, _statement: &str, _values: &[Value]) -> Result<Vec<Row>, SqlError> {
+    /// If the database refuses it, or the store has no SQL.
+    fn query(&mut self, _statement: &str, _values: &[Value]) -> Result<Vec<SqlRow>, SqlError> {
         Err(SqlError::None)
     }
 
@@ -84,31 +84,31 @@ pub trait Tx {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompleteError {
-    /// Somebody else runs it, or ended it, or it is not there.
-    #[error("the request was taken over by another run; nothing of this one may be kept")]
-    Fenced(Option<Fenced>),
-    /// The store could not.
+    /// Another run has the request, or ended it, or there is no such request.
+    #[error("another run took the request over; this one must not commit")]
+    Fenced(Option<FencedRun>),
+    /// The store operation failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// What runs in a transaction: `Ok` commits, with the result to be left on the receipt where an event is
-/// settled by it; `Err` rolls back.
-pub type Work = Box<dyn FnMut(&mut dyn Tx) -> Result<Option<Vec<u8>>, Box<dyn Error + Send + Sync>> + Send>;
+/// The work of a transaction: `Ok` commits, with the result to keep on the dedupe record if the work settles an event;
+/// `Err` rolls back.
+pub type TxWork = Box<dyn FnMut(&mut dyn Tx) -> Result<Option<Vec<u8>>, Box<dyn Error + Send + Sync>> + Send>;
 
 /// Work for a transaction.
-pub struct Job {
-    /// What to do.
-    pub work: Work,
-    /// The event that is done when the work is, under the fence. The work does not run if it is stale.
-    pub claim: Option<Claim>,
-    /// How long it may take; its statements are interrupted then.
+pub struct TxJob {
+    /// The function to run.
+    pub work: TxWork,
+    /// The event that the work settles as done, under the fence. The work does not run if it is stale.
+    pub claim: Option<TxSettle>,
+    /// How long it may take; then its statements are interrupted.
     pub time: Duration,
-    /// Whether it is to have a commit of its own, because one like it took too long before.
+    /// Whether it needs a commit of its own, because a similar job took too long before.
     pub alone: bool,
 }
 
-impl std::fmt::Debug for Job {
+impl std::fmt::Debug for TxJob {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Job").field("claim", &self.claim).field("time", &self.time).finish_non_exhaustive()
     }
@@ -116,30 +116,30 @@ impl std::fmt::Debug for Job {
 
 /// The event that a job settles.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Claim {
-    /// In whose right.
-    pub grant: Grant,
-    /// Which event.
+pub struct TxSettle {
+    /// The fencing token it ran under.
+    pub token: FencingToken,
+    /// The event.
     pub seq: Seq,
-    /// As of which change.
+    /// The revision of the event.
     pub rev: u32,
     /// When.
     pub at: Moment,
-    /// Attempts in all, this one included.
+    /// Attempts in all, including this one.
     pub attempts: u32,
-    /// Its attempts, where some failed before.
-    pub story: Option<std::sync::Arc<redrive_core::event::Story>>,
+    /// The attempt history, if earlier attempts failed.
+    pub history: Option<std::sync::Arc<redrive_core::event::AttemptHistory>>,
 }
 
-/// What became of a job.
+/// The outcome of a job.
 #[derive(Debug)]
-pub enum Transacted {
+pub enum TxOutcome {
     /// It is committed, and the claimed event is done.
     Committed {
         /// The event of the same key that may run now.
-        next: Option<Entry>,
+        next: Option<QueueEntry>,
     },
-    /// The work said no, and everything is rolled back.
+    /// The work returned an error, and everything is rolled back.
     Aborted(Box<dyn Error + Send + Sync>),
     /// The work panicked, and everything is rolled back.
     Panicked(String),

@@ -1,17 +1,17 @@
-//! A window of ids that were dealt with, in memory or in a file: for pipelines that bring their own transport.
+//! A window of processed ids, in memory or in a file: for pipelines that bring their own transport.
 //!
-//! What a window is and what holds of it is in [`redrive_core::window`]. Here it is shared by threads, and may
-//! outlive the process. Whoever asks hands in the time, as with every store; `redrive::window` has a clock.
+//! [`redrive_core::window`] defines the window and its guarantees. Here threads share it, and it may outlive the
+//! process. The caller passes the time in, as with every store; `redrive::window` has a clock.
 //!
 //! ```
 //! use redrive_core::Moment;
-//! use redrive_store::window::{Claimed, Id, Settings, Window};
+//! use redrive_store::window::{ClaimResult, WindowId, WindowSettings, SharedWindow};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let window = Window::memory(Settings::default())?;
+//! let window = SharedWindow::memory(WindowSettings::default())?;
 //! let now = Moment::from_nanos(0);
-//! if let Claimed::First(ticket) = window.claim(Id::of("orders", b"order-17"), now)? {
+//! if let ClaimResult::First(ticket) = window.claim(WindowId::of("orders", b"order-17"), now)? {
 //!     // … the effect …
 //!     window.commit(ticket, now).wait().await?;
 //! }
@@ -31,33 +31,35 @@ use crate::stores::sqlite::window::Keeper;
 
 mod error;
 
-pub use core::{Claimed, Figures, Full, Id, Mark, Settings, SettingsError, Ticket};
-pub use error::{ClaimError, CommitError};
+pub use core::{
+    ClaimResult, ClaimTicket, IdMark, WindowFull, WindowId, WindowSettings, WindowSettingsError, WindowStats,
+};
+pub use error::{WindowClaimError, WindowCommitError};
 
-/// What the callers and the writer share.
+/// The state that the callers and the writer share.
 #[derive(Debug)]
 pub(crate) struct State {
-    pub(crate) window: core::Window,
-    /// Until when nobody may claim anything, because the last commit failed, and how.
+    pub(crate) window: core::WindowState,
+    /// Until when all claims are refused because the last commit failed, and how it failed.
     pub(crate) stalled: Option<(Moment, StoreError)>,
     is_closed: bool,
 }
 
 /// A window of ids.
 #[derive(Debug)]
-pub struct Window {
+pub struct SharedWindow {
     state: Arc<Mutex<State>>,
     damaged: Vec<String>,
     #[cfg(feature = "sqlite")]
     keeper: Option<Keeper>,
 }
 
-impl Window {
-    /// An empty one that ends with the process.
+impl SharedWindow {
+    /// An empty window that ends with the process.
     ///
     /// # Errors
-    /// Where the settings make no sense.
-    pub fn memory(settings: Settings) -> Result<Self, SettingsError> {
+    /// If the settings make no sense.
+    pub fn memory(settings: WindowSettings) -> Result<Self, WindowSettingsError> {
         let state = Arc::new(Mutex::new(State::new(settings)?));
         Ok(Self {
             state,
@@ -67,14 +69,14 @@ impl Window {
         })
     }
 
-    /// One in a file, with what was committed to it before. Blocks for as long as it takes to read that.
+    /// A window in a file, with everything committed to it before. Blocks while it reads that.
     ///
     /// # Errors
-    /// [`StoreError::Open`] with what to do about it, and [`StoreError::Newer`] where a newer program wrote it.
+    /// [`StoreError::Open`] with what to do about it, and [`StoreError::Newer`] if a newer program wrote it.
     #[cfg(feature = "sqlite")]
     pub fn open(
         path: impl AsRef<std::path::Path>,
-        settings: Settings,
+        settings: WindowSettings,
         now: Moment,
     ) -> Result<Self, StoreError> {
         let path = path.as_ref();
@@ -88,58 +90,57 @@ impl Window {
         Ok(Self { state, damaged, keeper: Some(keeper) })
     }
 
-    /// Asks for an id. Costs no write.
+    /// Claims an id. Costs no write.
     ///
     /// # Errors
-    /// Where nothing can be said now: the file failed, or everything that fits is claims. Never taken for `First`.
-    pub fn claim(&self, id: impl Into<Id>, now: Moment) -> Result<Claimed, ClaimError> {
+    /// If the window cannot decide now: the file failed, or claims fill all of it. An error never means `First`.
+    pub fn claim(&self, id: impl Into<WindowId>, now: Moment) -> Result<ClaimResult, WindowClaimError> {
         self.check()?;
         let mut state = self.state();
         state.check(now)?;
         Ok(state.window.claim(id, now)?)
     }
 
-    /// Commits a claim, after the effect. It is judged at once, and written with or without somebody who waits.
-    pub fn commit(&self, ticket: Ticket, now: Moment) -> Committing {
+    /// Commits a claim, after the effect. It is decided at once, and written even if the caller does not wait.
+    pub fn commit(&self, ticket: ClaimTicket, now: Moment) -> WindowCommit {
         if let Err(error) = self.check() {
-            return Committing::Answered(Err(error.into()));
+            return WindowCommit::Answered(Err(error.into()));
         }
         let mut state = self.state();
         if state.is_closed {
-            return Committing::Answered(Err(StoreError::Closed.into()));
+            return WindowCommit::Answered(Err(StoreError::Closed.into()));
         }
         #[cfg(feature = "sqlite")]
         if let Some(keeper) = &self.keeper {
             let prepared = state.window.prepare(ticket, now);
             drop(state);
             return match prepared {
-                Ok(pending) => Committing::Written(keeper.commit(pending, now)),
-                Err(refused) => Committing::Answered(Err(refused.into())),
+                Ok(pending) => WindowCommit::Written(keeper.commit(pending, now)),
+                Err(refused) => WindowCommit::Answered(Err(refused.into())),
             };
         }
-        Committing::Answered(state.window.commit(ticket, now).map_err(CommitError::from))
+        WindowCommit::Answered(state.window.commit(ticket, now).map_err(WindowCommitError::from))
     }
 
-    /// Gives a claim back whose effect certainly did not happen: the next one who asks is the first. Costs no
-    /// write. `false` where it ran out and is somebody else's.
-    pub fn release(&self, ticket: Ticket) -> bool {
+    /// Releases a claim whose effect certainly did not happen: the next caller is the first. Costs no write. `false` if
+    /// the claim ran out and another caller has it.
+    pub fn release(&self, ticket: ClaimTicket) -> bool {
         self.state().window.release(ticket)
     }
 
-    /// How it stands, and what it has seen since it was opened.
+    /// Its present size, and its counters since it was opened.
     #[must_use]
-    pub fn figures(&self, now: Moment) -> Figures {
+    pub fn figures(&self, now: Moment) -> WindowStats {
         self.state().window.figures(now)
     }
 
-    /// Rows of the file that could not be read. Their ids are not known any more: what comes again of these runs
-    /// again.
+    /// Rows of the file that could not be read. Their ids are lost: redelivered messages with these ids run again.
     #[must_use]
     pub fn damaged(&self) -> &[String] {
         &self.damaged
     }
 
-    /// How many commits of the file were shared by all that was committed since it was opened.
+    /// How many commits of the file all commits of ids since the opening took together.
     #[must_use]
     pub fn syncs(&self) -> u64 {
         #[cfg(feature = "sqlite")]
@@ -149,12 +150,12 @@ impl Window {
         0
     }
 
-    /// Closes it: what is being committed is written, nobody else is let in, and the file is free for the next.
+    /// Closes the window: it finishes the commit under way, refuses new calls, and frees the file.
     pub async fn close(&self) {
         self.state().is_closed = true;
         #[cfg(feature = "sqlite")]
         if let Some(keeper) = &self.keeper {
-            // The sender is gone where the thread died, and then it has ended as well.
+            // The sender is gone if the thread died, and then it has ended as well.
             let _ = keeper.close().wait_for(|ended| *ended).await;
         }
     }
@@ -180,7 +181,7 @@ impl Window {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a test at the connection.
+    /// Gives a test access to the connection.
     #[cfg(all(feature = "sqlite", feature = "planted"))]
     #[doc(hidden)]
     pub async fn meddle(&self, with: impl FnOnce(&mut rusqlite::Connection) + Send + 'static) {
@@ -191,11 +192,11 @@ impl Window {
 }
 
 impl State {
-    fn new(settings: Settings) -> Result<Self, SettingsError> {
-        Ok(Self { window: core::Window::new(settings)?, stalled: None, is_closed: false })
+    fn new(settings: WindowSettings) -> Result<Self, WindowSettingsError> {
+        Ok(Self { window: core::WindowState::new(settings)?, stalled: None, is_closed: false })
     }
 
-    /// Nothing, while claims can be answered.
+    /// Fails while claims cannot be answered.
     fn check(&self, now: Moment) -> Result<(), StoreError> {
         match &self.stalled {
             _ if self.is_closed => Err(StoreError::Closed),
@@ -205,22 +206,21 @@ impl State {
     }
 }
 
-/// A commit that was judged and may still have to be written.
+/// A commit that was decided and may still have to be written.
 #[derive(Debug)]
 #[must_use = "whether it was written is known when it is waited for"]
-pub enum Committing {
-    /// It needs no writing, or was refused.
-    Answered(Result<(), CommitError>),
+pub enum WindowCommit {
+    /// It needs no write, or was refused.
+    Answered(Result<(), WindowCommitError>),
     /// It is being written.
     Written(oneshot::Receiver<Result<(), StoreError>>),
 }
 
-impl Committing {
+impl WindowCommit {
     /// Waits until it is on the disk.
     ///
-    /// # Errors
-    /// Where it is not, or nobody knows.
-    pub async fn wait(self) -> Result<(), CommitError> {
+    /// # Errors If it is not, or the outcome is unknown.
+    pub async fn wait(self) -> Result<(), WindowCommitError> {
         match self {
             Self::Answered(answer) => answer,
             Self::Written(told) => Ok(told.await.unwrap_or(Err(StoreError::Closed))?),
@@ -233,8 +233,8 @@ impl Committing {
     /// As [`wait`](Self::wait).
     ///
     /// # Panics
-    /// Within a runtime's own thread, which it would hold up.
-    pub fn wait_blocking(self) -> Result<(), CommitError> {
+    /// Within a runtime's own thread, which it would block.
+    pub fn wait_blocking(self) -> Result<(), WindowCommitError> {
         match self {
             Self::Answered(answer) => answer,
             Self::Written(told) => Ok(told.blocking_recv().unwrap_or(Err(StoreError::Closed))?),

@@ -1,4 +1,4 @@
-//! The store in memory keeps every promise, with one shard and with several.
+//! The store in memory keeps every guarantee, with one shard and with several.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use redrive_store::{Memory, Store, Tx, memory};
 use redrive_testkit::conformance::Subject;
 
-/// With how many shards, the store.
+/// The store, with this many shards.
 struct InMemory<const SHARDS: u32>(Memory);
 
 impl<const SHARDS: u32> Subject for InMemory<SHARDS> {
@@ -44,13 +44,16 @@ mod faults {
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
-    use redrive_core::entry::{Change, Entry, Load, Settle, Settled, StreamId};
+    use redrive_core::queue_entry::{
+        EventChange, LoadRequest, QueueEntry, SettleRequest, SettleResult, StreamId,
+    };
     use redrive_core::triage::{Operator, Rule};
     use redrive_core::{Event, Moment};
-    use redrive_store::memory::Fault;
-    use redrive_store::operate::{Order, What};
+    use redrive_store::memory::InjectedFault;
+    use redrive_store::operate::{OperatorAction, OperatorCommand};
     use redrive_store::{
-        By, Claim, Job, Memory, New, Published, QueueSpec, Store, StoreError, Transacted, memory,
+        DeclaredBy, Memory, NewEvent, Published, QueueSpec, StoreError, TxJob, TxOutcome, TxSettle, memory,
+        prelude::*,
     };
 
     const AT: Moment = Moment::from_nanos(1);
@@ -60,25 +63,26 @@ mod faults {
         let (window, horizon) = (Duration::from_secs(9), Duration::from_secs(9));
         let queue =
             QueueSpec { name: "orders".to_owned(), ordered: true, window, horizon, ..QueueSpec::default() };
-        store.declare(queue, By::Runner).await.unwrap();
+        store.declare(queue, DeclaredBy::Runner).await.unwrap();
         store
     }
 
     async fn publish(store: &Memory, id: &str) -> Result<bool, StoreError> {
-        let answers = store.publish(vec![New::at(Event::new("orders", id), AT)]).await?;
+        let answers = store.publish(vec![NewEvent::at(Event::new("orders", id), AT)]).await?;
         Ok(matches!(answers[..], [Ok(Published::Accepted(_))]))
     }
 
-    async fn first(store: &Memory) -> (Entry, Claim) {
-        let grant = store.take(0, AT).await.unwrap().grant;
+    async fn first(store: &Memory) -> (QueueEntry, TxSettle) {
+        let token = store.take(0, AT).await.unwrap().token;
         let (stream, live_max, retry_max, except) = (StreamId(1), 9, 9, Vec::new());
-        let load = Load { grant, stream, until: AT, live_max, retry_max, bytes_max: usize::MAX, except };
+        let load =
+            LoadRequest { token, stream, until: AT, live_max, retry_max, bytes_max: usize::MAX, except };
         let entry = store.load(load).await.unwrap().entries.remove(0);
         let (seq, rev) = (entry.seq, entry.rev);
-        (entry, Claim { grant, seq, rev, at: AT, attempts: 1, story: None })
+        (entry, TxSettle { token, seq, rev, at: AT, attempts: 1, history: None })
     }
 
-    async fn charge(store: &Memory, claim: &Claim) -> Result<Transacted, StoreError> {
+    async fn charge(store: &Memory, claim: &TxSettle) -> Result<TxOutcome, StoreError> {
         let work = |tx: &mut dyn redrive_store::Tx| {
             if tx.mark("charge", "1", Moment::FAR)? {
                 let table = memory::table(tx).ok_or("another store")?;
@@ -88,13 +92,13 @@ mod faults {
             Ok(None)
         };
         let (time, alone) = (Duration::from_secs(9), false);
-        store.transact(Job { work: Box::new(work), claim: Some(claim.clone()), time, alone }).await
+        store.transact(TxJob { work: Box::new(work), claim: Some(claim.clone()), time, alone }).await
     }
 
     #[tokio::test]
     async fn before_the_commit_nothing_is_changed() {
         let store = store().await;
-        store.fail_next(Fault::BeforeCommit);
+        store.fail_next(InjectedFault::BeforeCommit);
         assert!(publish(&store, "1").await.is_err_and(|error| error.is_transient()));
         assert!(store.find("", "orders", "1").await.unwrap().is_none());
         assert!(publish(&store, "1").await.unwrap(), "one fault is for one commit");
@@ -103,18 +107,18 @@ mod faults {
     #[tokio::test]
     async fn after_the_commit_the_answer_is_lost() {
         let store = store().await;
-        store.fail_next(Fault::AfterCommit);
+        store.fail_next(InjectedFault::AfterCommit);
         assert!(matches!(publish(&store, "1").await, Err(StoreError::Unknown { .. })));
         assert!(!publish(&store, "1").await.unwrap());
         let (entry, claim) = first(&store).await;
-        store.fail_next(Fault::AfterCommit);
-        let (grant, seq, rev) = (claim.grant, entry.seq, entry.rev);
-        let settle = Settle { grant, seq, rev, at: AT, change: Change::Done };
+        store.fail_next(InjectedFault::AfterCommit);
+        let (token, seq, rev) = (claim.token, entry.seq, entry.rev);
+        let settle = SettleRequest { token, seq, rev, at: AT, change: EventChange::Done };
         let lost = store.settle(vec![settle.clone()]).await;
         assert!(matches!(lost, Err(StoreError::Unknown { .. })));
         assert_eq!(
             store.settle(vec![settle]).await.unwrap(),
-            [Settled::Stale],
+            [SettleResult::Stale],
             "repeating tells that it happened"
         );
     }
@@ -123,7 +127,7 @@ mod faults {
     async fn what_changes_nothing_uses_up_no_fault() {
         let store = store().await;
         publish(&store, "1").await.unwrap();
-        store.fail_next(Fault::BeforeCommit);
+        store.fail_next(InjectedFault::BeforeCommit);
         assert!(!publish(&store, "1").await.unwrap());
         assert!(publish(&store, "2").await.is_err());
     }
@@ -132,7 +136,7 @@ mod faults {
     async fn after_a_failed_sync_nobody_is_answered_until_the_store_is_opened_again() {
         for lands in [true, false] {
             let store = store().await;
-            store.fail_next(Fault::FailedSync { lands });
+            store.fail_next(InjectedFault::FailedSync { lands });
             assert!(matches!(publish(&store, "1").await, Err(StoreError::Unknown { .. })));
             assert!(matches!(publish(&store, "2").await, Err(StoreError::Poisoned { .. })));
             assert!(matches!(store.find("", "orders", "1").await, Err(StoreError::Poisoned { .. })));
@@ -144,7 +148,7 @@ mod faults {
 
     #[tokio::test]
     async fn a_transaction_fails_as_a_whole() {
-        for fault in [Fault::BeforeCommit, Fault::FailedSync { lands: false }] {
+        for fault in [InjectedFault::BeforeCommit, InjectedFault::FailedSync { lands: false }] {
             let store = store().await;
             publish(&store, "1").await.unwrap();
             let (_, claim) = first(&store).await;
@@ -152,17 +156,17 @@ mod faults {
             assert!(charge(&store, &claim).await.is_err());
             let store = store.reopen();
             assert_eq!(store.table_snapshot().len(), 0);
-            assert!(matches!(charge(&store, &claim).await, Ok(Transacted::Committed { .. })));
+            assert!(matches!(charge(&store, &claim).await, Ok(TxOutcome::Committed { .. })));
             assert_eq!(store.table_snapshot().len(), 1);
         }
     }
 
-    /// Dies between two commits, if there are two, and does the work again where the event is still there.
+    /// Dies between two commits, if there are two, and repeats the work if the event is still there.
     async fn effects_after_a_death_between_commits() -> usize {
         let store = store().await;
         publish(&store, "1").await.unwrap();
         let (_, claim) = first(&store).await;
-        store.fail_next(Fault::BetweenCommits);
+        store.fail_next(InjectedFault::BetweenCommits);
         assert!(matches!(charge(&store, &claim).await, Err(StoreError::Unknown { .. })));
         let store = store.reopen();
         let _ = charge(&store, &claim).await.unwrap();
@@ -176,11 +180,12 @@ mod faults {
             let told = Arc::new(Mutex::new(0));
             let hears = Arc::clone(&told);
             store.watch(Arc::new(move |_| *hears.lock().unwrap() += 1));
-            let fault = lands.map_or(Fault::BeforeCommit, |lands| Fault::FailedSync { lands });
+            let fault =
+                lands.map_or(InjectedFault::BeforeCommit, |lands| InjectedFault::FailedSync { lands });
             store.fail_next(fault);
             let rule = Rule::Pause { queue: "orders".to_owned() };
-            let what = What::Set { rule, until: None, why: String::new() };
-            assert!(store.operate(Order { by: Operator::default(), at: AT, what }).await.is_err());
+            let what = OperatorAction::Set { rule, until: None, why: String::new() };
+            assert!(store.operate(OperatorCommand { by: Operator::default(), at: AT, what }).await.is_err());
             assert_eq!(*told.lock().unwrap(), 0);
             let store = store.reopen();
             let there = usize::from(lands == Some(true));
@@ -197,27 +202,27 @@ mod faults {
 
     #[cfg(feature = "planted")]
     mod planted {
-        use redrive_core::planted::{Flaw, plant};
+        use redrive_core::planted::{PlantedBug, plant};
 
         use super::*;
 
         #[tokio::test]
         async fn a_marker_in_a_second_commit_lets_the_effect_happen_twice() {
-            plant(Some(Flaw::MarkerInSecondCommit));
+            plant(Some(PlantedBug::MarkerInSecondCommit));
             assert_eq!(effects_after_a_death_between_commits().await, 2);
         }
 
         #[tokio::test]
         async fn a_settle_before_the_effect_loses_the_effect() {
-            plant(Some(Flaw::SettleBeforeEffect));
+            plant(Some(PlantedBug::SettleBeforeEffect));
             assert_eq!(effects_after_a_death_between_commits().await, 0);
         }
 
         #[tokio::test]
         async fn a_look_after_a_failed_sync_finds_nothing_of_what_lands() {
-            plant(Some(Flaw::LookUpAfterFailedSync));
+            plant(Some(PlantedBug::LookUpAfterFailedSync));
             let store = store().await;
-            store.fail_next(Fault::FailedSync { lands: true });
+            store.fail_next(InjectedFault::FailedSync { lands: true });
             assert!(publish(&store, "1").await.is_err());
             assert!(store.find("", "orders", "1").await.unwrap().is_none());
             assert!(store.reopen().find("", "orders", "1").await.unwrap().is_some());
@@ -225,89 +230,92 @@ mod faults {
     }
 }
 
-/// Each flaw of a store is found by a promise, so that the promises are known to see.
+/// Each planted bug of a store is found by a conformance function, so those functions are known to work.
 #[cfg(feature = "planted")]
 mod planted {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    use redrive_core::planted::{Flaw, plant};
+    use redrive_core::planted::{PlantedBug, plant};
     use redrive_testkit::conformance;
 
     use super::InMemory;
 
-    /// What a store can get wrong by itself, and the promise that is about it.
-    const FOUND: [(Flaw, &str); 18] = [
-        (Flaw::FenceOff, "a_stale_epoch_changes_nothing"),
-        (Flaw::EpochWithoutRev, "a_stale_rev_changes_nothing"),
-        (Flaw::DueOnlyHeads, "a_delayed_head_holds_up_its_key"),
-        (Flaw::CursorLoads, "loads_find_everything_whatever_its_seq"),
-        (Flaw::SettleBeforeEffect, "failed_work_leaves_nothing"),
-        (Flaw::ReceiptGoesWithEvent, "identity_outlives_its_event"),
-        (Flaw::ParkLeaks, "a_dead_letter_parks_its_key"),
-        (Flaw::ParksOneMore, "parking_ends_at_its_count"),
-        (Flaw::RedriveForgetsIdentity, "a_redrive_keeps_identity_and_place"),
-        (Flaw::EditLosesPlace, "an_edit_takes_the_place_of_the_original"),
-        (Flaw::RestoreAfterForgetting, "nothing_restorable_outlives_its_receipt"),
-        (Flaw::RerouteAsMove, "a_reroute_keeps_queue_order_and_identity"),
-        (Flaw::LateAckWins, "an_answer_after_it_was_leased_again_is_a_conflict"),
-        (Flaw::LapsedTakesOlder, "a_late_answer_ends_the_letter_of_its_lapse"),
-        (Flaw::RedriveKeepsLease, "a_letter_that_was_touched_takes_no_late_answer"),
-        (Flaw::TwoJobsOneLetter, "two_jobs_put_a_letter_back_once"),
-        (Flaw::RecallLost, "a_change_of_rules_is_recalled"),
-        (Flaw::WithheldLeaks, "nothing_of_a_withheld_key_is_handed_out"),
+    /// Bugs of a store by itself, and the conformance function that finds each.
+    const FOUND: [(PlantedBug, &str); 18] = [
+        (PlantedBug::FenceOff, "a_stale_epoch_changes_nothing"),
+        (PlantedBug::EpochWithoutRev, "a_stale_rev_changes_nothing"),
+        (PlantedBug::DueOnlyHeads, "a_delayed_head_holds_up_its_key"),
+        (PlantedBug::CursorLoads, "loads_find_everything_whatever_its_seq"),
+        (PlantedBug::SettleBeforeEffect, "failed_work_leaves_nothing"),
+        (PlantedBug::ReceiptGoesWithEvent, "identity_outlives_its_event"),
+        (PlantedBug::ParkLeaks, "a_dead_letter_parks_its_key"),
+        (PlantedBug::ParksOneMore, "parking_ends_at_its_count"),
+        (PlantedBug::RedriveForgetsIdentity, "a_redrive_keeps_identity_and_place"),
+        (PlantedBug::EditLosesPlace, "an_edit_takes_the_place_of_the_original"),
+        (PlantedBug::RestoreAfterForgetting, "nothing_restorable_outlives_its_receipt"),
+        (PlantedBug::RerouteAsMove, "a_reroute_keeps_queue_order_and_identity"),
+        (PlantedBug::LateAckWins, "an_answer_after_it_was_leased_again_is_a_conflict"),
+        (PlantedBug::LapsedTakesOlder, "a_late_answer_ends_the_letter_of_its_lapse"),
+        (PlantedBug::RedriveKeepsLease, "a_letter_that_was_touched_takes_no_late_answer"),
+        (PlantedBug::TwoJobsOneLetter, "two_jobs_put_a_letter_back_once"),
+        (PlantedBug::RecallLost, "a_change_of_rules_is_recalled"),
+        (PlantedBug::WithheldLeaks, "nothing_of_a_withheld_key_is_handed_out"),
     ];
 
-    /// What shows only where there are several shards.
-    const FOUND_WITH_SHARDS: [(Flaw, &str); 1] =
-        [(Flaw::KeysGoNear, "a_key_stays_together_whatever_is_wished")];
+    /// Bugs that show only with several shards.
+    const FOUND_WITH_SHARDS: [(PlantedBug, &str); 1] =
+        [(PlantedBug::KeysGoNear, "a_key_stays_together_whatever_is_wished")];
 
-    /// What shows only when a process dies at the right moment: see `faults`.
-    const FOUND_BY_FAULTS: [Flaw; 2] = [Flaw::MarkerInSecondCommit, Flaw::LookUpAfterFailedSync];
+    /// Bugs that show only when a process dies at the right moment: see `faults`.
+    const FOUND_BY_FAULTS: [PlantedBug; 2] =
+        [PlantedBug::MarkerInSecondCommit, PlantedBug::LookUpAfterFailedSync];
 
-    /// What the owner gets wrong, with a store that is right: only a simulation of the engine finds it.
-    const OF_THE_ENGINE: [Flaw; 36] = [
-        Flaw::NextBeforeCommit,
-        Flaw::ArrivalsLostInLoad,
-        Flaw::StaleLoad,
-        Flaw::SuspectsInParallel,
-        Flaw::StrikeAfterRun,
-        Flaw::CrashCountsAsAttempt,
-        Flaw::UnknownSettleForgotten,
-        Flaw::LateAnswerWins,
-        Flaw::ReleaseWhileRunning,
-        Flaw::AnswersOfAnotherTime,
-        Flaw::WindowForEachLoad,
-        Flaw::LateAnswerNamesNext,
-        Flaw::ExpiredRuns,
-        Flaw::CareEndsEarly,
-        Flaw::DrainStartsNoted,
-        Flaw::StrikesWithoutDeath,
-        Flaw::LettersForgotten,
-        Flaw::DrainEndsCare,
-        Flaw::SettlesTwice,
-        Flaw::DueLostInLoad,
-        Flaw::NotesLeftOut,
-        Flaw::RetriesTooEarly,
-        Flaw::RulesForgotten,
-        Flaw::RecallMissesLoads,
-        Flaw::RecallMissesNotes,
-        Flaw::CareEndsBlind,
-        Flaw::FlowsForgottenEarly,
-        Flaw::PutBackUnheard,
-        Flaw::NextBesideTakenAway,
-        Flaw::RecallMissesAnswers,
-        Flaw::KeyRunsTwice,
-        Flaw::GivenWhileRunning,
-        Flaw::GivingStartsNoted,
-        Flaw::GivenAsClean,
-        Flaw::LateFirstRuns,
-        Flaw::NextMissedBySettle,
+    /// Bugs of the owner, with a correct store: only a simulation of the engine finds them.
+    const OF_THE_ENGINE: [PlantedBug; 38] = [
+        PlantedBug::NextBeforeCommit,
+        PlantedBug::ArrivalsLostInLoad,
+        PlantedBug::StaleLoad,
+        PlantedBug::SuspectsInParallel,
+        PlantedBug::StrikeAfterRun,
+        PlantedBug::CrashCountsAsAttempt,
+        PlantedBug::UnknownSettleForgotten,
+        PlantedBug::LateAnswerWins,
+        PlantedBug::ReleaseWhileRunning,
+        PlantedBug::AnswersOfAnotherTime,
+        PlantedBug::WindowForEachLoad,
+        PlantedBug::LateAnswerNamesNext,
+        PlantedBug::ExpiredRuns,
+        PlantedBug::CareEndsEarly,
+        PlantedBug::DrainStartsNoted,
+        PlantedBug::StrikesWithoutDeath,
+        PlantedBug::LettersForgotten,
+        PlantedBug::DrainEndsCare,
+        PlantedBug::SettlesTwice,
+        PlantedBug::DueLostInLoad,
+        PlantedBug::NotesLeftOut,
+        PlantedBug::RetriesTooEarly,
+        PlantedBug::RulesForgotten,
+        PlantedBug::RecallMissesLoads,
+        PlantedBug::RecallMissesNotes,
+        PlantedBug::PutBackUnheard,
+        PlantedBug::NextBesideTakenAway,
+        PlantedBug::RecallMissesAnswers,
+        PlantedBug::KeyRunsTwice,
+        PlantedBug::GivenWhileRunning,
+        PlantedBug::GivingStartsNoted,
+        PlantedBug::GivenAsClean,
+        PlantedBug::LateFirstRuns,
+        PlantedBug::NextMissedBySettle,
+        PlantedBug::CareForgetsHeldBack,
+        PlantedBug::HeldBackFreesLate,
+        PlantedBug::CrossingForgotten,
+        PlantedBug::AnswersUnmatched,
     ];
 
-    /// Takes longer than all others together, and is about a bound that no flaw touches.
+    /// Takes longer than all others together, and is about a bound that no planted bug touches.
     const LEFT_OUT: &str = "too_many_causes_are_one_group";
 
-    fn broken_by<const SHARDS: u32>(flaw: Option<Flaw>) -> Vec<&'static str> {
+    fn broken_by<const SHARDS: u32>(flaw: Option<PlantedBug>) -> Vec<&'static str> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         plant(flaw);
         let all = conformance::all::<InMemory<SHARDS>>().into_iter().filter(|(name, _)| *name != LEFT_OUT);
@@ -343,7 +351,7 @@ mod planted {
         let found = FOUND.into_iter().chain(FOUND_WITH_SHARDS).map(|(flaw, _)| flaw);
         let known = found.chain(FOUND_BY_FAULTS).chain(OF_THE_ENGINE);
         let known: Vec<_> = known.collect();
-        let forgotten: Vec<_> = Flaw::ALL.iter().filter(|flaw| !known.contains(flaw)).collect();
+        let forgotten: Vec<_> = PlantedBug::ALL.iter().filter(|flaw| !known.contains(flaw)).collect();
         assert!(forgotten.is_empty(), "{forgotten:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! A target in which a move was begun: nobody else writes to it, and what was given up can start over.
+//! A target with an unfinished move: no other process writes to it, and an abandoned move can start over.
 #![cfg(all(feature = "postgres", feature = "sqlite", unix))]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use redrive_store::moving::{self, Go, MoveError, Options, Place, Progress};
+use redrive_store::moving::{self, MoveControl, MoveError, MoveOptions, MoveProgress, StoreLocation};
 use redrive_store::postgres::sqlx::{self, AssertSqlSafe, Connection as _, PgConnection, Row as _};
-use redrive_store::{By, Postgres, QueueSpec, Sqlite, Store, sqlite};
+use redrive_store::{DeclaredBy, Postgres, QueueSpec, Sqlite, prelude::*, sqlite};
 use redrive_testkit::postgres::{Server, a_name};
 
 mod moving_common;
@@ -22,49 +22,51 @@ const UNFINISHED: &str = "into it is not finished; run the same `redrive move` a
 const EVENTS: usize = 7;
 
 /// A file with some events in it.
-async fn small_file(path: &Path) -> Place {
+async fn small_file(path: &Path) -> StoreLocation {
     file_with(path, EVENTS).await
 }
 
 /// Some events at a time.
-fn few() -> Options {
-    let mut options = Options::default();
+fn few() -> MoveOptions {
+    let mut options = MoveOptions::default();
     options.batch_rows = 3;
     options
 }
 
-fn starting_over() -> Options {
+fn starting_over() -> MoveOptions {
     let mut options = few();
     options.start_over = true;
     options
 }
 
-/// Begins a move, which ends in the middle of its events.
-async fn begin(from: &Place, to: &Place) {
-    let stop = |progress: &Progress| if progress.table == "events" { Go::Stop } else { Go::On };
+/// Begins a move, which is interrupted in the middle of its events.
+async fn begin(from: &StoreLocation, to: &StoreLocation) {
+    let stop = |progress: &MoveProgress| {
+        if progress.table == "events" { MoveControl::Stop } else { MoveControl::On }
+    };
     let stopped = run_while(from, to, few(), stop).await;
     assert!(matches!(stopped, Err(MoveError::Stopped)), "{stopped:?}");
 }
 
-async fn undo(from: &Place) -> Result<Option<String>, MoveError> {
+async fn undo(from: &StoreLocation) -> Result<Option<String>, MoveError> {
     let from = from.clone();
     tokio::task::spawn_blocking(move || moving::undo(&from)).await.unwrap()
 }
 
 #[track_caller]
-fn refused(moved: Result<moving::Moved, MoveError>, told: &str) {
+fn refused(moved: Result<moving::MoveReport, MoveError>, told: &str) {
     assert!(matches!(&moved, Err(MoveError::Refused(why)) if why.contains(told)), "{told}: {moved:?}");
 }
 
-/// How many events a place has.
-async fn events(place: &Place) -> i64 {
+/// How many events a store has.
+async fn events(place: &StoreLocation) -> i64 {
     match place {
-        Place::File(path) => {
+        StoreLocation::File(path) => {
             let raw = rusqlite::Connection::open(path).unwrap();
-            raw.query_row("SELECT count(*) FROM redrive_live", [], |row| row.get(0)).unwrap()
+            raw.query_row("SELECT count(*) FROM redrive_fresh", [], |row| row.get(0)).unwrap()
         }
-        Place::Database(_, settings) => {
-            say(&settings.schema, "SELECT count(*) FROM redrive.live").await[0].get(0)
+        StoreLocation::Database(_, settings) => {
+            say(&settings.schema, "SELECT count(*) FROM redrive.fresh").await[0].get(0)
         }
         place => panic!("{place:?}"),
     }
@@ -75,7 +77,7 @@ async fn nobody_publishes_into_a_database_that_a_move_is_not_finished_with() {
     let folder = tempfile::tempdir().unwrap();
     let from = small_file(&folder.path().join("store.db")).await;
     let schema = a_name("again");
-    // A process has it open, and was not heard of for longer than its lease.
+    // A process has it open, and has not renewed its lease in time.
     let mut patient = settings(&schema);
     patient.lease = Duration::from_secs(600);
     let open = Postgres::open(&Server::shared().url(), patient).await.unwrap();
@@ -87,13 +89,13 @@ async fn nobody_publishes_into_a_database_that_a_move_is_not_finished_with() {
     let told = publish(&open, "mine").await.unwrap_err();
     assert!(told.contains(UNFINISHED) && told.contains("store.db"), "{told}");
     let queue = QueueSpec { name: "mine".to_owned(), ..QueueSpec::default() };
-    let told = open.declare(queue, By::Runner).await.unwrap_err().to_string();
+    let told = open.declare(queue, DeclaredBy::Runner).await.unwrap_err().to_string();
     assert!(told.contains(UNFINISHED), "{told}");
     let mut conn = PgConnection::connect(&Server::shared().url()).await.unwrap();
     for sql in [
         "SELECT redrive.publish('orders', 'mine')",
         "BEGIN; SELECT redrive.publish('orders', 'mine', key => 'k', delay => interval '1 h'); COMMIT",
-        "DELETE FROM redrive.receipt",
+        "DELETE FROM redrive.dedupe",
     ] {
         let sql = sql.replace("redrive.", &format!("{schema}."));
         let error = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut conn).await.unwrap_err();
@@ -113,11 +115,11 @@ async fn nobody_publishes_into_a_database_that_a_move_is_not_finished_with() {
 async fn nobody_publishes_into_a_file_that_a_move_is_not_finished_with() {
     let folder = tempfile::tempdir().unwrap();
     let (path, target) = (folder.path().join("store.db"), folder.path().join("new.db"));
-    let (from, to) = (small_file(&path).await, Place::File(target.clone()));
+    let (from, to) = (small_file(&path).await, StoreLocation::File(target.clone()));
     open_file(&target).close().await.unwrap();
-    // Those that publish have it open all the time.
-    let mut guest = sqlite::Settings::default();
-    (guest.role, guest.disk_least) = (sqlite::Role::Guest, 0);
+    // Publishers have it open all the time.
+    let mut guest = sqlite::SqliteSettings::default();
+    (guest.role, guest.disk_least) = (sqlite::FileRole::Guest, 0);
     let guest = Sqlite::open(&target, guest).unwrap();
     begin(&from, &to).await;
     let told = publish(&guest, "mine").await.unwrap_err();
@@ -127,7 +129,7 @@ async fn nobody_publishes_into_a_file_that_a_move_is_not_finished_with() {
     assert_eq!(events(&to).await, i64::try_from(EVENTS).unwrap() + 1);
 }
 
-/// Somebody is in the middle of writing when the target is found to be empty.
+/// A publisher is in the middle of writing when the move finds the target empty.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_about_to_be_written_to_a_target_is_waited_for() {
     let folder = tempfile::tempdir().unwrap();
@@ -157,13 +159,14 @@ async fn what_is_about_to_be_written_to_a_target_is_waited_for() {
 #[tokio::test]
 async fn a_move_that_was_given_up_starts_over() {
     let folder = tempfile::tempdir().unwrap();
-    for (n, to) in [database(&a_name("again")), Place::File(folder.path().join("new.db"))].iter().enumerate()
+    for (n, to) in
+        [database(&a_name("again")), StoreLocation::File(folder.path().join("new.db"))].iter().enumerate()
     {
         let path = folder.path().join(format!("{n}.db"));
         let from = small_file(&path).await;
         begin(&from, to).await;
         assert!(events(to).await > 0);
-        // The source was used since, and what was moved is not what there is.
+        // The source was used since, so the moved rows are outdated.
         undo(&from).await.unwrap();
         let store = open_file(&path);
         publish(&*store, "since").await.unwrap();
@@ -174,20 +177,20 @@ async fn a_move_that_was_given_up_starts_over() {
         refused(run(&from, to, few()).await, "`--start-over` empties the target");
         run(&from, to, starting_over()).await.unwrap();
         let there = match to {
-            Place::File(path) => open_file(path),
-            Place::Database(_, settings) => open_database(&settings.schema).await,
+            StoreLocation::File(path) => open_file(path),
+            StoreLocation::Database(_, settings) => open_database(&settings.schema).await,
             place => panic!("{place:?}"),
         };
         assert_eq!(asked, ask(&there, &names).await);
         there.close().await.unwrap();
         drop(there);
-        // Also the audit of it is as unchangeable as any.
-        if let Place::File(path) = to {
+        // Its audit is as immutable as any.
+        if let StoreLocation::File(path) = to {
             let raw = rusqlite::Connection::open(path).unwrap();
             let triggers =
                 "SELECT count(*) FROM sqlite_schema WHERE type = 'trigger' AND name LIKE 'redrive%'";
             assert_eq!(raw.query_row(triggers, [], |row| row.get::<_, i64>(0)).unwrap(), 2);
-        } else if let Place::Database(_, settings) = to {
+        } else if let StoreLocation::Database(_, settings) = to {
             let enabled = "SELECT count(*) FROM pg_trigger WHERE tgrelid = 'redrive.audit'::regclass \
                            AND tgenabled = 'O' AND NOT tgisinternal";
             assert_eq!(say(&settings.schema, enabled).await[0].get::<i64, _>(0), 1);
@@ -195,18 +198,18 @@ async fn a_move_that_was_given_up_starts_over() {
     }
 }
 
-/// In the middle of it, without giving it up: from the beginning again.
+/// In the middle of it, without abandoning it: from the beginning again.
 #[tokio::test]
 async fn a_move_that_is_under_way_starts_over() {
     let folder = tempfile::tempdir().unwrap();
     let from = small_file(&folder.path().join("store.db")).await;
-    for to in [database(&a_name("again")), Place::File(folder.path().join("new.db"))] {
+    for to in [database(&a_name("again")), StoreLocation::File(folder.path().join("new.db"))] {
         begin(&from, &to).await;
         let mut first = None;
-        let told = move |progress: &Progress| {
+        let told = move |progress: &MoveProgress| {
             let first = first.get_or_insert_with(|| progress.clone());
             assert!(first.table == "queues" && first.rows == 1, "{first:?}");
-            Go::On
+            MoveControl::On
         };
         run_while(&from, &to, starting_over(), told).await.unwrap();
         assert_eq!(events(&to).await, i64::try_from(EVENTS).unwrap());
@@ -219,26 +222,26 @@ async fn nothing_else_is_emptied() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let (one, two) = (small_file(&path("one.db")).await, small_file(&path("two.db")).await);
-    for (n, to) in [database(&a_name("again")), Place::File(path("new.db"))].into_iter().enumerate() {
+    for (n, to) in [database(&a_name("again")), StoreLocation::File(path("new.db"))].into_iter().enumerate() {
         begin(&one, &to).await;
         let there = events(&to).await;
         assert!(there > 0);
-        // It is another source's.
+        // It belongs to another source.
         refused(run(&two, &to, starting_over()).await, "nothing was taken away");
-        // Another store is where the source was.
+        // Another store is at the address of the source.
         undo(&one).await.unwrap();
         std::fs::rename(path("one.db"), path("kept.db")).unwrap();
         small_file(&path("one.db")).await;
         refused(run(&one, &to, starting_over()).await, "as it was then, and not of this");
         std::fs::rename(path("kept.db"), path("one.db")).unwrap();
-        // The source is about to go elsewhere.
-        let elsewhere = Place::File(path(&format!("elsewhere-{n}.db")));
+        // The source is being moved elsewhere.
+        let elsewhere = StoreLocation::File(path(&format!("elsewhere-{n}.db")));
         begin(&one, &elsewhere).await;
         refused(run(&one, &to, starting_over()).await, "this is another place");
         undo(&one).await.unwrap();
         assert_eq!(events(&to).await, there, "all of it is still there");
 
-        // What is finished is a store, and what somebody has made, too.
+        // A finished target is a store, and so is one that a user created.
         run(&one, &to, starting_over()).await.unwrap();
         undo(&one).await.unwrap();
         refused(run(&one, &to, starting_over()).await, "is not empty");
@@ -254,10 +257,10 @@ async fn half_a_store_is_not_moved_on() {
     let folder = tempfile::tempdir().unwrap();
     let from = small_file(&folder.path().join("store.db")).await;
     for (n, half) in
-        [database(&a_name("again")), Place::File(folder.path().join("half.db"))].iter().enumerate()
+        [database(&a_name("again")), StoreLocation::File(folder.path().join("half.db"))].iter().enumerate()
     {
         begin(&from, half).await;
-        let on = Place::File(folder.path().join(format!("on-{n}.db")));
+        let on = StoreLocation::File(folder.path().join(format!("on-{n}.db")));
         refused(run(half, &on, few()).await, "that is not all of a store");
         run(&from, half, few()).await.unwrap();
         run(half, &on, few()).await.unwrap();
@@ -279,12 +282,12 @@ async fn of_two_moves_at_once_one_is_refused() {
         let (one, two) = (one.clone(), two.clone());
         tokio::spawn(async move {
             let mut once = Some((tell, goes));
-            let stand = move |_: &Progress| {
+            let stand = move |_: &MoveProgress| {
                 if let Some((tell, goes)) = once.take() {
                     tell.send(()).unwrap();
                     goes.recv().unwrap();
                 }
-                Go::On
+                MoveControl::On
             };
             run_while(&one, &two, few(), stand).await
         })
@@ -298,6 +301,6 @@ async fn of_two_moves_at_once_one_is_refused() {
     assert!(matches!(&undone, Err(MoveError::Refused(why)) if why.contains(busy)), "{undone:?}");
     go.send(()).unwrap();
     moving.await.unwrap().unwrap();
-    let Place::Database(_, settings) = &one else { panic!() };
+    let StoreLocation::Database(_, settings) = &one else { panic!() };
     assert!(why_closed(&settings.schema).await.contains("it was moved"));
 }

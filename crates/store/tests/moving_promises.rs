@@ -1,18 +1,18 @@
-//! Every promise holds for a store that is moved whenever its process dies: from a file to a database and back.
+//! Every guarantee holds for a store that is moved whenever its process dies: from a file to a database and back.
 #![cfg(all(feature = "postgres", feature = "sqlite", unix))]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use redrive_store::moving::{self, Go, Options, Place};
+use redrive_store::moving::{self, MoveControl, MoveOptions, StoreLocation};
 use redrive_store::postgres::sqlx::{self, AssertSqlSafe, Connection as _, PgConnection};
 use redrive_store::{Postgres, Sqlite, Store, Tx, postgres, sqlite};
 use redrive_testkit::conformance::Subject;
 use redrive_testkit::postgres::{Server, a_name};
 use rusqlite::Connection;
 
-/// Where a store is now.
+/// The present location of a store.
 enum Home {
     File(PathBuf, tempfile::TempDir),
     Database(String),
@@ -21,12 +21,12 @@ enum Home {
 struct Wanderer {
     store: Arc<dyn Store>,
     home: Home,
-    /// Effects in the places that it left: tables of the user's own stay behind.
+    /// Effects in earlier locations: the user's own tables are not moved.
     left: usize,
 }
 
-fn settings(schema: &str) -> postgres::Settings {
-    let mut settings = postgres::Settings::default();
+fn settings(schema: &str) -> postgres::PostgresSettings {
+    let mut settings = postgres::PostgresSettings::default();
     schema.clone_into(&mut settings.schema);
     settings.shards = 3;
     settings.connections = 8;
@@ -48,17 +48,17 @@ impl Home {
         Self::Database(a_name("wanderer"))
     }
 
-    fn place(&self) -> Place {
+    fn place(&self) -> StoreLocation {
         match self {
-            Self::File(path, _) => Place::File(path.clone()),
-            Self::Database(schema) => Place::Database(Server::shared().url(), settings(schema)),
+            Self::File(path, _) => StoreLocation::File(path.clone()),
+            Self::Database(schema) => StoreLocation::Database(Server::shared().url(), settings(schema)),
         }
     }
 
     async fn open(&self) -> Arc<dyn Store> {
         match self {
             Self::File(path, _) => {
-                let mut settings = sqlite::Settings::default();
+                let mut settings = sqlite::SqliteSettings::default();
                 settings.disk_least = 0;
                 Arc::new(Sqlite::open(path, settings).unwrap())
             }
@@ -69,7 +69,7 @@ impl Home {
         }
     }
 
-    /// A table of the user's own.
+    /// Creates a table of the user's own.
     async fn furnish(&self) {
         match self {
             Self::File(path, _) => {
@@ -100,13 +100,13 @@ async fn effects(of: &Wanderer) -> usize {
     here + of.left
 }
 
-/// The process dies, and what it left is moved.
+/// The process dies, and its store is moved.
 async fn move_on(of: Wanderer) -> Wanderer {
     let left = effects(&of).await;
     let Wanderer { store, home, .. } = of;
     let (from, to) = match home {
         Home::File(path, _folder) => {
-            // As the files are: whoever dies closes nothing.
+            // The files as they are: a process that dies closes nothing.
             let copy = Home::file();
             let Home::File(to, _) = &copy else { unreachable!() };
             for ending in ["", "-wal", "-notes"] {
@@ -125,7 +125,7 @@ async fn move_on(of: Wanderer) -> Wanderer {
         }
     };
     let (source, target) = (from.place(), to.place());
-    let moved = move || moving::run(&source, &target, &Options::default(), |_| Go::On).unwrap();
+    let moved = move || moving::run(&source, &target, &MoveOptions::default(), |_| MoveControl::On).unwrap();
     tokio::task::spawn_blocking(moved).await.unwrap();
     let mut moved = begin(to).await;
     moved.left = left;
@@ -171,7 +171,7 @@ macro_rules! subject {
 subject!(FromFile, Home::file());
 subject!(FromDatabase, Home::database());
 
-/// The promises in which a process dies. Three more have words for what a move changes: the incarnation
+/// The conformance functions in which a process dies. Three more name what a move changes: the incarnation
 /// (`a_death_leaves_an_unclean_shard`) and the number of a shard (`a_death_charges_no_attempt`,
 /// `failed_work_leaves_nothing`).
 macro_rules! moves {

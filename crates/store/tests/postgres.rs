@@ -1,11 +1,11 @@
-//! The store in a PostgreSQL database keeps every promise.
+//! The store in a PostgreSQL database keeps every guarantee.
 #![cfg(all(feature = "postgres", unix))]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::sync::Arc;
 
 use redrive_store::postgres::sqlx::{self, AssertSqlSafe, Connection, PgConnection};
-use redrive_store::postgres::{self, Settings};
+use redrive_store::postgres::{self, PostgresSettings};
 use redrive_store::{Postgres, Store, Tx};
 use redrive_testkit::conformance::Subject;
 use redrive_testkit::postgres::{Server, a_name};
@@ -17,11 +17,11 @@ struct InDatabase {
 
 impl InDatabase {
     async fn open(schema: String) -> Self {
-        let mut settings = Settings::default();
+        let mut settings = PostgresSettings::default();
         settings.schema.clone_from(&schema);
         settings.shards = 3;
         settings.connections = 8;
-        // The user's own tables are where their connections look first.
+        // The user's own tables are first in the search path.
         let url = format!("{}&options[search_path]={schema}", Server::shared().url());
         Self { store: Arc::new(Postgres::open(&url, settings).await.unwrap()), schema }
     }
@@ -43,7 +43,7 @@ impl Subject for InDatabase {
         Arc::clone(&self.store) as _
     }
 
-    /// Nobody hears of the process any more, and its lease runs out: the same database is opened by another.
+    /// The process stops renewing its lease, which runs out: another process opens the same database.
     async fn crash_and_reopen(self) -> Self {
         self.raw(format!("UPDATE {}.node SET until = clock_timestamp() - interval '1 s'", self.schema)).await;
         let Self { store, schema } = self;

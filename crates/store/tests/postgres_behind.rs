@@ -1,4 +1,4 @@
-//! A program whose database was taken a step further while it was open keeps every promise.
+//! A program whose database was migrated one step further while it was open keeps every guarantee.
 #![cfg(all(feature = "postgres", feature = "planted", unix))]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -10,29 +10,29 @@ use redrive_testkit::conformance::Subject;
 
 mod postgres_common;
 
-use postgres_common::{Place, steps};
+use postgres_common::{TestStore, steps};
 
 struct Behind {
     store: Arc<Postgres>,
-    place: Place,
+    store_dir: TestStore,
 }
 
 impl Behind {
-    async fn open(place: Place) -> Self {
-        // The user's own tables are where their connections look first.
-        let url = format!("{}&options[search_path]={}", place.url, place.schema);
-        let store = Arc::new(Postgres::open(&url, place.settings()).await.unwrap());
-        Self { store, place }
+    async fn open(store_dir: TestStore) -> Self {
+        // The user's own tables are first in the search path.
+        let url = format!("{}&options[search_path]={}", store_dir.url, store_dir.schema);
+        let store = Arc::new(Postgres::open(&url, store_dir.settings()).await.unwrap());
+        Self { store, store_dir }
     }
 }
 
 impl Subject for Behind {
     async fn fresh() -> Self {
-        let fresh = Self::open(Place::new()).await;
-        let Place { url, .. } = &fresh.place;
-        let newer = Postgres::open_with(url, fresh.place.settings(), &[steps::ADDS]).await.unwrap();
+        let fresh = Self::open(TestStore::new()).await;
+        let TestStore { url, .. } = &fresh.store_dir;
+        let newer = Postgres::open_with(url, fresh.store_dir.settings(), &[steps::ADDS]).await.unwrap();
         newer.close().await.unwrap();
-        fresh.place.raw().await.say("CREATE TABLE redrive.effect (name TEXT)").await.unwrap();
+        fresh.store_dir.raw().await.say("CREATE TABLE redrive.effect (name TEXT)").await.unwrap();
         fresh
     }
 
@@ -40,11 +40,11 @@ impl Subject for Behind {
         Arc::clone(&self.store) as _
     }
 
-    /// The next one knows no more than the one before.
+    /// The next process knows no more steps than the previous one.
     async fn crash_and_reopen(self) -> Self {
-        self.place.raw().await.expire_all().await;
+        self.store_dir.raw().await.expire_all().await;
         drop(self.store);
-        Self::open(self.place).await
+        Self::open(self.store_dir).await
     }
 
     fn effect(tx: &mut dyn Tx, name: &str) {
@@ -53,7 +53,7 @@ impl Subject for Behind {
     }
 
     async fn effects(&self) -> usize {
-        let mut raw = self.place.raw().await;
+        let mut raw = self.store_dir.raw().await;
         let count: i64 = raw.say("SELECT count(*) FROM redrive.effect").await.unwrap()[0].get(0);
         usize::try_from(count).unwrap()
     }

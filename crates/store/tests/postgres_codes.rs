@@ -1,22 +1,22 @@
-//! What the database says when it does not do as it is told: done again, told as passing, or told as broken.
+//! Errors of the database: repeated, reported as passing, or reported as broken.
 //!
-//! The codes are raised by the server itself, in the middle of an order, by a trigger that counts.
+//! The server itself raises the codes, in the middle of a call, by a trigger that counts.
 #![cfg(all(feature = "postgres", unix))]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::time::Duration;
 
-use redrive_core::entry::{Change, Settled};
+use redrive_core::queue_entry::{EventChange, SettleResult};
 use redrive_core::triage::Operator;
-use redrive_store::operate::{Operated, Order, What};
-use redrive_store::{Job, Ledger, Postgres, Store, StoreError, Transacted, Tx};
+use redrive_store::operate::{CommandResult, OperatorAction, OperatorCommand};
+use redrive_store::{Postgres, StoreError, Tx, TxJob, TxOutcome, prelude::*};
 use redrive_testkit::postgres::{Proxy, Server};
 
 mod postgres_common;
 
-use postgres_common::{Place, Raw, at};
+use postgres_common::{Raw, TestStore, at};
 
-/// Has the next inserts into a table fail, so many times.
+/// Makes the next inserts into a table fail, this many times.
 async fn fail(raw: &mut Raw, table: &str, code: &str, times: u32) {
     let make = format!(
         "DROP TRIGGER IF EXISTS fails ON redrive.{table}; DROP SEQUENCE IF EXISTS redrive.fails; \
@@ -28,16 +28,16 @@ async fn fail(raw: &mut Raw, table: &str, code: &str, times: u32) {
     raw.say(&make).await.unwrap();
 }
 
-async fn order(store: &Postgres) -> Result<Operated, StoreError> {
-    let what = What::Note { verb: "note", target: "it".to_owned(), count: 1, note: String::new() };
-    store.operate(Order { by: Operator::engine(), at: at(1), what }).await
+async fn order(store: &Postgres) -> Result<CommandResult, StoreError> {
+    let what = OperatorAction::Note { verb: "note", target: "it".to_owned(), count: 1, note: String::new() };
+    store.operate(OperatorCommand { by: Operator::engine(), at: at(1), what }).await
 }
 
 #[tokio::test]
 async fn what_passes_is_done_again_and_nothing_is_done_twice() {
-    let place = Place::new();
-    let node = place.node().await;
-    let mut raw = place.raw().await;
+    let store_dir = TestStore::new();
+    let node = store_dir.node().await;
+    let mut raw = store_dir.raw().await;
     let mut lines = 0;
     for code in ["40001", "40P01", "53100", "53200", "53300", "57P03", "25006"] {
         fail(&mut raw, "audit", code, 2).await;
@@ -62,27 +62,30 @@ async fn what_passes_is_done_again_and_nothing_is_done_twice() {
     assert_eq!(raw.number("SELECT count(*) FROM redrive.audit").await, lines);
 }
 
-/// Publishing goes by the same rules, and so does settling.
+/// The same rules hold for publishing and settling.
 #[tokio::test]
 async fn a_publish_is_done_again_and_is_one_event() {
-    let place = Place::new();
-    let mut node = place.node().await;
+    let store_dir = TestStore::new();
+    let mut node = store_dir.node().await;
     node.take().await;
-    let mut raw = place.raw().await;
+    let mut raw = store_dir.raw().await;
     for code in ["40001", "40P01", "53100", "57P03", "25006"] {
-        fail(&mut raw, "live", code, 2).await;
+        fail(&mut raw, "fresh", code, 2).await;
         node.publish(code, None).await.unwrap();
         let entry = node.one(code).await;
-        assert!(matches!(node.settle(&entry, Change::Done).await, Settled::Applied { .. }), "{code}");
+        assert!(
+            matches!(node.settle(&entry, EventChange::Done).await, SettleResult::Applied { .. }),
+            "{code}"
+        );
     }
 }
 
-/// Trouble that does not end is told, in time, as something that may pass.
+/// Persistent trouble is reported in time, as an error that may pass.
 #[tokio::test]
 async fn trouble_that_does_not_end_is_told() {
-    let place = Place { patience: Duration::from_millis(300), ..Place::new() };
-    let node = place.node().await;
-    let mut raw = place.raw().await;
+    let store_dir = TestStore { patience: Duration::from_millis(300), ..TestStore::new() };
+    let node = store_dir.node().await;
+    let mut raw = store_dir.raw().await;
     for code in ["40001", "53100", "25006"] {
         fail(&mut raw, "audit", code, 1_000_000).await;
         let error = order(&node.store).await.unwrap_err();
@@ -94,11 +97,11 @@ async fn trouble_that_does_not_end_is_told() {
 /// A primary that became a standby: nothing can be written for a while, and then it can.
 #[tokio::test]
 async fn a_database_that_only_reads_is_waited_for() {
-    let place = Place { patience: Duration::from_millis(300), ..Place::new() };
+    let store_dir = TestStore { patience: Duration::from_millis(300), ..TestStore::new() };
     let proxy = Proxy::start(Server::shared()).unwrap();
-    let mut raw = place.raw().await;
+    let mut raw = store_dir.raw().await;
     raw.say("CREATE ROLE reader LOGIN SUPERUSER").await.unwrap();
-    let node = place.node_at(&proxy.url().replace("redrive@", "reader@")).await;
+    let node = store_dir.node_at(&proxy.url().replace("redrive@", "reader@")).await;
     raw.say("ALTER ROLE reader SET default_transaction_read_only = on").await.unwrap();
     proxy.cut_all();
     let error = node.publish("1", None).await.unwrap_err();
@@ -109,66 +112,69 @@ async fn a_database_that_only_reads_is_waited_for() {
     node.publish("1", None).await.unwrap();
 }
 
-/// Work that fails because of somebody else runs again, and no attempt is charged for it; what it says itself counts.
+/// Work that fails because of a concurrent transaction runs again, and no attempt is charged; its own errors count.
 #[tokio::test]
 async fn work_that_was_shaken_runs_again() {
-    let place = Place::new();
+    let store_dir = TestStore::new();
     let proxy = Proxy::start(Server::shared()).unwrap();
-    let node = place.node_at(&proxy.url()).await;
-    let mut raw = place.raw().await;
+    let node = store_dir.node_at(&proxy.url()).await;
+    let mut raw = store_dir.raw().await;
     raw.say("CREATE TABLE redrive.effect (id TEXT)").await.unwrap();
-    let insert = format!("INSERT INTO {}.effect VALUES ('a')", place.schema);
+    let insert = format!("INSERT INTO {}.effect VALUES ('a')", store_dir.schema);
     let work = |insert: String| {
         Box::new(move |tx: &mut dyn Tx| {
             tx.execute(&insert, &[])?;
             Ok(None)
         })
     };
-    let job = |work| Job { work, claim: None, time: Duration::from_secs(30), alone: false };
+    let job = |work| TxJob { work, claim: None, time: Duration::from_secs(30), alone: false };
     for code in ["40001", "40P01", "53100", "08006"] {
         fail(&mut raw, "effect", code, 2).await;
         let done = node.store.transact(job(work(insert.clone()))).await.unwrap();
-        assert!(matches!(done, Transacted::Committed { .. }), "{code}: {done:?}");
+        assert!(matches!(done, TxOutcome::Committed { .. }), "{code}: {done:?}");
     }
     fail(&mut raw, "effect", "23514", 1).await;
     let done = node.store.transact(job(work(insert.clone()))).await.unwrap();
-    assert!(matches!(done, Transacted::Aborted(_)), "{done:?}");
+    assert!(matches!(done, TxOutcome::Aborted(_)), "{done:?}");
     assert_eq!(raw.number("SELECT count(*) FROM redrive.effect").await, 4);
 }
 
-/// A copy that was restored has a life of its own: who owned something in the life before changes nothing.
+/// A restored backup has a new incarnation: an owner of the old one changes nothing.
 #[tokio::test]
 async fn a_new_life_fences_the_owners_of_the_old_one() {
-    let place = Place::new();
-    let mut old = place.node().await;
+    let store_dir = TestStore::new();
+    let mut old = store_dir.node().await;
     old.take().await;
     old.publish("1", None).await.unwrap();
     let entry = old.one("1").await;
-    let mut raw = place.raw().await;
+    let mut raw = store_dir.raw().await;
     raw.say("SELECT redrive.begin_new_life()").await.unwrap();
-    assert_eq!(old.settle(&entry, Change::Done).await, Settled::Fenced);
-    let mut new = place.node().await;
+    assert_eq!(old.settle(&entry, EventChange::Done).await, SettleResult::Fenced);
+    let mut new = store_dir.node().await;
     new.take().await;
-    assert!(new.taken.iter().all(|taken| taken.unclean), "nobody gave them back");
-    let lives = |node: &postgres_common::Node| node.taken[0].grant.incarnation;
+    assert!(new.taken.iter().all(|taken| taken.unclean), "they were not handed back");
+    let lives = |node: &postgres_common::Node| node.taken[0].token.incarnation;
     assert_ne!(lives(&old), lives(&new));
-    assert!(matches!(new.settle(&new.one("1").await, Change::Done).await, Settled::Applied { .. }));
+    assert!(matches!(new.settle(&new.one("1").await, EventChange::Done).await, SettleResult::Applied { .. }));
 
     let error = new.store.backup("copy".into()).await.unwrap_err().to_string();
     assert!(error.contains("pg_dump") && error.contains("begin_new_life()"), "{error}");
 }
 
-/// A record that is damaged is passed by, and the others are forgotten.
+/// A damaged record is skipped, and the others are deleted.
 #[tokio::test]
 async fn a_damaged_record_holds_up_no_other() {
-    use redrive_core::ledger::{Ask, Claim, Effects, End, Print, Reply, Retention, Scope};
+    use redrive_core::ledger::{
+        ClaimRequest, Effects, LedgerClaim, RequestFingerprint, RequestScope, Retention, RunEnding,
+        StoredReply,
+    };
 
-    let place = Place::new();
-    let node = place.node().await;
+    let store_dir = TestStore::new();
+    let node = store_dir.node().await;
     for key in ["1", "2", "3"] {
-        let scope = Scope { tenant: "t".to_owned(), operation: "o".to_owned(), key: key.to_owned() };
-        let ask = Ask {
-            print: Print { version: 1, hash: [7; 32] },
+        let scope = RequestScope { tenant: "t".to_owned(), operation: "o".to_owned(), key: key.to_owned() };
+        let ask = ClaimRequest {
+            print: RequestFingerprint { version: 1, hash: [7; 32] },
             older: Vec::new(),
             effects: Effects::Keyed,
             lease: Duration::from_secs(60),
@@ -176,12 +182,14 @@ async fn a_damaged_record_holds_up_no_other() {
             first_sent: None,
             skew: Duration::ZERO,
         };
-        let Claim::Run(record) = node.store.claim(scope.clone(), ask, at(0)).await.unwrap() else { panic!() };
-        let reply = Reply { status: 201, headers: Vec::new(), body: None };
-        let end = End::Completed { reply, resource: None };
+        let LedgerClaim::Run(record) = node.store.claim(scope.clone(), ask, at(0)).await.unwrap() else {
+            panic!()
+        };
+        let reply = StoredReply { status: 201, headers: Vec::new(), body: None };
+        let end = RunEnding::Completed { reply, resource: None };
         node.store.end(scope, record.epoch, end, at(1)).await.unwrap().unwrap();
     }
-    let mut raw = place.raw().await;
+    let mut raw = store_dir.raw().await;
     raw.say("UPDATE redrive.request SET status = 500 WHERE key = '1'").await.unwrap();
     while raw.number("SELECT count(*) FROM redrive.request").await > 1 {
         assert!(node.store.forget(at(1_000_000)).await.unwrap() > 0, "nothing is forgotten");

@@ -1,18 +1,18 @@
-//! Opening: TLS, passwords and where they come from, what is refused and what is said of it, and no secret in any of it.
+//! Opening: TLS, passwords and their sources, refusals and their messages, without a secret in any of them.
 #![cfg(all(feature = "postgres", unix))]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::process::Command;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use redrive_store::postgres::Settings;
+use redrive_store::postgres::PostgresSettings;
 use redrive_store::postgres::sqlx::{AssertSqlSafe, Connection, PgConnection, Row, raw_sql};
-use redrive_store::{Postgres, Store, StoreError};
+use redrive_store::{Postgres, StoreError, prelude::*};
 use redrive_testkit::postgres::{Disk, Server, a_port};
 
 const SECRET: &str = "hush-4711";
 
-/// A server that lets `ann` in over TLS alone, with her password.
+/// A server that admits `ann` over TLS only, with her password.
 struct Guarded {
     server: Server,
     port: u16,
@@ -68,12 +68,12 @@ impl Guarded {
 }
 
 async fn open(url: &str) -> Result<Postgres, StoreError> {
-    let mut settings = Settings::default();
+    let mut settings = PostgresSettings::default();
     settings.schema = redrive_testkit::postgres::a_name("opened");
     Postgres::open(url, settings).await
 }
 
-/// All that an error says, wherever it says it.
+/// Everything that an error says, in all its forms.
 fn all_of(error: &StoreError) -> String {
     let mut text = format!("{error} {error:?} {error:#?}");
     let mut cause = std::error::Error::source(error);
@@ -97,9 +97,9 @@ async fn tls_is_spoken_with_those_that_are_trusted() {
     let strange = format!("sslmode=verify-full&sslrootcert={}", guarded.stranger());
     for (url, told) in [
         (guarded.url(&strange), "sslrootcert"),
-        // Who names an authority wants it to be looked at.
+        // A URL that names an authority wants it to be verified.
         (guarded.url(&strange.replace("verify-full", "require")), "sslrootcert"),
-        // The certificate is for `localhost`, and for nobody else.
+        // The certificate is for `localhost` only.
         (guarded.url(&full).replace("@localhost", "@127.0.0.1"), "sslrootcert"),
         (guarded.url("sslmode=disable"), "sslmode=require"),
     ] {
@@ -152,7 +152,7 @@ async fn what_is_wrong_is_told_with_what_to_do_and_without_the_secret() {
     assert!(!format!("{store:?} {}", store.domain()).contains(SECRET));
 }
 
-/// What a child of the next test does: opens what the variables say.
+/// The child of the next test: opens what the variables say.
 #[tokio::test]
 async fn child_opens_what_the_variables_say() {
     if std::env::var_os("REDRIVE_TEST_CHILD").is_none() {
@@ -212,7 +212,7 @@ async fn an_address_may_be_all_in_the_variables() {
     }
 }
 
-/// Nobody speaks without TLS where it was asked for.
+/// The store never connects without TLS if TLS was requested.
 #[tokio::test]
 async fn a_server_without_tls_is_not_spoken_to_where_tls_is_asked_for() {
     let mut server = Server::start(Disk::Fast).unwrap();
@@ -226,7 +226,7 @@ async fn a_server_without_tls_is_not_spoken_to_where_tls_is_asked_for() {
     }
 }
 
-/// The connections of an open store speak TLS, too, and not only the first one.
+/// All connections of an open store use TLS, not only the first one.
 #[tokio::test]
 async fn all_connections_speak_tls() {
     let guarded = Guarded::start().await;

@@ -5,59 +5,59 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive_core::entry::{Change, Settled};
+use redrive_core::queue_entry::{EventChange, SettleResult};
 use redrive_store::postgres::sqlx::{self, AssertSqlSafe};
-use redrive_store::{Domain, Job, Postgres, Published, Store, StoreError, Transacted};
+use redrive_store::{Domain, Postgres, Published, StoreError, TxJob, TxOutcome, prelude::*};
 
 mod postgres_common;
 
-use postgres_common::{Place, at};
+use postgres_common::{TestStore, at};
 
-/// Two that open a new schema at once make it once, and share it.
+/// Two processes that open a new schema at once create it once, and share it.
 #[tokio::test]
 async fn a_schema_is_made_once() {
-    let place = Place::new();
+    let store_dir = TestStore::new();
     let opening: Vec<_> = (0..4)
         .map(|_| {
-            let place = place.clone();
-            tokio::spawn(async move { Postgres::open(&place.url, place.settings()).await })
+            let store_dir = store_dir.clone();
+            tokio::spawn(async move { Postgres::open(&store_dir.url, store_dir.settings()).await })
         })
         .collect();
     for opening in opening {
         assert_eq!(opening.await.unwrap().unwrap().shards(), 2);
     }
-    let mut raw = place.raw().await;
+    let mut raw = store_dir.raw().await;
     assert_eq!(raw.number("SELECT count(*) FROM redrive.shard").await, 2);
     assert_eq!(raw.number("SELECT count(DISTINCT incarnation) FROM redrive.shard").await, 1);
-    let mut settings = place.settings();
+    let mut settings = store_dir.settings();
     settings.shards = 7;
-    let again = Postgres::open(&place.url, settings).await.unwrap();
+    let again = Postgres::open(&store_dir.url, settings).await.unwrap();
     assert_eq!(again.shards(), 2, "the number of shards is fixed when the store is made");
 }
 
-/// What a newer program made is left alone.
+/// A schema of a newer program is refused.
 #[tokio::test]
 async fn a_newer_schema_is_refused() {
-    let place = Place::new();
-    let node = place.node().await;
+    let store_dir = TestStore::new();
+    let node = store_dir.node().await;
     node.store.close().await.unwrap();
-    let mut raw = place.raw().await;
+    let mut raw = store_dir.raw().await;
     raw.say("UPDATE redrive.meta SET schema = 99, least = 99").await.unwrap();
-    let refused = Postgres::open(&place.url, place.settings()).await.unwrap_err();
+    let refused = Postgres::open(&store_dir.url, store_dir.settings()).await.unwrap_err();
     assert!(matches!(refused, StoreError::Newer { found: 99, .. }), "{refused}");
 }
 
-/// What cannot be opened says what to do, and never a password.
+/// An error of opening says what to do, and never a password.
 #[tokio::test]
 async fn an_error_tells_what_to_do_and_no_secret() {
-    let place = Place::new();
-    let secret = place.url.replace("redrive@", "redrive:hush-hush@");
+    let store_dir = TestStore::new();
+    let secret = store_dir.url.replace("redrive@", "redrive:hush-hush@");
     let (wrong, bad) = (secret.replace("/postgres?", "/nowhere?"), "postgres://redrive:hush-hush@[:bad");
-    let mut settings = place.settings();
+    let mut settings = store_dir.settings();
     settings.schema = "robert; drop".to_owned();
     for (url, settings, says) in [
-        (wrong.as_str(), place.settings(), "create it first"),
-        (bad, place.settings(), "URL"),
+        (wrong.as_str(), store_dir.settings(), "create it first"),
+        (bad, store_dir.settings(), "URL"),
         (secret.as_str(), settings, "small letters"),
     ] {
         let error = Postgres::open(url, settings).await.unwrap_err();
@@ -65,64 +65,67 @@ async fn an_error_tells_what_to_do_and_no_secret() {
         assert!(text.contains(says), "{text}");
         assert!(!text.contains("hush"), "{text}");
     }
-    let node = place.node_at(&secret).await;
+    let node = store_dir.node_at(&secret).await;
     assert!(!format!("{:?}", node.store).contains("hush"));
-    let Domain::Database(place) = node.store.domain() else { panic!() };
-    assert!(!place.contains("hush"), "{place}");
+    let Domain::Database(store_dir) = node.store.domain() else { panic!() };
+    assert!(!store_dir.contains("hush"), "{store_dir}");
 }
 
-/// Who closes without giving back lets others take at once; who gives back leaves clean shards.
+/// A process that closes without handing back lets others take its shards at once; one that hands back leaves clean
+/// shards.
 #[tokio::test]
 async fn who_leaves_is_not_waited_for() {
-    let place = Place::new();
-    let (mut one, mut two, mut three) = (place.node().await, place.node().await, place.node().await);
+    let store_dir = TestStore::new();
+    let (mut one, mut two, mut three) =
+        (store_dir.node().await, store_dir.node().await, store_dir.node().await);
     one.take().await;
     one.store.close().await.unwrap();
     two.take().await;
     assert!(two.taken.iter().all(|taken| taken.unclean));
     for taken in &two.taken {
-        two.store.release(taken.grant).await.unwrap();
+        two.store.release(taken.token).await.unwrap();
     }
     three.take().await;
     assert!(three.taken.iter().all(|taken| !taken.unclean));
 }
 
-/// A deadlock ends one of two, and that one tries again.
+/// A deadlock ends one of two transactions, and that one is repeated.
 #[tokio::test]
 async fn who_is_rolled_back_by_a_deadlock_tries_again() {
-    let place = Place::new();
-    let mut node = place.node().await;
+    let store_dir = TestStore::new();
+    let mut node = store_dir.node().await;
     node.take().await;
     for id in ["1", "2"] {
         node.publish(id, Some(id)).await.unwrap();
     }
     let due = node.due(at(9)).await;
-    let settles: Vec<_> = due.iter().map(|entry| node.settling(entry, Change::Done)).collect();
-    let mut raw = place.raw().await;
-    raw.say("SET deadlock_timeout = '60s'; BEGIN; SELECT seq FROM redrive.live WHERE id = '2' FOR UPDATE")
+    let settles: Vec<_> = due.iter().map(|entry| node.settling(entry, EventChange::Done)).collect();
+    let mut raw = store_dir.raw().await;
+    raw.say("SET deadlock_timeout = '60s'; BEGIN; SELECT seq FROM redrive.fresh WHERE id = '2' FOR UPDATE")
         .await
         .unwrap();
     let settling = tokio::spawn(node.store.settle(settles));
-    place.raw().await.until_somebody_waits().await;
-    raw.say("SELECT seq FROM redrive.live WHERE id = '1' FOR UPDATE").await.unwrap();
+    store_dir.raw().await.until_somebody_waits().await;
+    raw.say("SELECT seq FROM redrive.fresh WHERE id = '1' FOR UPDATE").await.unwrap();
     raw.say("COMMIT").await.unwrap();
     let settled = settling.await.unwrap().unwrap();
-    assert!(settled.iter().all(|settled| matches!(settled, Settled::Applied { .. })), "{settled:?}");
+    assert!(settled.iter().all(|settled| matches!(settled, SettleResult::Applied { .. })), "{settled:?}");
     assert!(node.due(at(9)).await.is_empty());
 }
 
-/// A role may have fewer connections than the store would like: it makes do with those, or says that it may pass.
+/// A role may have fewer connections than the store would like: the store makes do with those, or reports an error
+/// that may pass.
 #[tokio::test]
 async fn too_many_connections_lose_nothing() {
-    let place = Place::new();
-    let mut raw = place.raw().await;
-    let role = format!("few_{}", place.schema);
+    let store_dir = TestStore::new();
+    let mut raw = store_dir.raw().await;
+    let role = format!("few_{}", store_dir.schema);
     raw.say(&format!(
         "CREATE ROLE {role} LOGIN CONNECTION LIMIT 4; GRANT CREATE ON DATABASE postgres TO {role}"
     ))
     .await
     .unwrap();
-    let node = place.node_at(&place.url.replace("redrive@", &format!("{role}@"))).await;
+    let node = store_dir.node_at(&store_dir.url.replace("redrive@", &format!("{role}@"))).await;
     let calls: Vec<_> = (0..20)
         .map(|n| {
             let store = Arc::clone(&node.store);
@@ -139,16 +142,16 @@ async fn too_many_connections_lose_nothing() {
     assert!(matches!(published, Ok(Published::Accepted(_))), "{published:?}");
 }
 
-/// Work that swallows the error of a statement, ends the transaction itself or takes too long is rolled back, and told
-/// so.
+/// Work that swallows the error of a statement, ends the transaction itself or takes too long is rolled back, with an
+/// error.
 #[tokio::test]
 async fn work_that_cannot_be_kept_is_told_so() {
-    let place = Place::new();
-    let mut node = place.node().await;
+    let store_dir = TestStore::new();
+    let mut node = store_dir.node().await;
     node.take().await;
-    let mut raw = place.raw().await;
+    let mut raw = store_dir.raw().await;
     raw.say("CREATE TABLE redrive.effect (id TEXT)").await.unwrap();
-    let insert = format!("INSERT INTO {}.effect VALUES ('x')", place.schema);
+    let insert = format!("INSERT INTO {}.effect VALUES ('x')", store_dir.schema);
     let second = Duration::from_secs(1);
     for (what, time) in
         [("SELECT 1 / 0", 60 * second), ("COMMIT", 60 * second), ("SELECT pg_sleep(60)", second)]
@@ -163,25 +166,25 @@ async fn work_that_cannot_be_kept_is_told_so() {
             }
             Ok(None)
         };
-        let job = Job { work: Box::new(work), claim, time, alone: false };
+        let job = TxJob { work: Box::new(work), claim, time, alone: false };
         let done = node.store.transact(job).await.unwrap();
         match what {
-            "SELECT pg_sleep(60)" => assert!(matches!(done, Transacted::TimedOut), "{done:?}"),
-            _ => assert!(matches!(done, Transacted::Aborted(_)), "{what}: {done:?}"),
+            "SELECT pg_sleep(60)" => assert!(matches!(done, TxOutcome::TimedOut), "{done:?}"),
+            _ => assert!(matches!(done, TxOutcome::Aborted(_)), "{what}: {done:?}"),
         }
         assert_eq!(node.one(what).await.rev, 0, "{what}");
     }
-    // What the work has committed by itself is there; nothing else is.
+    // The rows that the work has committed by itself are there; nothing else is.
     assert_eq!(raw.number("SELECT count(*) FROM redrive.effect").await, 1);
 }
 
-/// Statements of the caller's own have plain values, nothing among them, whatever their columns are.
+/// The caller's own statements take plain values, including NULL, whatever the column types.
 #[tokio::test]
 async fn plain_values_go_in_and_come_out() {
     use redrive_store::sql::Value;
-    let place = Place::new();
-    let node = place.node().await;
-    let table = format!("{}.thing", place.schema);
+    let store_dir = TestStore::new();
+    let node = store_dir.node().await;
+    let table = format!("{}.thing", store_dir.schema);
     let work = move |tx: &mut dyn redrive_store::Tx| {
         tx.execute(
             &format!("CREATE TABLE {table} (a INT, b BIGINT, c FLOAT8, d TEXT, e BYTEA, f BOOL)"),
@@ -201,7 +204,7 @@ async fn plain_values_go_in_and_come_out() {
         assert!(tx.execute("SELECT nonsense", &[]).is_err());
         Err("looked enough".into())
     };
-    let job = Job { work: Box::new(work), claim: None, time: Duration::from_secs(60), alone: false };
+    let job = TxJob { work: Box::new(work), claim: None, time: Duration::from_secs(60), alone: false };
     let done = node.store.transact(job).await.unwrap();
-    assert!(matches!(&done, Transacted::Aborted(error) if error.to_string() == "looked enough"), "{done:?}");
+    assert!(matches!(&done, TxOutcome::Aborted(error) if error.to_string() == "looked enough"), "{done:?}");
 }

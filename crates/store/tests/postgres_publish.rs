@@ -1,19 +1,19 @@
-//! `redrive.publish(…)`: what is published in SQL is what a publisher in Rust writes, and is refused where that one is.
+//! `redrive.publish(…)`: an event published in SQL equals one published in Rust, and is refused in the same cases.
 #![cfg(all(feature = "postgres", unix))]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::time::Duration;
 
 use redrive_core::event::{Expiry, Meta, When};
-use redrive_core::{Dice, Event, Moment, Seeded};
+use redrive_core::{Event, Moment, RandomSource, SeededRandom};
 use redrive_store::postgres::sqlx::{self, AssertSqlSafe, Row};
-use redrive_store::{By, New, PublishError, Published, QueueSpec, Store};
+use redrive_store::{DeclaredBy, NewEvent, PublishError, Published, QueueSpec, prelude::*};
 
 mod postgres_common;
 
-use postgres_common::{Node, ORDERS, Place, Raw, at};
+use postgres_common::{Node, ORDERS, Raw, TestStore, at};
 
-/// How many events are made up.
+/// How many random events there are.
 const EVENTS: u32 = 400;
 
 /// Calls the function.
@@ -56,7 +56,7 @@ async fn call(raw: &mut Raw, event: &Event) -> sqlx::Result<String> {
 }
 
 /// Events of all kinds, the same each time.
-struct Maker(Seeded);
+struct Maker(SeededRandom);
 
 impl Maker {
     fn below(&mut self, end: u32) -> u32 {
@@ -110,20 +110,20 @@ impl Maker {
 }
 
 /// A place with two queues, one of which keeps order.
-async fn place() -> (Place, Node, Raw) {
-    let place = Place::new();
-    let node = place.node().await;
+async fn store_dir() -> (TestStore, Node, Raw) {
+    let store_dir = TestStore::new();
+    let node = store_dir.node().await;
     let loose =
         QueueSpec { name: "loose".to_owned(), window: Duration::from_secs(60), ..QueueSpec::default() };
-    node.store.declare(loose, By::Runner).await.unwrap();
-    let raw = place.raw().await;
-    (place, node, raw)
+    node.store.declare(loose, DeclaredBy::Runner).await.unwrap();
+    let raw = store_dir.raw().await;
+    (store_dir, node, raw)
 }
 
-/// Everything that was written, but for the number of the transaction.
+/// All written rows, without the number of the transaction.
 async fn rows(raw: &mut Raw) -> Vec<String> {
     let mut all = Vec::new();
-    for table in ["stream", "receipt", "live", "held"] {
+    for table in ["stream", "dedupe", "fresh", "tracked"] {
         let sql = format!("SELECT (to_jsonb(r) - 'stamp')::text FROM redrive.{table} r ORDER BY 1");
         let found = raw.say(&sql).await.unwrap();
         all.extend(found.iter().map(|row| format!("{table} {}", row.get::<String, _>(0))));
@@ -133,22 +133,22 @@ async fn rows(raw: &mut Raw) -> Vec<String> {
 
 #[tokio::test]
 async fn a_row_that_is_published_in_sql_is_the_row_that_is_published_in_rust() {
-    let (_in_sql, sql_node, mut sql) = place().await;
-    let (_in_rust, rust_node, mut rust) = place().await;
-    let mut maker = Maker(Seeded::new(20));
+    let (_in_sql, sql_node, mut sql) = store_dir().await;
+    let (_in_rust, rust_node, mut rust) = store_dir().await;
+    let mut maker = Maker(SeededRandom::new(20));
     for number in 0..EVENTS {
         let event = maker.event(number);
         event.check().unwrap();
         assert_eq!(call(&mut sql, &event).await.unwrap(), "accepted", "{event:?}");
-        let written = sql.say("SELECT published FROM redrive.receipt ORDER BY published DESC LIMIT 1").await;
+        let written = sql.say("SELECT published FROM redrive.dedupe ORDER BY published DESC LIMIT 1").await;
         let published: i64 = written.unwrap()[0].get(0);
-        let new = New::at(event.clone(), Moment::from_nanos(u64::try_from(published).unwrap()));
+        let new = NewEvent::at(event.clone(), Moment::from_nanos(u64::try_from(published).unwrap()));
         let answers = rust_node.store.publish(vec![new]).await.unwrap();
         assert!(matches!(answers[0], Ok(Published::Accepted(_))), "{answers:?}");
-        // Each has an opinion on what the other has published.
+        // Each checks the events that the other has published.
         if number % 20 == 0 {
             assert_eq!(call(&mut rust, &event).await.unwrap(), "duplicate", "{event:?}");
-            let again = sql_node.store.publish(vec![New::at(event.clone(), at(0))]).await.unwrap();
+            let again = sql_node.store.publish(vec![NewEvent::at(event.clone(), at(0))]).await.unwrap();
             assert!(matches!(again[0], Ok(Published::Duplicate(_))), "{again:?}");
             let now = rust.number("SELECT last_value FROM redrive.place").await;
             sql.say(&format!("SELECT setval('redrive.place', {now})")).await.unwrap();
@@ -160,7 +160,7 @@ async fn a_row_that_is_published_in_sql_is_the_row_that_is_published_in_rust() {
         assert_eq!(ours, theirs);
     }
     assert_eq!(in_sql.len(), in_rust.len());
-    // Whoever reads them finds them undamaged.
+    // A reader finds them undamaged.
     let mut node = sql_node;
     node.take().await;
     let far = Moment::from_nanos(5_000_000_000_000_000_000);
@@ -169,7 +169,7 @@ async fn a_row_that_is_published_in_sql_is_the_row_that_is_published_in_rust() {
 
 #[tokio::test]
 async fn what_cannot_be_kept_is_refused_in_the_same_words() {
-    let (_place, node, mut raw) = place().await;
+    let (_place, node, mut raw) = store_dir().await;
     let good = || Event::new(ORDERS, "1");
     let cases = [
         Event::new(ORDERS, ""),
@@ -187,7 +187,7 @@ async fn what_cannot_be_kept_is_refused_in_the_same_words() {
     for event in cases {
         let refused = call(&mut raw, &event).await.unwrap_err();
         let said = refused.as_database_error().unwrap().message().to_owned();
-        let answers = node.store.publish(vec![New::at(event, at(0))]).await.unwrap();
+        let answers = node.store.publish(vec![NewEvent::at(event, at(0))]).await.unwrap();
         assert_eq!(said, answers[0].as_ref().unwrap_err().to_string());
     }
     for (event, part) in [
@@ -201,12 +201,12 @@ async fn what_cannot_be_kept_is_refused_in_the_same_words() {
         let refused = call(&mut raw, &event).await.unwrap_err().to_string();
         assert!(refused.contains(part), "{refused}");
     }
-    assert_eq!(raw.number("SELECT count(*) FROM redrive.receipt").await, 0);
+    assert_eq!(raw.number("SELECT count(*) FROM redrive.dedupe").await, 0);
 }
 
 #[tokio::test]
 async fn one_id_is_one_event_whoever_publishes_it() {
-    let (_place, node, mut raw) = place().await;
+    let (_place, node, mut raw) = store_dir().await;
     let event = Event::new(ORDERS, "17").payload(*b"one");
     assert_eq!(call(&mut raw, &event).await.unwrap(), "accepted");
     assert_eq!(call(&mut raw, &event.clone().header("trace", "2")).await.unwrap(), "duplicate");
@@ -217,21 +217,21 @@ async fn one_id_is_one_event_whoever_publishes_it() {
         let reused = PublishError::IdReused { queue: ORDERS.to_owned(), id: "17".to_owned() };
         assert_eq!(said.message(), reused.to_string());
     }
-    // Another tenant's is another one.
+    // The same id of another tenant is another event.
     assert_eq!(call(&mut raw, &event.clone().tenant("acme")).await.unwrap(), "accepted");
-    // Of one that is over and need not be remembered nothing is left but a receipt.
-    raw.say("DELETE FROM redrive.live").await.unwrap();
+    // Only the dedupe record is left of an event that has ended and expired.
+    raw.say("DELETE FROM redrive.fresh").await.unwrap();
     assert_eq!(call(&mut raw, &event.clone().payload(*b"one")).await.unwrap(), "duplicate");
-    raw.say("UPDATE redrive.receipt SET until = 1").await.unwrap();
+    raw.say("UPDATE redrive.dedupe SET until = 1").await.unwrap();
     assert_eq!(call(&mut raw, &event.payload(*b"three")).await.unwrap(), "accepted");
-    assert_eq!(raw.number("SELECT count(*) FROM redrive.receipt").await, 2);
+    assert_eq!(raw.number("SELECT count(*) FROM redrive.dedupe").await, 2);
     drop(node);
 }
 
 #[tokio::test]
 async fn whoever_may_use_the_schema_may_publish_and_nothing_else() {
-    let (place, _node, mut raw) = place().await;
-    let schema = &place.schema;
+    let (store_dir, _node, mut raw) = store_dir().await;
+    let schema = &store_dir.schema;
     let role = format!("app_{schema}");
     raw.say(&format!("CREATE ROLE {role}; GRANT USAGE ON SCHEMA {schema} TO {role}; SET ROLE {role}"))
         .await
@@ -243,5 +243,5 @@ async fn whoever_may_use_the_schema_may_publish_and_nothing_else() {
         assert_eq!(said, "accepted");
     }
     raw.say("SELECT redrive.publish('orders', 'no payload'); SELECT redrive.wake()").await.unwrap();
-    raw.say("SELECT * FROM redrive.live").await.unwrap_err();
+    raw.say("SELECT * FROM redrive.fresh").await.unwrap_err();
 }

@@ -1,11 +1,11 @@
-//! The store in a SQLite file keeps every promise.
+//! The store in a SQLite file keeps every guarantee.
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use redrive_store::sqlite::{self, Settings};
+use redrive_store::sqlite::{self, SqliteSettings};
 use redrive_store::{Sqlite, Store, Tx};
 use redrive_testkit::conformance::Subject;
 use rusqlite::Connection;
@@ -19,7 +19,7 @@ struct InFile {
 impl InFile {
     fn open(folder: tempfile::TempDir) -> Self {
         let path = folder.path().join("store.db");
-        let mut settings = Settings::default();
+        let mut settings = SqliteSettings::default();
         settings.disk_least = 0;
         Self { store: Arc::new(Sqlite::open(&path, settings).unwrap()), path, _folder: folder }
     }

@@ -1,19 +1,19 @@
-//! Commits that fail: what is certain, what is not, and what the store does afterwards.
+//! Failed commits: which outcomes are certain, which are not, and how the store goes on.
 #![cfg(all(feature = "sqlite", feature = "planted"))]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use redrive_core::Event;
-use redrive_core::entry::Change;
-use redrive_store::{PublishError, Published, Sqlite, Store, StoreError};
+use redrive_core::queue_entry::EventChange;
+use redrive_store::{PublishError, Published, Sqlite, Store, StoreError, prelude::*};
 use rusqlite::ffi::{self, SQLITE_IOERR_FSYNC};
 
 mod sqlite_common;
-use sqlite_common::{AT, Place, due, publish, settle};
+use sqlite_common::{AT, TestStore, due, publish, settle};
 
-/// Makes the next commit say that its sync failed, though it happened.
+/// Makes the next commit report a failed sync, though it happened.
 async fn fail_next_sync(store: &Sqlite) {
     let answered = store.meddle(|conn| {
-        // Asked after each commit that writes something. This call writes nothing.
+        // Called after each commit that writes something. This call writes nothing.
         let hook = |_: &mut rusqlite::hooks::Wal, _| {
             Err(rusqlite::Error::SqliteFailure(ffi::Error::new(SQLITE_IOERR_FSYNC), None))
         };
@@ -24,8 +24,8 @@ async fn fail_next_sync(store: &Sqlite) {
 
 #[tokio::test]
 async fn after_a_failed_sync_nobody_is_answered_until_the_file_is_opened_again() {
-    let place = Place::new();
-    let store = place.open().await;
+    let store_dir = TestStore::new();
+    let store = store_dir.open().await;
     fail_next_sync(&store).await;
     let lost = publish(&store, Event::new("orders", "1")).await;
     assert!(matches!(lost, Err(PublishError::Store(StoreError::Unknown { .. }))), "{lost:?}");
@@ -34,20 +34,20 @@ async fn after_a_failed_sync_nobody_is_answered_until_the_file_is_opened_again()
     let refused = publish(&store, Event::new("orders", "2")).await;
     assert!(matches!(refused, Err(PublishError::Store(StoreError::Poisoned { .. }))), "{refused:?}");
     store.close().await.unwrap();
-    let log = place.path.with_file_name("store.db-wal").metadata().unwrap().len();
+    let log = store_dir.path.with_file_name("store.db-wal").metadata().unwrap().len();
     assert!(log > 0, "a store that is not to be trusted writes nothing back");
 
-    let store = place.open().await;
+    let store = store_dir.open().await;
     let again = publish(&store, Event::new("orders", "1")).await;
     assert!(matches!(again, Ok(Published::Duplicate(_))), "it had happened: {again:?}");
 }
 
 #[tokio::test]
 async fn a_full_disk_loses_nothing_and_passes() {
-    let place = Place::new();
-    let store = place.open().await;
+    let store_dir = TestStore::new();
+    let store = store_dir.open().await;
     publish(&store, Event::new("orders", "1")).await.unwrap();
-    let grant = store.take(0, AT).await.unwrap().grant;
+    let token = store.take(0, AT).await.unwrap().token;
     let limit = |pages: &'static str| {
         store.meddle(move |conn| {
             let sql = format!("PRAGMA max_page_count = {pages}");
@@ -61,18 +61,18 @@ async fn a_full_disk_loses_nothing_and_passes() {
     assert!(error.is_transient() && error.to_string().contains("the disk is full"), "{error}");
     assert!(store.find("", "orders", "2").await.unwrap().is_none());
     // Settling goes on: it frees more than it takes.
-    let entry = due(&store, grant).await.remove(0);
-    store.settle(vec![settle(grant, &entry, Change::Done)]).await.unwrap();
+    let entry = due(&store, token).await.remove(0);
+    store.settle(vec![settle(token, &entry, EventChange::Done)]).await.unwrap();
     limit("1000000").await.unwrap();
     assert!(matches!(publish(&store, large()).await, Ok(Published::Accepted(_))));
 }
 
 #[tokio::test]
 async fn a_file_that_somebody_else_writes_to_is_busy_and_passes() {
-    let place = Place::new();
-    let store = place.open().await;
+    let store_dir = TestStore::new();
+    let store = store_dir.open().await;
     store.meddle(|conn| conn.busy_timeout(std::time::Duration::ZERO).unwrap()).await.unwrap();
-    let other = place.raw();
+    let other = store_dir.raw();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let busy = publish(&store, Event::new("orders", "1")).await;
     assert!(matches!(&busy, Err(error) if error.is_transient()), "{busy:?}");

@@ -1,4 +1,5 @@
-//! A process that dies at any point of a write: what it answered is there, and what it did not is whole.
+//! A process that dies at any point of a write: answered calls are durable, and unanswered ones are complete or
+//! absent.
 #![cfg(all(feature = "sqlite", feature = "planted"))]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -7,33 +8,33 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
 use redrive_core::Event;
-use redrive_core::entry::Change;
 use redrive_core::event::State;
-use redrive_store::{Published, Store, sqlite};
+use redrive_core::queue_entry::EventChange;
+use redrive_store::{Published, prelude::*, sqlite};
 
 mod sqlite_common;
-use sqlite_common::{AT, Place, due, publish, settle};
+use sqlite_common::{AT, TestStore, due, publish, settle};
 
 const PLACE: &str = "REDRIVE_TEST_PLACE";
 
-/// What the process does until it dies: it says what was answered.
+/// The process that dies: it prints which calls were answered.
 #[tokio::test]
 async fn the_process_that_dies() {
     let Some(path) = std::env::var_os(PLACE) else { return };
-    let place = Place { path: path.into(), ..Place::new() };
-    let store = place.open().await;
-    let grant = store.take(0, AT).await.unwrap().grant;
+    let store_dir = TestStore { path: path.into(), ..TestStore::new() };
+    let store = store_dir.open().await;
+    let token = store.take(0, AT).await.unwrap().token;
     for n in 0..24 {
         // Large ones, so that the log is written back in between.
         let event = Event::new("orders", n.to_string()).payload(vec![7; 1 << 20]);
         publish(&store, event).await.unwrap();
         println!("accepted {n}");
         let entry =
-            due(&store, grant).await.into_iter().find(|entry| entry.event.id == n.to_string()).unwrap();
-        store.note(grant, vec![entry.seq]).await.unwrap();
-        let mut end = settle(grant, &entry, Change::Done);
+            due(&store, token).await.into_iter().find(|entry| entry.event.id == n.to_string()).unwrap();
+        store.note(token, vec![entry.seq]).await.unwrap();
+        let mut end = settle(token, &entry, EventChange::Done);
         if n % 8 == 0 {
-            store.settle(vec![settle(grant, &entry, Change::Strike)]).await.unwrap();
+            store.settle(vec![settle(token, &entry, EventChange::CountCrash)]).await.unwrap();
             println!("struck {n}");
             end.rev += 1;
         }
@@ -45,11 +46,11 @@ async fn the_process_that_dies() {
     println!("survived");
 }
 
-/// Runs it until it dies at the `times`th pass of a point; gives what it said.
-fn die(place: &Place, point: &str, times: u32) -> Vec<String> {
+/// Runs it until it dies at the `times`th pass of a point; returns its output.
+fn die(store_dir: &TestStore, point: &str, times: u32) -> Vec<String> {
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "the_process_that_dies", "--nocapture"])
-        .env(PLACE, &place.path)
+        .env(PLACE, &store_dir.path)
         .env("REDRIVE_CRASH_AT", format!("{point}:{times}"))
         .output()
         .unwrap();
@@ -63,11 +64,11 @@ async fn a_death_at_any_point_loses_nothing_that_was_answered() {
     for point in sqlite::crash_points() {
         let seldom = ["take-after-epoch", "before-checkpoint", "after-checkpoint"].contains(point);
         for times in if seldom { [1, 1] } else { [2, 3] } {
-            let place = Place::new();
-            let said = die(&place, point, times);
-            let store = place.open().await;
+            let store_dir = TestStore::new();
+            let said = die(&store_dir, point, times);
+            let store = store_dir.open().await;
             let sound: String =
-                place.raw().query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+                store_dir.raw().query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
             assert_eq!(sound, "ok", "{point}");
 
             let heard = |word: &str| -> HashSet<String> {
@@ -86,18 +87,18 @@ async fn a_death_at_any_point_loses_nothing_that_was_answered() {
                 );
             }
             let taken = store.take(0, AT).await.unwrap();
-            let opened_only = taken.grant.epoch == 1;
+            let opened_only = taken.token.epoch == 1;
             assert_eq!(taken.unclean, !opened_only, "{point}");
             for id in struck.difference(&done) {
                 let entry = taken.suspects.iter().find(|entry| entry.event.id == *id);
                 assert!(
-                    entry.is_some_and(|entry| entry.progress.strikes > 0) || is_done(&store, id).await,
+                    entry.is_some_and(|entry| entry.progress.crash_count > 0) || is_done(&store, id).await,
                     "{id} at {point}"
                 );
             }
-            // Nothing half done: an event has a receipt, and everything loads.
-            let left = due(&store, taken.grant).await;
-            let (live, receipts): (usize, usize) = (left.len(), receipts(&place));
+            // Nothing incomplete: an event has a dedupe record, and everything loads.
+            let left = due(&store, taken.token).await;
+            let (live, receipts): (usize, usize) = (left.len(), receipts(&store_dir));
             assert!(live <= receipts && receipts >= accepted.len(), "{live} {receipts} at {point}");
         }
     }
@@ -107,8 +108,8 @@ async fn is_done(store: &redrive_store::Sqlite, id: &str) -> bool {
     store.find("", "orders", id).await.unwrap().is_some_and(|found| found.state == State::Done)
 }
 
-fn receipts(place: &Place) -> usize {
+fn receipts(store_dir: &TestStore) -> usize {
     let count: u32 =
-        place.raw().query_row("SELECT count(*) FROM redrive_receipt", [], |row| row.get(0)).unwrap();
+        store_dir.raw().query_row("SELECT count(*) FROM redrive_dedupe", [], |row| row.get(0)).unwrap();
     count as usize
 }

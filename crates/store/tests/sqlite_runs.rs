@@ -1,4 +1,4 @@
-//! Events that are published or settled together: each has the answer that it has alone.
+//! Events that are published or settled together: each gets the same answer as alone.
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -6,25 +6,29 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use redrive_core::Event;
-use redrive_core::entry::{Change, Grant, Seq, Settle, Settled};
 use redrive_core::event::State;
-use redrive_store::{Found, New, PublishError, Published, Sqlite, Store, StoreError};
+use redrive_core::queue_entry::{EventChange, FencingToken, Seq, SettleRequest, SettleResult};
+use redrive_store::{EventStatus, NewEvent, PublishError, Published, Sqlite, StoreError, prelude::*};
 
 mod sqlite_common;
-use sqlite_common::{AT, Place, due, job, publish, rows, settle};
+use sqlite_common::{AT, TestStore, due, job, publish, rows, settle};
 
-const DONE: Settled = Settled::Applied { rev: 1, next: None };
+const DONE: SettleResult = SettleResult::Applied { rev: 1, next: None };
 
 /// A store with events of these keys, and a settle for each.
-async fn filled(place: &Place, keys: [Option<&str>; 6]) -> (std::sync::Arc<Sqlite>, Grant, Vec<Settle>) {
-    let store = place.open().await;
-    let grant = store.take(0, AT).await.unwrap().grant;
+async fn filled(
+    store_dir: &TestStore,
+    keys: [Option<&str>; 6],
+) -> (std::sync::Arc<Sqlite>, FencingToken, Vec<SettleRequest>) {
+    let store = store_dir.open().await;
+    let token = store.take(0, AT).await.unwrap().token;
     for (id, key) in keys.into_iter().enumerate() {
         let event = Event::new("orders", id.to_string());
         publish(&store, key.map_or(event.clone(), |key| event.key(key))).await.unwrap();
     }
-    let settles = due(&store, grant).await.iter().map(|entry| settle(grant, entry, Change::Done)).collect();
-    (store, grant, settles)
+    let settles =
+        due(&store, token).await.iter().map(|entry| settle(token, entry, EventChange::Done)).collect();
+    (store, token, settles)
 }
 
 #[tokio::test]
@@ -60,7 +64,7 @@ async fn together_they_are_published_as_one_by_one() {
 
 #[tokio::test]
 async fn many_at_once_are_published_as_one_by_one() {
-    // More than one statement writes; out of order, with some of them twice, next to each other and far apart.
+    // More than one statement; out of order, with some of them twice, adjacent and far apart.
     let number = |at: usize| if at % 7 == 3 { at / 2 } else { (at * 37) % 101 };
     let events: Vec<_> = (0..150).map(|at| Event::new("orders", number(at).to_string())).collect();
     as_one_by_one(&events).await;
@@ -68,15 +72,16 @@ async fn many_at_once_are_published_as_one_by_one() {
 
 #[tokio::test]
 async fn calls_that_wait_together_are_published_as_one_by_one() {
-    let place = Place::new();
-    let store = place.open().await;
+    let store_dir = TestStore::new();
+    let store = store_dir.open().await;
     let number = |at: usize| (at * 37) % 101;
     let events: Vec<_> = (0..150).map(|at| Event::new("orders", number(at).to_string())).collect();
     // The writer is busy until all have called.
     let (go, wait) = mpsc::channel::<()>();
     let busy = store.transact(job(move |_| Ok(wait.recv()?)));
     let commits = store.commits().0;
-    let calls: Vec<_> = events.iter().map(|event| store.publish(vec![New::at(event.clone(), AT)])).collect();
+    let calls: Vec<_> =
+        events.iter().map(|event| store.publish(vec![NewEvent::at(event.clone(), AT)])).collect();
     go.send(()).unwrap();
     let mut answers = Vec::new();
     for call in calls {
@@ -89,19 +94,19 @@ async fn calls_that_wait_together_are_published_as_one_by_one() {
         assert_eq!(seq.is_some(), at < 101, "{at}: {:?}", answers[at]);
     }
     assert!(accepted[..101].is_sorted(), "numbers are given in the order of coming");
-    assert_eq!(rows(&place, LIVE).len(), 101);
+    assert_eq!(rows(&store_dir, LIVE).len(), 101);
 }
 
 #[tokio::test]
 async fn what_need_not_be_remembered_any_more_is_published_again() {
-    let place = Place::new();
-    let (store, grant, settles) = filled(&place, [None; 6]).await;
+    let store_dir = TestStore::new();
+    let (store, token, settles) = filled(&store_dir, [None; 6]).await;
     assert_eq!(store.settle(settles).await.unwrap(), vec![DONE; 6]);
-    place.raw().execute("UPDATE redrive_receipt SET until = until + 1 WHERE id = '4'", []).unwrap();
+    store_dir.raw().execute("UPDATE redrive_dedupe SET until = until + 1 WHERE id = '4'", []).unwrap();
     // The queue's horizon is a second, and so is its window.
     let late = AT + Duration::from_secs(10);
     let ids = (0..40).chain([3, 17]).map(|id: u32| id.to_string());
-    let events = ids.map(|id| New::at(Event::new("orders", id), late)).collect();
+    let events = ids.map(|id| NewEvent::at(Event::new("orders", id), late)).collect();
     let answers = store.publish(events).await.unwrap();
     for (at, answer) in answers.iter().enumerate() {
         match at {
@@ -114,15 +119,15 @@ async fn what_need_not_be_remembered_any_more_is_published_again() {
     }
     let accepted: Vec<_> = answers.iter().filter_map(accepted).collect();
     assert!(accepted.is_sorted(), "numbers are given in the order of coming");
-    assert_eq!(due(&store, grant).await.iter().map(|entry| entry.seq).collect::<Vec<_>>(), accepted);
+    assert_eq!(due(&store, token).await.iter().map(|entry| entry.seq).collect::<Vec<_>>(), accepted);
 }
 
-/// Publishes in one call, and in a call for each, and compares all there is but the numbers: who was known before leaves
-/// a number unused in one of them.
+/// Publishes in one call, and in a call for each, and compares everything but the numbers: a duplicate leaves a number
+/// unused in one of them.
 async fn as_one_by_one(events: &[Event]) {
-    let (together, alone) = (Place::new(), Place::new());
+    let (together, alone) = (TestStore::new(), TestStore::new());
     let (store, other) = (together.open().await, alone.open().await);
-    let new = |event: &Event| New::at(event.clone(), AT);
+    let new = |event: &Event| NewEvent::at(event.clone(), AT);
     let answers = store.publish(events.iter().map(new).collect()).await.unwrap();
     let mut expected = Vec::new();
     for event in events {
@@ -132,26 +137,26 @@ async fn as_one_by_one(events: &[Event]) {
     for select in [LIVE, HELD, RECEIPTS] {
         assert_eq!(rows(&together, select), rows(&alone, select), "{select}");
     }
-    // Each is at the place that was answered, and has the right checksum.
+    // Each has the seq of its answer, and the right checksum.
     for (event, seq) in events.iter().zip(answers.iter().map(accepted)) {
         if let Some(seq) = seq {
             let sql = format!(
-                "SELECT id FROM redrive_live WHERE seq = {0} UNION ALL SELECT id FROM redrive_held WHERE seq = {0}",
+                "SELECT id FROM redrive_fresh WHERE seq = {0} UNION ALL SELECT id FROM redrive_tracked WHERE seq = {0}",
                 seq.0
             );
             assert_eq!(rows(&together, &sql), [[event.id.clone().into()]]);
             assert!(store.find(&event.tenant, "orders", &event.id).await.unwrap().is_some());
         }
     }
-    let grant = store.take(0, AT).await.unwrap().grant;
-    let other_grant = other.take(0, AT).await.unwrap().grant;
-    let ids = |due: Vec<redrive_core::entry::Entry>| {
+    let token = store.take(0, AT).await.unwrap().token;
+    let other_grant = other.take(0, AT).await.unwrap().token;
+    let ids = |due: Vec<redrive_core::queue_entry::QueueEntry>| {
         due.into_iter().map(|entry| entry.event.id.clone()).collect::<Vec<_>>()
     };
-    assert_eq!(ids(due(&store, grant).await), ids(due(&other, other_grant).await));
+    assert_eq!(ids(due(&store, token).await), ids(due(&other, other_grant).await));
 }
 
-/// What was answered, with the place of an event among those that were accepted in the stead of its number.
+/// The answers, with the position among the accepted events in place of the number.
 fn said(answers: &[Result<Published, PublishError>]) -> Vec<String> {
     let numbers: Vec<_> = answers.iter().filter_map(accepted).collect();
     let rank = |seq: Seq| numbers.iter().position(|number| *number == seq).unwrap();
@@ -159,7 +164,7 @@ fn said(answers: &[Result<Published, PublishError>]) -> Vec<String> {
         Ok(Published::Accepted(seq)) => format!("accepted as {}", rank(*seq)),
         Ok(Published::Duplicate(found)) => {
             let rank = rank(found.seq);
-            format!("{rank}: {:?}", Found { seq: Seq(0), ..(**found).clone() })
+            format!("{rank}: {:?}", EventStatus { seq: Seq(0), ..(**found).clone() })
         }
         Err(error) => format!("{error:?}"),
     };
@@ -173,71 +178,71 @@ fn accepted(answer: &Result<Published, PublishError>) -> Option<Seq> {
     }
 }
 
-/// Everything but numbers, and sums of them, in the order of the numbers.
-const LIVE: &str = "SELECT id, key, tag, payload, extra, published, calm FROM redrive_live ORDER BY seq";
-const HELD: &str =
-    "SELECT id, key, tag, payload, extra, published, calm, stream, state, due FROM redrive_held ORDER BY seq";
+/// Everything but numbers, and checksums of them, in the order of the numbers.
+const LIVE: &str =
+    "SELECT id, key, tag, payload, extra, published, dedupe_ok_until FROM redrive_fresh ORDER BY seq";
+const HELD: &str = "SELECT id, key, tag, payload, extra, published, dedupe_ok_until, stream, state, due FROM redrive_tracked ORDER BY seq";
 const RECEIPTS: &str =
-    "SELECT stream, id, fingerprint, published, until, state FROM redrive_receipt ORDER BY seq";
+    "SELECT stream, id, fingerprint, published, until, state FROM redrive_dedupe ORDER BY seq";
 
 #[tokio::test]
 async fn all_of_them_are_gone() {
-    let place = Place::new();
-    let (store, grant, settles) = filled(&place, [None; 6]).await;
+    let store_dir = TestStore::new();
+    let (store, token, settles) = filled(&store_dir, [None; 6]).await;
     assert_eq!(store.settle(settles[..4].to_vec()).await.unwrap(), vec![DONE; 4]);
-    let left = due(&store, grant).await;
+    let left = due(&store, token).await;
     assert_eq!(left.iter().map(|entry| entry.event.id.as_str()).collect::<Vec<_>>(), ["4", "5"]);
     assert_eq!(store.find("", "orders", "3").await.unwrap().unwrap().state, State::Done);
 }
 
 #[tokio::test]
 async fn one_that_was_gone_before_is_stale_and_the_others_are_not() {
-    let place = Place::new();
-    let (store, grant, settles) = filled(&place, [None; 6]).await;
+    let store_dir = TestStore::new();
+    let (store, token, settles) = filled(&store_dir, [None; 6]).await;
     store.settle(vec![settles[2].clone()]).await.unwrap();
     let mut expected = vec![DONE; 6];
-    expected[2] = Settled::Stale;
+    expected[2] = SettleResult::Stale;
     assert_eq!(store.settle(settles).await.unwrap(), expected);
-    assert_eq!(due(&store, grant).await, vec![]);
+    assert_eq!(due(&store, token).await, vec![]);
 }
 
 #[tokio::test]
 async fn one_with_a_key_lets_the_next_of_its_key_go() {
-    let place = Place::new();
-    let (store, grant, settles) = filled(&place, [None, Some("k"), None, None, None, Some("k")]).await;
+    let store_dir = TestStore::new();
+    let (store, token, settles) = filled(&store_dir, [None, Some("k"), None, None, None, Some("k")]).await;
     assert_eq!(settles.len(), 5, "the second of the key waits");
     let answers = store.settle(settles).await.unwrap();
-    let next = |answer: &Settled| match answer {
-        Settled::Applied { next, .. } => next.as_ref().map(|entry| entry.event.id.clone()),
+    let next = |answer: &SettleResult| match answer {
+        SettleResult::Applied { next, .. } => next.as_ref().map(|entry| entry.event.id.clone()),
         other => panic!("{other:?}"),
     };
     let nexts: Vec<_> = answers.iter().map(next).collect();
     assert_eq!(nexts, [None, Some("5".to_owned()), None, None, None]);
-    assert_eq!(due(&store, grant).await.len(), 1);
+    assert_eq!(due(&store, token).await.len(), 1);
 }
 
 #[tokio::test]
 async fn another_owner_changes_nothing() {
-    let place = Place::new();
-    let (store, grant, mut settles) = filled(&place, [None; 6]).await;
+    let store_dir = TestStore::new();
+    let (store, token, mut settles) = filled(&store_dir, [None; 6]).await;
     for settle in &mut settles {
-        settle.grant.epoch -= 1;
+        settle.token.epoch -= 1;
     }
-    assert_eq!(store.settle(settles).await.unwrap(), vec![Settled::Fenced; 6]);
-    assert_eq!(due(&store, grant).await.len(), 6);
+    assert_eq!(store.settle(settles).await.unwrap(), vec![SettleResult::Fenced; 6]);
+    assert_eq!(due(&store, token).await.len(), 6);
 }
 
 #[tokio::test]
 async fn those_that_end_late_are_remembered_for_as_long() {
-    let place = Place::new();
-    let (store, _, mut settles) = filled(&place, [None; 6]).await;
+    let store_dir = TestStore::new();
+    let (store, _, mut settles) = filled(&store_dir, [None; 6]).await;
     // The queue's horizon is a second, and so is its window.
     let late = AT + Duration::from_secs(10);
     settles[3].at = late;
     assert_eq!(store.settle(settles).await.unwrap(), vec![DONE; 6]);
     let until = |id: &str| -> i64 {
-        let sql = "SELECT until FROM redrive_receipt WHERE id = ?1";
-        place.raw().query_row(sql, [id], |row| row.get(0)).unwrap()
+        let sql = "SELECT until FROM redrive_dedupe WHERE id = ?1";
+        store_dir.raw().query_row(sql, [id], |row| row.get(0)).unwrap()
     };
     let late = i64::try_from((late + Duration::from_secs(1)).as_nanos()).unwrap();
     assert_eq!(until("3"), late);

@@ -1,4 +1,4 @@
-//! Dead letters by type and key, where there are more of them than are looked at.
+//! Dead letters by type and key, with more of them than the sample.
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -7,24 +7,25 @@ use std::sync::Arc;
 use redrive_core::Event;
 use redrive_core::event::{DeadReason, Fingerprint};
 use redrive_core::triage::Operator;
-use redrive_store::operate::{Group, GroupBy, GroupQuery, Letter, Order, What};
-use redrive_store::{Sqlite, Store};
+use redrive_store::operate::{Group, GroupBy, GroupQuery, ImportedLetter, OperatorAction, OperatorCommand};
+use redrive_store::{Sqlite, prelude::*};
 
 mod sqlite_common;
-use sqlite_common::{AT, Place};
+use sqlite_common::{AT, TestStore};
 
 async fn import(store: &Sqlite, events: impl Iterator<Item = Event>) {
-    let letter = |event: Event| Letter {
+    let letter = |event: Event| ImportedLetter {
         fingerprint: Fingerprint::of(&event),
         event: Arc::new(event),
         published: AT,
         died: AT,
         attempts: 1,
         reason: DeadReason::Permanent,
-        story: None,
+        history: None,
     };
-    let what = What::Import(events.map(letter).collect());
-    let done = store.operate(Order { by: Operator::new("ann", "a test"), at: AT, what }).await.unwrap();
+    let what = OperatorAction::Import(events.map(letter).collect());
+    let done =
+        store.operate(OperatorCommand { by: Operator::new("ann", "a test"), at: AT, what }).await.unwrap();
     assert_eq!(done.refused, []);
 }
 
@@ -39,8 +40,8 @@ fn brief(groups: &[Group]) -> Vec<(&str, u64, Option<u64>)> {
 
 #[tokio::test]
 async fn of_very_many_letters_each_stream_has_its_part() {
-    let place = Place::new();
-    let store = place.open().await;
+    let store_dir = TestStore::new();
+    let store = store_dir.open().await;
     let of = |tenant: &str, kind: &str, ids: std::ops::Range<u32>| {
         let event = Event::new("orders", "").tenant(tenant).key(kind).header("ce-type", kind);
         ids.map(move |id| Event { id: id.to_string(), ..event.clone() })
@@ -61,8 +62,8 @@ async fn of_very_many_letters_each_stream_has_its_part() {
 
 #[tokio::test]
 async fn large_payloads_are_not_read_for_a_type_without_end() {
-    let place = Place::new();
-    let store = place.open().await;
+    let store_dir = TestStore::new();
+    let store = store_dir.open().await;
     for n in 0..40 {
         let event = Event::new("orders", n.to_string()).key("k").header("ce-type", "large");
         import(&store, std::iter::once(event.payload(vec![0; 1 << 20]))).await;
@@ -77,9 +78,12 @@ async fn large_payloads_are_not_read_for_a_type_without_end() {
 
 #[tokio::test]
 async fn a_letter_whose_type_cannot_be_read_is_still_counted() {
-    let place = Place::new();
-    let store = place.open().await;
+    let store_dir = TestStore::new();
+    let store = store_dir.open().await;
     import(&store, ["1", "2"].into_iter().map(|id| Event::new("orders", id).header("ce-type", "paid"))).await;
-    assert_eq!(place.raw().execute("UPDATE redrive_held SET extra = x'00' WHERE id = '1'", []).unwrap(), 1);
+    assert_eq!(
+        store_dir.raw().execute("UPDATE redrive_tracked SET extra = x'00' WHERE id = '1'", []).unwrap(),
+        1
+    );
     assert_eq!(brief(&groups(&store, GroupBy::Type, None).await), [("", 1, None), ("paid", 1, None)]);
 }

@@ -1,11 +1,11 @@
-//! Windows keep every promise, wherever their ids are.
+//! Windows keep every guarantee, wherever their ids are.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod memory {
-    use redrive_store::window::{Settings, Window};
+    use redrive_store::window::{SharedWindow, WindowSettings};
 
-    fn open(settings: Settings) -> (Window, ()) {
-        (Window::memory(settings).unwrap(), ())
+    fn open(settings: WindowSettings) -> (SharedWindow, ()) {
+        (SharedWindow::memory(settings).unwrap(), ())
     }
 
     redrive_testkit::window_tests!(open);
@@ -13,13 +13,13 @@ mod memory {
 
 #[cfg(feature = "sqlite")]
 mod sqlite {
-    use redrive_store::window::{Settings, Window};
+    use redrive_store::window::{SharedWindow, WindowSettings};
     use redrive_testkit::window::start;
     use tempfile::TempDir;
 
-    fn open(settings: Settings) -> (Window, TempDir) {
+    fn open(settings: WindowSettings) -> (SharedWindow, TempDir) {
         let folder = tempfile::tempdir().unwrap();
-        (Window::open(folder.path().join("seen.db"), settings, start()).unwrap(), folder)
+        (SharedWindow::open(folder.path().join("seen.db"), settings, start()).unwrap(), folder)
     }
 
     redrive_testkit::window_tests!(open);

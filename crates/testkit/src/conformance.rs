@@ -1,11 +1,11 @@
-//! What every store promises, a function for each promise.
+//! The promises of every store, one function each.
 //!
-//! A backend is a small file: a [`Subject`], and [`conformance_tests!`](crate::conformance_tests), which makes a
-//! test of every promise. Each has a store of its own and says in its name what must hold. Time is handed in,
-//! and nothing sleeps.
+//! A backend is a small file: a [`Subject`], and [`conformance_tests!`](crate::conformance_tests), which
+//! makes a test of every promise. Each promise has a store of its own, and its name says what must hold. The
+//! test passes in the time, and nothing sleeps.
 //!
-//! Promises go as far as the contract goes. Where two stores may differ, a promise takes either; where it
-//! matters to the engine, it does not.
+//! Promises go as far as the contract goes. If two stores may differ, a promise accepts either; if the
+//! difference matters to the engine, it does not.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,9 +19,9 @@ use std::sync::Arc;
 
 use redrive_store::{Store, Tx};
 
-mod owner;
+mod operators;
 
-mod desk;
+mod owner;
 
 mod worker;
 
@@ -30,8 +30,6 @@ mod identity;
 mod endings;
 
 mod order;
-
-mod parking;
 
 mod fence;
 
@@ -45,22 +43,6 @@ mod work;
 
 mod looking;
 
-mod redrives;
-
-mod orders;
-
-mod editing;
-
-mod rules;
-
-mod jobs;
-
-mod groups;
-
-mod keeping;
-
-mod audits;
-
 mod leases;
 
 mod answers;
@@ -69,11 +51,14 @@ mod requests;
 
 mod late;
 
+use operators::{audits, desk, editing, failing, groups, jobs, keeping, orders, parking, redrives, rules};
+
 pub use answers::*;
 pub use audits::*;
 pub use deaths::*;
 pub use editing::*;
 pub use endings::*;
+pub use failing::*;
 pub use fence::*;
 pub use groups::*;
 pub use identity::*;
@@ -92,7 +77,7 @@ pub use requests::*;
 pub use rules::*;
 pub use work::*;
 
-/// A store on trial.
+/// A store under test.
 pub trait Subject: Sized + Send + Sync + 'static {
     /// An empty store, with a table of the user's own in its domain.
     fn fresh() -> impl Future<Output = Self> + Send;
@@ -103,7 +88,7 @@ pub trait Subject: Sized + Send + Sync + 'static {
     /// The process dies: nothing is released or closed, and the same data is opened again.
     fn crash_and_reopen(self) -> impl Future<Output = Self> + Send;
 
-    /// Writes an effect into the user's own table. The same one twice is two.
+    /// Writes an effect into the user's own table. Writing it twice makes two rows.
     fn effect(tx: &mut dyn Tx, name: &str);
 
     /// How many effects are in the user's own table.
@@ -113,7 +98,7 @@ pub trait Subject: Sized + Send + Sync + 'static {
 /// A promise, with its name.
 pub type Promise = (&'static str, fn() -> Pin<Box<dyn Future<Output = ()>>>);
 
-/// Hands every promise to a macro: `promises!([name] S)` becomes `name! { S; promise, … }`.
+/// Passes every promise to a macro: `promises!([name] S)` becomes `name! { S; promise, … }`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! promises {
@@ -207,6 +192,7 @@ macro_rules! promises {
             a_marker_is_forgotten_in_time,
             work_may_go_on_after_a_refused_publish,
             nothing_is_known_of_what_was_never_published,
+            an_id_is_found_in_every_queue_and_tenant,
             lists_are_paged,
             a_page_has_a_bound_in_bytes,
             lists_show_what_was_asked_for,
@@ -267,6 +253,11 @@ macro_rules! promises {
             a_job_hears_what_became_of_its_letters,
             a_job_can_be_paused_and_ended,
             what_a_job_puts_back_is_told,
+            retrying_events_of_one_cause_are_a_group,
+            a_job_has_what_is_retried_attempted_at_once,
+            a_job_hears_that_what_it_had_retried_failed_again,
+            what_runs_is_settled_though_a_job_has_it_retried,
+            a_job_has_no_others_retried,
             letters_of_one_cause_are_a_group,
             letters_are_put_together_as_asked,
             letters_are_put_together_by_type_and_key,
@@ -351,7 +342,7 @@ macro_rules! table_of {
     };
 }
 
-/// Every promise, to be run by something else than `#[tokio::test]`.
+/// Every promise, for a runner other than `#[tokio::test]`.
 #[must_use]
 pub fn all<S: Subject>() -> Vec<Promise> {
     crate::promises!([table_of] S)

@@ -1,13 +1,13 @@
-//! Kills a program again and again, and starts it until it ends by itself.
+//! Kills a program again and again, and restarts it until it ends by itself.
 //!
-//! A promise that holds over a crash is best shown by crashes: real processes, a signal that cannot be caught,
-//! and a look at what is left on the disk. The program under test does its work from wherever it stands, and
-//! exits with 0 when nothing is left to do. An [`Explorer`] starts it, kills it as it was told, and starts it
-//! again.
+//! A promise that holds over a crash is best shown by crashes: real processes, a signal that cannot be
+//! caught, and a check of what is left on the disk. The program under test continues its work from the state
+//! it finds, and exits with 0 when nothing is left to do. An [`Explorer`] starts it, kills it as planned, and
+//! starts it again.
 //!
-//! A kill is at a time ([`Kill::After`]), or at a named point ([`Kill::At`]): where Redrive is built with its
-//! feature `planted`, the process kills itself there when `REDRIVE_CRASH_AT` names it. Times find what nobody
-//! thought of, points find what is a microsecond wide.
+//! A kill is at a time ([`Kill::After`]), or at a named point ([`Kill::At`]): if Redrive is built with its
+//! feature `planted`, the process kills itself there when `REDRIVE_CRASH_AT` names it. Times find crash
+//! windows that no developer thought of; points find windows that are a microsecond wide.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -29,8 +29,8 @@
 //! # }
 //! ```
 //!
-//! A test need not bring a program of its own: [`this_test`] starts the test's own binary with one of its
-//! tests, which looks at a variable and is the child where that is set.
+//! A test need not bring its own program: [`this_test`] starts the test's own binary with one of its tests,
+//! which checks an environment variable and acts as the child if it is set.
 
 use std::fmt;
 use std::io::Read;
@@ -39,11 +39,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use redrive_core::{Dice, Seeded};
+use redrive_core::{RandomSource, SeededRandom};
 
 /// The signal that cannot be caught.
 const SIGKILL: i32 = 9;
-/// How long a life may last, unless told otherwise: far longer than any test's work on a slow machine.
+/// The default time limit of a life: far longer than any test's work on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How a life ends that does not end by itself.
@@ -51,24 +51,24 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub enum Kill {
     /// The process kills itself when it passes this point for the n-th time, from 1.
     At(&'static str, u32),
-    /// It is killed from outside after so long.
+    /// It is killed from outside after this time.
     After(Duration),
 }
 
 impl Kill {
-    /// So many kills at times below `within`, the same for the same seed.
+    /// `count` kills at times below `within`, the same for the same seed.
     #[must_use]
     pub fn at_random(seed: u64, count: usize, within: Duration) -> Vec<Self> {
-        let mut dice = Seeded::new(seed);
+        let mut random = SeededRandom::new(seed);
         let micros = u64::try_from(within.as_micros()).unwrap_or(u64::MAX).max(1);
-        (0..count).map(|_| Self::After(Duration::from_micros(dice.roll() % micros))).collect()
+        (0..count).map(|_| Self::After(Duration::from_micros(random.roll() % micros))).collect()
     }
 
-    /// So many kills at some of these points, passed up to `times_max` times, the same for the same seed.
+    /// `count` kills at some of these points, passed up to `times_max` times, the same for the same seed.
     #[must_use]
     pub fn at_random_points(seed: u64, count: usize, points: &[&'static str], times_max: u32) -> Vec<Self> {
-        let mut dice = Seeded::new(seed);
-        let mut below = |max: usize| usize::try_from(dice.roll() % max.max(1) as u64).unwrap_or_default();
+        let mut random = SeededRandom::new(seed);
+        let mut below = |max: usize| usize::try_from(random.roll() % max.max(1) as u64).unwrap_or_default();
         let mut at = || {
             let point = points.get(below(points.len()))?;
             Some(Self::At(point, 1 + u32::try_from(below(times_max as usize)).unwrap_or_default()))
@@ -80,9 +80,9 @@ impl Kill {
 /// How a life ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Death {
-    /// As it was told.
+    /// As planned.
     Killed(Kill),
-    /// By a signal that nobody sent from here; see [`Explorer::own_deaths_max`].
+    /// By a signal that the explorer did not send; see [`Explorer::own_deaths_max`].
     ByItself(i32),
 }
 
@@ -93,7 +93,7 @@ pub struct Course {
     pub starts: u32,
     /// How each life but the last one ended.
     pub deaths: Vec<Death>,
-    /// The kills that it ended before, by itself.
+    /// The kills that were not reached, because the child ended by itself before.
     pub unused: Vec<Kill>,
 }
 
@@ -119,7 +119,7 @@ pub struct Failed {
     pub course: Course,
     /// What it did instead.
     pub what: String,
-    /// What it said on stderr in its last life.
+    /// Its stderr in its last life.
     pub stderr: String,
 }
 
@@ -132,8 +132,8 @@ impl fmt::Display for Failed {
 
 impl std::error::Error for Failed {}
 
-/// Starts a child until it ends by itself. Defaults: a life lasts a minute at most, and no signal but ours may
-/// end it.
+/// Starts a child until it ends by itself. Defaults: a life lasts at most a minute, and only the explorer's
+/// signals may end it.
 #[derive(Debug)]
 pub struct Explorer<F> {
     child: F,
@@ -142,19 +142,19 @@ pub struct Explorer<F> {
 }
 
 impl<F: Fn() -> Command> Explorer<F> {
-    /// Over the child that this gives.
+    /// An explorer of the child that this function makes.
     pub const fn new(child: F) -> Self {
         Self { child, patience: PATIENCE, own_deaths_max: 0 }
     }
 
-    /// How long a life may last.
+    /// The time limit of a life.
     #[must_use]
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// How often the child may be ended by a signal of its own, such as the one of an abort.
+    /// How often the child may be ended by a signal of its own, such as that of an abort.
     #[must_use]
     pub const fn own_deaths_max(mut self, max: usize) -> Self {
         self.own_deaths_max = max;
@@ -164,7 +164,7 @@ impl<F: Fn() -> Command> Explorer<F> {
     /// Starts the child with one kill after the other, then without any, until it exits with 0.
     ///
     /// # Errors
-    /// Where it exits with anything else, lasts too long, or dies of what nobody did to it.
+    /// If it exits with another code, lasts too long, or dies of a signal that the explorer did not send.
     pub fn run(&self, kills: impl IntoIterator<Item = Kill>) -> Result<Course, Box<Failed>> {
         let mut kills = kills.into_iter();
         let mut course = Course::default();
@@ -208,7 +208,7 @@ impl<F: Fn() -> Command> Explorer<F> {
             Some(Kill::After(time)) => time,
             _ => self.patience,
         };
-        // Its stderr ends when it does, so there is no need to ask again and again whether it lives.
+        // Its stderr ends when it does, so there is no need to poll whether it lives.
         match words.recv_timeout(patience) {
             Ok(stderr) => Ok(Life { status: Some(child.wait().map_err(cannot)?), stderr }),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
@@ -223,19 +223,19 @@ impl<F: Fn() -> Command> Explorer<F> {
 
 /// One life of a child.
 struct Life {
-    /// None where it lasted too long.
+    /// `None` if it lasted too long.
     status: Option<ExitStatus>,
     stderr: String,
 }
 
-/// What a child says on stderr, told when it ends.
+/// Reads a child's stderr, delivered when it ends.
 fn listen(child: &mut Child) -> Receiver<String> {
     let (tell, told) = mpsc::channel();
     let stderr = child.stderr.take();
     std::thread::spawn(move || {
         let mut words = Vec::new();
         if let Some(mut stderr) = stderr {
-            // What was read until an error is still worth telling.
+            // Output read before an error is still worth showing.
             let _ = stderr.read_to_end(&mut words);
         }
         let _ = tell.send(String::from_utf8_lossy(&words).into_owned());
@@ -243,10 +243,10 @@ fn listen(child: &mut Child) -> Receiver<String> {
     told
 }
 
-/// The command that runs one test of this test's own binary, with nothing else beside it.
+/// The command that runs one test of this test's own binary, and nothing else.
 ///
 /// # Panics
-/// If the system does not say which program this is.
+/// If the system does not name the running program.
 #[must_use]
 pub fn this_test(name: &str) -> Command {
     let Ok(program) = std::env::current_exe() else {

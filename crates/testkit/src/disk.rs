@@ -1,7 +1,8 @@
-//! A disk that is soon full.
+//! A small disk that fills up quickly.
 //!
-//! Full disks cannot be pretended: a library below ours decides what is written when. So this mounts a small
-//! file system in memory, which takes the rights to mount. Where they are missing a test can only say so.
+//! A full disk cannot be simulated, because a library below ours decides what is written when. This module
+//! mounts a small file system in memory, which needs the right to mount. Without it a test can only report
+//! that.
 
 use std::fs;
 use std::io::{self, Write};
@@ -15,10 +16,10 @@ pub struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// Mounts one on a folder that is there.
+    /// Mounts one on an existing folder.
     ///
     /// # Errors
-    /// With why it could not be mounted, most often for want of rights.
+    /// Why it could not be mounted, most often for want of rights.
     pub fn mount(folder: &Path, kib: u32) -> io::Result<Self> {
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &format!("size={kib}k"), "redrive-test"]).arg(folder);
@@ -30,16 +31,16 @@ impl SmallDisk {
         Ok(Self { folder: folder.to_owned() })
     }
 
-    /// Where it is.
+    /// The folder it is mounted on.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Fills it up to the last byte with a file that [`free`](Self::free) removes, then gives `kib` of it back.
+    /// Fills it to the last byte with a file that [`free`](Self::free) removes, then frees `kib` of it.
     ///
     /// # Errors
-    /// Where writing fails for another reason than that it is full.
+    /// If writing fails for another reason than a full disk.
     pub fn fill_but(&self, kib: u32) -> io::Result<()> {
         let mut file = fs::OpenOptions::new().create(true).append(true).open(self.ballast())?;
         loop {
@@ -53,10 +54,10 @@ impl SmallDisk {
         file.set_len(full.saturating_sub(u64::from(kib) * 1024))
     }
 
-    /// Gives back everything that was filled.
+    /// Frees everything that was filled.
     ///
     /// # Errors
-    /// Where the file cannot be removed.
+    /// If the file cannot be removed.
     pub fn free(&self) -> io::Result<()> {
         fs::remove_file(self.ballast())
     }
@@ -68,7 +69,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily: whoever still has a file open in there keeps it until it is closed.
+        // Lazily: a process that still has a file open keeps it until it closes the file.
         let _ = Command::new("umount").arg("--lazy").arg(&self.folder).status();
     }
 }

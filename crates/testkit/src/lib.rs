@@ -1,13 +1,14 @@
-//! What the tests of Redrive share: things that fail on request, what every store promises, and a simulation
-//! of it all.
+//! The shared test tools of Redrive: services that fail on request, the promises of every store, and a
+//! simulation of the whole.
 //!
-//! Never a dependency of anything that ships.
+//! It is never a dependency of a crate that ships.
 
 pub mod conformance;
 #[cfg(unix)]
 pub mod crash;
 #[cfg(unix)]
 pub mod disk;
+pub mod exhaustive;
 #[cfg(unix)]
 pub mod postgres;
 pub mod scripted;

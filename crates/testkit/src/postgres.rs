@@ -1,13 +1,14 @@
 //! A private PostgreSQL: started by a test, in a folder of its own, gone with the test.
 //!
-//! It listens on a socket in that folder, so two of them never want the same port, and it cannot be left behind: a
-//! shell holds it, and whoever started it holds the other end of the shell's input. However that process ends, the
-//! input ends with it; the shell then stops the server and removes the folder.
+//! It listens on a socket in that folder, so two servers never want the same port. It cannot be left behind:
+//! a shell holds it, and the test process holds the other end of the shell's input. However that process
+//! ends, the input ends with it; the shell then stops the server and removes the folder.
 //!
-//! PostgreSQL does not run as root. Who is root runs it as `postgres`, or as `nobody`.
+//! PostgreSQL does not run as root. If the test runs as root, the server runs as `postgres` or another
+//! unprivileged user.
 //!
-//! To make a server takes a second or two, so the tests of one process share one ([`Server::shared`]) and have a
-//! schema each ([`a_name`]); those that stop it or cut it off have their own.
+//! Starting a server takes a second or two, so the tests of one process share one ([`Server::shared`]) and
+//! have a schema each ([`a_name`]); tests that stop it or cut its connections have their own.
 
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "test code: a panic is its way to fail")]
 
@@ -26,14 +27,15 @@ mod proxy;
 pub use pooler::Pooler;
 pub use proxy::{Cut, Proxy, Weather};
 
-/// Where Debian and Red Hat have the programs that are not on the path.
+/// Where Debian and Red Hat keep the programs that are not on the path.
 const PLACES: [&str; 2] = ["/usr/lib/postgresql", "/usr/pgsql"];
-/// What the server says when it can be used; its messages are those of the locale C.
+/// The server's message when it is ready; its messages are in the locale C.
 const READY: &str = "database system is ready to accept connections";
-/// How many of its last lines are kept, to be shown where it does not start.
+/// How many of its last lines are kept, to be shown if it does not start.
 const LINES_KEPT: usize = 50;
 
-/// Holds a server: `$1` is the folder, the rest is its command. Ends when the server does, or when its input ends.
+/// Holds a server: `$1` is the folder, the rest is its command. It ends when the server does, or when its
+/// input ends.
 const HOLDER: &str = r#"
 folder=$1; shift
 exec 3<&0
@@ -52,19 +54,19 @@ wait $watch 2>/dev/null
 exit $status
 "#;
 
-/// How much the server does for what it has answered.
+/// How durable the server's commits are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disk {
-    /// Nothing: the fastest, for tests in which nothing crashes.
+    /// Not at all: the fastest, for tests without crashes.
     Fast,
-    /// What it does in production.
+    /// As in production.
     Synced,
 }
 
 /// How the server is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// Transactions are rolled back, and everything is written.
+    /// Rolls back transactions and writes everything.
     Fast,
     /// As if it had crashed: the next start recovers.
     Immediate,
@@ -81,7 +83,7 @@ pub struct Server {
     life: Option<(Child, ChildStdin)>,
 }
 
-/// Who runs the server, where we are root.
+/// The user that runs the server, if the test runs as root.
 #[derive(Debug, Clone)]
 struct User {
     name: String,
@@ -93,12 +95,12 @@ impl Server {
     /// Makes a server and starts it.
     ///
     /// # Errors
-    /// Where there is no PostgreSQL here, or it does not start: with its last lines.
+    /// If there is no PostgreSQL here, or it does not start: with its last lines.
     pub fn start(disk: Disk) -> Result<Self> {
         Self::start_with(disk, &[])
     }
 
-    /// The same with settings of one's own, as `name=value`.
+    /// The same with additional settings, as `name=value`.
     ///
     /// # Errors
     /// As [`Server::start`].
@@ -135,7 +137,7 @@ impl Server {
         &SHARED
     }
 
-    /// Where it is, for whoever connects.
+    /// Its URL, for clients.
     #[must_use]
     pub fn url(&self) -> String {
         format!("postgres://redrive@localhost/postgres?host={}", self.folder.display())
@@ -144,7 +146,7 @@ impl Server {
     /// Starts it after it was stopped; returns when it can be used.
     ///
     /// # Errors
-    /// Where it does not start: with its last lines.
+    /// If it does not start: with its last lines.
     pub fn start_again(&mut self) -> Result<()> {
         let onoff = if self.disk == Disk::Fast { "off" } else { "on" };
         let mut holder = self.command_of(Path::new("sh"));
@@ -161,7 +163,7 @@ impl Server {
         for setting in usual.iter().chain(&self.settings) {
             holder.arg("-c").arg(setting);
         }
-        // Whoever ends the test and all that belongs to it must not end the one that tidies up.
+        // A signal to the test's process group must not end the shell that cleans up.
         holder.process_group(0);
         let mut child = holder.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
         let (input, talk) = (child.stdin.take().unwrap(), child.stderr.take().unwrap());
@@ -192,7 +194,7 @@ impl Server {
     /// Stops it; returns when it is gone.
     ///
     /// # Errors
-    /// Where it could not be told.
+    /// If the signal could not be sent.
     pub fn stop(&mut self, how: Stop) -> Result<()> {
         let Some((mut child, _input)) = self.life.take() else { return Ok(()) };
         let how = if how == Stop::Fast { "fast" } else { "immediate" };
@@ -203,10 +205,10 @@ impl Server {
         if told.success() { Ok(()) } else { Err(std::io::Error::other(format!("pg_ctl stop: {told}"))) }
     }
 
-    /// Writes a file that the server may read and nobody else, into its folder: where it is.
+    /// Writes a file into its folder that only the server may read; returns its path.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// If it cannot be written.
     pub fn give(&self, name: &str, text: &str) -> Result<PathBuf> {
         let path = self.folder.join(name);
         std::fs::write(&path, text)?;
@@ -245,7 +247,7 @@ impl Server {
             }
         };
         command.current_dir(&self.folder).env_remove("PGDATA").env("LC_ALL", "C");
-        // Whatever the user has set for a server of theirs.
+        // Settings in the user's environment must not apply here.
         for variable in ["PGPORT", "PGHOST", "PGOPTIONS", "PGSERVICE"] {
             command.env_remove(variable);
         }
@@ -254,7 +256,7 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// Stops it at once, and removes its folder.
+    /// Stops it immediately, and removes its folder.
     fn drop(&mut self) {
         if let Some((mut child, input)) = self.life.take() {
             drop(input);
@@ -264,10 +266,10 @@ impl Drop for Server {
     }
 }
 
-/// A port that nobody listens on just now.
+/// A port that is free now.
 ///
 /// # Errors
-/// Where there is none.
+/// If there is none.
 pub fn a_port() -> Result<u16> {
     Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
@@ -284,7 +286,7 @@ fn programs() -> Result<PathBuf> {
     let has = |folder: &PathBuf| folder.join("initdb").exists();
     let path = std::env::var_os("PATH").unwrap_or_default();
     if let Some(folder) = std::env::split_paths(&path).find(has) {
-        // Where it is a link, the others are where it leads to.
+        // If it is a link, the other programs are where it leads to.
         let program = std::fs::canonicalize(folder.join("initdb"))?;
         return Ok(program.parent().map_or(folder, Path::to_owned));
     }
@@ -300,7 +302,7 @@ fn programs() -> Result<PathBuf> {
     newest.ok_or_else(|| std::io::Error::other("there is no PostgreSQL here; run `cargo xtask install`"))
 }
 
-/// Somebody who is not root.
+/// A user other than root.
 fn unprivileged() -> Result<User> {
     let users = std::fs::read_to_string("/etc/passwd")?;
     let named = |wanted: &str| {
@@ -349,7 +351,7 @@ mod tests {
         let mut server = Server::start(Disk::Fast).unwrap();
         let folder = server.folder.clone();
         let (mut child, input) = server.life.take().unwrap();
-        // What the death of this process would do; nobody calls `Drop`.
+        // Like the death of this process, which does not call `Drop`.
         std::mem::forget(server);
         drop(input);
         child.wait().unwrap();

@@ -1,4 +1,4 @@
-//! A real HTTP server on loopback that answers by a script, and remembers what it was asked.
+//! A real HTTP server on loopback that answers by a script, and records its requests.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -25,27 +25,27 @@ pub enum Reply {
         /// The body.
         body: &'static str,
     },
-    /// Read the request, then close the connection without a word.
+    /// Read the request, then close the connection without an answer.
     Cut,
     /// Read the request and never answer.
     Stall,
 }
 
 impl Reply {
-    /// An answer with this status and nothing else.
+    /// A reply with this status and nothing else.
     ///
     /// # Panics
-    /// Where it is no status.
+    /// If it is not a valid status.
     #[must_use]
     pub fn status(status: u16) -> Self {
         let status = StatusCode::from_u16(status).expect("a status");
         Self::Answer { status, headers: Vec::new(), body: "" }
     }
 
-    /// The same answer with one more header.
+    /// The reply with one more header.
     ///
     /// # Panics
-    /// Where the value cannot be one.
+    /// If the value is not a valid header value.
     #[must_use]
     pub fn header(mut self, name: &'static str, value: &str) -> Self {
         if let Self::Answer { headers, .. } = &mut self {
@@ -54,7 +54,7 @@ impl Reply {
         self
     }
 
-    /// The same answer with this body.
+    /// The reply with this body.
     #[must_use]
     pub fn body(mut self, text: &'static str) -> Self {
         if let Self::Answer { body, .. } = &mut self {
@@ -64,7 +64,7 @@ impl Reply {
     }
 }
 
-/// A request that came in.
+/// A request that arrived.
 #[derive(Debug, Clone)]
 pub struct Asked {
     /// Method, address, headers.
@@ -82,7 +82,7 @@ impl Asked {
 }
 
 #[derive(Debug, Default)]
-struct Story {
+struct AttemptHistory {
     script: VecDeque<Reply>,
     asked: Vec<Asked>,
 }
@@ -91,7 +91,7 @@ struct Story {
 #[derive(Debug)]
 pub struct Scripted {
     address: SocketAddr,
-    story: Arc<Mutex<Story>>,
+    history: Arc<Mutex<AttemptHistory>>,
     task: JoinHandle<()>,
 }
 
@@ -99,13 +99,14 @@ impl Scripted {
     /// Starts one on a free port.
     ///
     /// # Panics
-    /// Where loopback cannot be listened on.
+    /// If it cannot listen on loopback.
     pub async fn start(script: impl IntoIterator<Item = Reply>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let address = listener.local_addr().expect("an address");
-        let story = Arc::new(Mutex::new(Story { script: script.into_iter().collect(), asked: Vec::new() }));
-        let task = tokio::spawn(accept(listener, Arc::clone(&story)));
-        Self { address, story, task }
+        let history =
+            Arc::new(Mutex::new(AttemptHistory { script: script.into_iter().collect(), asked: Vec::new() }));
+        let task = tokio::spawn(accept(listener, Arc::clone(&history)));
+        Self { address, history, task }
     }
 
     /// The address of a path on it.
@@ -114,10 +115,10 @@ impl Scripted {
         format!("http://{}{path}", self.address)
     }
 
-    /// Everything it was asked so far, in order.
+    /// All requests so far, in order.
     #[must_use]
     pub fn asked(&self) -> Vec<Asked> {
-        self.story.lock().unwrap_or_else(PoisonError::into_inner).asked.clone()
+        self.history.lock().unwrap_or_else(PoisonError::into_inner).asked.clone()
     }
 }
 
@@ -127,13 +128,13 @@ impl Drop for Scripted {
     }
 }
 
-async fn accept(listener: TcpListener, story: Arc<Mutex<Story>>) {
+async fn accept(listener: TcpListener, history: Arc<Mutex<AttemptHistory>>) {
     // Connections end with the server: the set aborts them when it is dropped.
     let mut connections = tokio::task::JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
-        let story = Arc::clone(&story);
+        let history = Arc::clone(&history);
         connections.spawn(async move {
-            let service = service_fn(move |request| answer(request, Arc::clone(&story)));
+            let service = service_fn(move |request| answer(request, Arc::clone(&history)));
             let _ = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service)
                 .await;
@@ -155,14 +156,14 @@ impl std::error::Error for Closed {}
 
 async fn answer(
     request: Request<Incoming>,
-    story: Arc<Mutex<Story>>,
+    history: Arc<Mutex<AttemptHistory>>,
 ) -> Result<Response<Full<Bytes>>, Closed> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map_err(|_| Closed)?.to_bytes();
     let reply = {
-        let mut story = story.lock().unwrap_or_else(PoisonError::into_inner);
-        story.asked.push(Asked { head, body });
-        story.script.pop_front().unwrap_or_else(|| Reply::status(200))
+        let mut history = history.lock().unwrap_or_else(PoisonError::into_inner);
+        history.asked.push(Asked { head, body });
+        history.script.pop_front().unwrap_or_else(|| Reply::status(200))
     };
     match reply {
         Reply::Cut => Err(Closed),

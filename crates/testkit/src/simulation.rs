@@ -1,16 +1,17 @@
-//! A simulation of the scheduler and a store: the production code, with everything else made of dice.
+//! A simulation of the scheduler and a store: the production code, with everything around it decided by a
+//! seed.
 //!
 //! One seed decides everything: how many processes there are, what is published, what handlers do, in which
 //! order things happen, when processes die, which commits fail and how. Nothing waits and nothing is
-//! concurrent; what would be concurrent is a list of things that may happen next, and the dice choose. So a
-//! seed that fails fails again, in the same way, with every step in words.
+//! concurrent; what would be concurrent is a list of things that may happen next, and the random source
+//! chooses. A seed that fails therefore fails again, in the same way, with every step in words.
 //!
-//! - `world` is the loop: it has the dice, the clock, the nodes and the store.
-//! - `model` is what is true: it is told of every commit, and says what may follow.
+//! - `world` is the loop: it has the random source, the clock, the nodes and the store.
+//! - `model` is the truth: it records every commit, and decides what may follow.
 //! - `plan` and `intent` are what a seed decides before the first step.
 //!
-//! After some steps nothing goes wrong any more, and everything has to come to an end: whoever waits for
-//! something that nobody will ever tell him is found then.
+//! After some steps the faults stop, and everything has to come to an end: a node or publisher that waits for
+//! a message that never comes is found then.
 //!
 //! A simulation that finds nothing may be blind. [`planted`](redrive_core::planted) bugs are found by it one by
 //! one, in a test.
@@ -26,6 +27,10 @@ use std::fmt;
 
 mod chance;
 
+mod choices;
+
+mod tape;
+
 mod plan;
 
 mod intent;
@@ -38,12 +43,30 @@ mod trace;
 
 mod words;
 
+mod plain;
+
 mod figures;
+
+mod order;
+
+mod panics;
+
+mod shrink;
 
 #[cfg(feature = "planted")]
 pub mod planted;
 
-pub use figures::Figures;
+pub use choices::{Choices, ChoicesError};
+pub use figures::RunStats;
+pub use order::MessageOrder;
+pub use panics::quiet_panics;
+pub use shrink::{Shrunk, Size, shrink};
+
+use chance::Source;
+use model::Check;
+use tape::Tape;
+use trace::Trace;
+use world::World;
 
 /// A seed that failed.
 #[derive(Debug)]
@@ -65,26 +88,83 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Runs a seed.
+/// Runs a seed. A panic is a failure like any other.
 ///
 /// # Errors
-/// With what does not hold, and how it came to that.
-pub fn run(seed: u64) -> Result<Figures, Box<Failure>> {
+/// What does not hold, and the last steps before.
+pub fn run(seed: u64) -> Result<RunStats, Box<Failure>> {
     try_run(seed).map_err(|what| {
-        // The same again, written down.
-        let mut world = world::World::new(seed, true);
-        let again = world.run().err();
-        let what = again.unwrap_or_else(|| format!("{what}; but not when it was run again"));
-        Box::new(Failure { seed, what, steps: world.trace.into_steps() })
+        // The same again, recorded.
+        let ran = perform(&Source::random(seed), Trace::last());
+        let what = ran.result.err().unwrap_or_else(|| format!("{what}; but not when it was run again"));
+        Box::new(Failure { seed, what, steps: ran.steps })
     })
 }
 
-/// Runs a seed without writing its steps down.
+/// Runs a seed without recording its steps.
 ///
 /// # Errors
-/// With what does not hold.
-pub fn try_run(seed: u64) -> Result<Figures, String> {
-    let mut world = world::World::new(seed, false);
-    world.run()?;
+/// What does not hold.
+pub fn try_run(seed: u64) -> Result<RunStats, String> {
+    let ran = perform(&Source::random(seed), Trace::none());
+    ran.result.map(|()| ran.figures)
+}
+
+/// Runs a seed in which the watchdog repairs stalled shards, as it does in production. With a planted bug
+/// that leaves events behind, [`RunStats::stalls`] counts how often it did.
+///
+/// # Errors
+/// What does not hold.
+pub fn heal(seed: u64) -> Result<RunStats, String> {
+    let mut world = World::new(&Source::random(seed), Trace::none());
+    world.heals = true;
+    world.run().map_err(|what| plain::plain(&what, &world.model))?;
     Ok(world.figures)
+}
+
+/// Runs a seed and records every step, also if all checks hold.
+///
+/// # Errors
+/// What does not hold, and every step before.
+pub fn trace(seed: u64) -> Result<(RunStats, Vec<String>), Box<Failure>> {
+    told(seed, perform(&Source::random(seed), Trace::whole()))
+}
+
+/// Runs recorded choices, and records every step.
+///
+/// # Errors
+/// What does not hold, and every step before.
+pub fn replay(choices: &Choices) -> Result<(RunStats, Vec<String>), Box<Failure>> {
+    let source = Source { seed: choices.seed, tape: Some(Tape::play(choices)) };
+    told(choices.seed, perform(&source, Trace::whole()))
+}
+
+fn told(seed: u64, ran: Ran) -> Result<(RunStats, Vec<String>), Box<Failure>> {
+    match ran.result {
+        Ok(()) => Ok((ran.figures, ran.steps)),
+        Err(what) => Err(Box::new(Failure { seed, what, steps: ran.steps })),
+    }
+}
+
+/// The result of a run.
+#[derive(Debug)]
+struct Ran {
+    result: Check,
+    figures: RunStats,
+    size: Size,
+    steps: Vec<String>,
+}
+
+fn perform(source: &Source, trace: Trace) -> Ran {
+    let mut world = match panics::catch(|| World::new(source, trace)) {
+        Ok(world) => world,
+        Err(panic) => {
+            let (figures, size) = (RunStats::default(), Size::default());
+            return Ran { result: Err(panic), figures, size, steps: Vec::new() };
+        }
+    };
+    let result = panics::catch(|| world.run()).unwrap_or_else(Err);
+    let result = result.map_err(|what| plain::plain(&what, &world.model));
+    let size = world.size();
+    Ran { result, size, figures: world.figures, steps: world.trace.into_steps() }
 }

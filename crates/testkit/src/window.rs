@@ -1,8 +1,8 @@
-//! What every window promises, a function for each promise: the rules of claims and commits (P11), wherever the ids
-//! are kept.
+//! The promises of every dedupe window, one function each: the rules of claims and commits (P11), wherever
+//! the ids are kept.
 //!
-//! A backend hands in how to open one; [`window_tests!`](crate::window_tests) makes a test of every promise. Time is
-//! handed in, and nothing sleeps.
+//! A backend passes in how to open one; [`window_tests!`](crate::window_tests) makes a test of every promise.
+//! The test passes in the time, and nothing sleeps.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,10 +14,12 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use redrive_core::Moment;
-use redrive_store::window::{ClaimError, Claimed, CommitError, Mark, Settings, Ticket, Window};
+use redrive_store::window::{
+    ClaimResult, ClaimTicket, IdMark, SharedWindow, WindowClaimError, WindowCommitError, WindowSettings,
+};
 
-/// How a window on trial is opened: empty, with these bounds. What it lives in is kept beside it.
-pub type Open<T> = fn(Settings) -> (Window, T);
+/// How to open a window under test: empty, with these bounds. Its storage is returned beside it.
+pub type Open<T> = fn(WindowSettings) -> (SharedWindow, T);
 
 /// Makes a test of every promise.
 #[macro_export]
@@ -54,7 +56,7 @@ macro_rules! window_tests {
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Some time of day.
+/// A time of day.
 #[must_use]
 pub const fn start() -> Moment {
     Moment::from_nanos(1_790_000_000_000_000_000)
@@ -62,38 +64,38 @@ pub const fn start() -> Moment {
 
 /// Bounds that are reached quickly: ids for a minute, claims for ten seconds.
 #[must_use]
-pub const fn small(count: usize) -> Settings {
-    Settings { time: Duration::from_secs(60), count, claim: Duration::from_secs(10) }
+pub const fn small(count: usize) -> WindowSettings {
+    WindowSettings { time: Duration::from_secs(60), count, claim: Duration::from_secs(10) }
 }
 
 /// The mark of a number.
 #[must_use]
-pub fn id(n: usize) -> Mark {
-    Mark::of("orders", n.to_string().as_bytes())
+pub fn id(n: usize) -> IdMark {
+    IdMark::of("orders", n.to_string().as_bytes())
 }
 
-/// Claims what must be free.
-pub fn first(window: &Window, mark: Mark, now: Moment) -> Ticket {
+/// Claims an id that must be free.
+pub fn first(window: &SharedWindow, mark: IdMark, now: Moment) -> ClaimTicket {
     match window.claim(mark, now) {
-        Ok(Claimed::First(ticket)) => ticket,
-        other => panic!("it is somebody else's: {other:?}"),
+        Ok(ClaimResult::First(ticket)) => ticket,
+        other => panic!("another caller has it: {other:?}"),
     }
 }
 
 /// Claims and commits.
-pub async fn mark(window: &Window, mark: Mark, now: Moment) {
+pub async fn mark(window: &SharedWindow, mark: IdMark, now: Moment) {
     window.commit(first(window, mark, now), now).wait().await.unwrap();
 }
 
-fn is_seen(window: &Window, mark: Mark, now: Moment) -> bool {
-    matches!(window.claim(mark, now), Ok(Claimed::Seen { .. }))
+fn is_seen(window: &SharedWindow, mark: IdMark, now: Moment) -> bool {
+    matches!(window.claim(mark, now), Ok(ClaimResult::Seen { .. }))
 }
 
-fn is_busy(window: &Window, mark: Mark, now: Moment) -> bool {
-    matches!(window.claim(mark, now), Ok(Claimed::Busy { .. }))
+fn is_busy(window: &SharedWindow, mark: IdMark, now: Moment) -> bool {
+    matches!(window.claim(mark, now), Ok(ClaimResult::Busy { .. }))
 }
 
-/// One gets the claim; whoever asks then hears that somebody is at it, and later that it was done.
+/// One caller gets the claim; the next gets `Busy`, and later `Seen`.
 pub async fn the_first_is_the_first_and_the_second_hears_so<T>(open: Open<T>) {
     let (window, _kept) = open(small(10));
     let ticket = first(&window, id(1), start());
@@ -101,7 +103,7 @@ pub async fn the_first_is_the_first_and_the_second_hears_so<T>(open: Open<T>) {
     assert!(is_busy(&window, id(1), start() + SECOND));
     window.commit(ticket, start() + 2 * SECOND).wait().await.unwrap();
     let seen = window.claim(id(1), start() + 3 * SECOND).unwrap();
-    assert_eq!(seen, Claimed::Seen { since: start() + 2 * SECOND });
+    assert_eq!(seen, ClaimResult::Seen { since: start() + 2 * SECOND });
     let figures = window.figures(start() + 3 * SECOND);
     let counted = (figures.first, figures.busy, figures.committed, figures.seen, figures.ids, figures.claims);
     assert_eq!(counted, (1, 1, 1, 1, 1, 0));
@@ -116,7 +118,7 @@ pub async fn two_at_once_get_one_claim<T>(open: Open<T>) {
         std::thread::spawn(move || {
             gate.wait();
             let claims = (0..500).map(|n| window.claim(id(n), start()).unwrap());
-            claims.filter(|claimed| matches!(claimed, Claimed::First(_))).count()
+            claims.filter(|claimed| matches!(claimed, ClaimResult::First(_))).count()
         })
     });
     let threads: Vec<_> = threads.collect();
@@ -124,7 +126,7 @@ pub async fn two_at_once_get_one_claim<T>(open: Open<T>) {
     assert_eq!(firsts, 500);
 }
 
-/// Commits that share one are all written.
+/// Commits that share one write are all written.
 pub async fn what_was_committed_at_once_is_all_seen<T>(open: Open<T>) {
     let (window, _kept) = open(small(1_000));
     let tickets: Vec<_> = (0..500).map(|n| first(&window, id(n), start())).collect();
@@ -135,8 +137,8 @@ pub async fn what_was_committed_at_once_is_all_seen<T>(open: Open<T>) {
     assert!((0..500).all(|n| is_seen(&window, id(n), start())));
 }
 
-/// Its holder died between the effect and the commit, or before the effect. Nobody knows, so it may run again, and is
-/// never lost.
+/// Its holder died between the effect and the commit, or before the effect. The outcome is unknown, so it may
+/// run again, and is never lost.
 pub async fn an_abandoned_claim_runs_out<T>(open: Open<T>) {
     let (window, _kept) = open(small(10));
     let _abandoned = first(&window, id(1), start());
@@ -147,7 +149,7 @@ pub async fn an_abandoned_claim_runs_out<T>(open: Open<T>) {
     assert!(is_seen(&window, id(1), start() + 11 * SECOND));
 }
 
-/// Nothing was executed, so the next one need not wait.
+/// The effect did not happen, so the next caller need not wait.
 pub async fn a_released_claim_is_free_at_once<T>(open: Open<T>) {
     let (window, _kept) = open(small(10));
     let ticket = first(&window, id(1), start());
@@ -158,42 +160,46 @@ pub async fn a_released_claim_is_free_at_once<T>(open: Open<T>) {
     assert!(is_seen(&window, id(1), start()));
 }
 
-/// The effect happened: to forget it because it took long would repeat it for certain.
+/// The effect happened: forgetting it because it took long would certainly repeat it.
 pub async fn a_late_commit_counts_where_nobody_took_the_id<T>(open: Open<T>) {
     let (window, _kept) = open(small(10));
     let ticket = first(&window, id(1), start());
     let late = start() + 30 * SECOND;
-    // Whether its claim is still there or was cleared away makes no difference.
+    // Whether its claim is still there or was removed makes no difference.
     assert_eq!(window.figures(late).claims, 0);
     window.commit(ticket, late).wait().await.unwrap();
     assert!(is_seen(&window, id(1), late));
 }
 
-/// The claim ran out and is somebody else's: the slow one hears so, and takes nothing from them.
+/// The claim expired and another caller has the id: the slow caller learns so, and takes nothing from the
+/// other.
 pub async fn a_late_commit_is_refused_where_somebody_has_the_id<T>(open: Open<T>) {
     let (window, _kept) = open(small(10));
     let slow = first(&window, id(1), start());
     let later = start() + 10 * SECOND;
     let other = first(&window, id(1), later);
     let refused = window.commit(slow, later).wait().await;
-    assert!(matches!(refused, Err(CommitError::Taken { until }) if until == other.until()), "{refused:?}");
+    assert!(
+        matches!(refused, Err(WindowCommitError::Taken { until }) if until == other.until()),
+        "{refused:?}"
+    );
     assert!(is_busy(&window, id(1), later), "the other one still has it");
     window.commit(other, later).wait().await.unwrap();
     assert!(is_seen(&window, id(1), later));
     assert_eq!(window.figures(later).late, 1);
 }
 
-/// The claim ran out and somebody else dealt with the id: the slow one hears of the repetition.
+/// The claim expired and another caller committed the id: the slow caller learns of the repetition.
 pub async fn a_late_commit_hears_of_somebody_elses<T>(open: Open<T>) {
     let (window, _kept) = open(small(10));
     let slow = first(&window, id(1), start());
     let later = start() + 10 * SECOND;
     mark(&window, id(1), later).await;
     let refused = window.commit(slow, later + SECOND).wait().await;
-    assert!(matches!(refused, Err(CommitError::Already { since }) if since == later), "{refused:?}");
+    assert!(matches!(refused, Err(WindowCommitError::Already { since }) if since == later), "{refused:?}");
 }
 
-/// Whoever gives back what is no longer theirs changes nothing.
+/// A caller that releases a claim it no longer holds changes nothing.
 pub async fn a_late_release_takes_nothing_from_the_next<T>(open: Open<T>) {
     let (window, _kept) = open(small(10));
     let slow = first(&window, id(1), start());
@@ -236,42 +242,42 @@ pub async fn what_does_not_fit_goes_early_and_is_counted<T>(open: Open<T>) {
     first(&window, id(0), now);
 }
 
-/// Where everything is claims, the next one is refused for the time being.
+/// If the window holds only claims, the next one is refused for now.
 pub async fn a_live_claim_is_never_evicted<T>(open: Open<T>) {
     let (window, _kept) = open(small(3));
     let tickets: Vec<_> = (0..3).map(|n| first(&window, id(n), start())).collect();
     let full = window.claim(id(3), start());
     assert!(
-        matches!(&full, Err(error @ ClaimError::Full(full)) if full.claims == 3 && error.is_transient()),
+        matches!(&full, Err(error @ WindowClaimError::Full(full)) if full.claims == 3 && error.is_transient()),
         "{full:?}"
     );
     window.release(tickets[0]);
     let fourth = first(&window, id(3), start());
     assert!((1..=3).all(|n| is_busy(&window, id(n), start())));
-    // Those that ran out make room for the next ones.
+    // Expired claims make room for new ones.
     first(&window, id(4), start() + 10 * SECOND);
     window.commit(fourth, start() + 10 * SECOND).wait().await.unwrap();
     assert!(is_seen(&window, id(3), start() + 10 * SECOND));
 }
 
-/// It stands still instead.
+/// The window's time stands still instead.
 pub async fn time_that_goes_back_brings_nothing_back<T>(open: Open<T>) {
     let (window, _kept) = open(small(10));
     mark(&window, id(1), start() + 100 * SECOND).await;
     mark(&window, id(2), start()).await;
     assert!(is_seen(&window, id(1), start()) && is_seen(&window, id(2), start()));
-    // It stands still until it has caught up, so both are remembered for their whole time from then.
+    // Time stands still until it has caught up, so both are remembered for their whole time from then.
     assert!(is_seen(&window, id(2), start() + 159 * SECOND));
     first(&window, id(2), start() + 160 * SECOND);
     first(&window, id(1), start() + 30 * SECOND);
     assert!(is_busy(&window, id(2), start()), "and no claim runs out by it");
 }
 
-/// `charge/17` and `refund/17` are two.
+/// `charge/17` and `refund/17` are different ids.
 pub async fn scopes_have_ids_of_their_own<T>(open: Open<T>) {
     let (window, _kept) = open(small(10));
-    mark(&window, Mark::of("charge", b"17"), start()).await;
-    mark(&window, Mark::of("refund", b"17"), start()).await;
+    mark(&window, IdMark::of("charge", b"17"), start()).await;
+    mark(&window, IdMark::of("refund", b"17"), start()).await;
     assert_eq!(window.figures(start()).ids, 2);
 }
 
@@ -281,7 +287,13 @@ pub async fn a_closed_window_says_so<T>(open: Open<T>) {
     let ticket = first(&window, id(1), start());
     window.close().await;
     let claimed = window.claim(id(2), start());
-    assert!(matches!(claimed, Err(ClaimError::Store(redrive_store::StoreError::Closed))), "{claimed:?}");
+    assert!(
+        matches!(claimed, Err(WindowClaimError::Store(redrive_store::StoreError::Closed))),
+        "{claimed:?}"
+    );
     let committed = window.commit(ticket, start()).wait().await;
-    assert!(matches!(committed, Err(CommitError::Store(redrive_store::StoreError::Closed))), "{committed:?}");
+    assert!(
+        matches!(committed, Err(WindowCommitError::Store(redrive_store::StoreError::Closed))),
+        "{committed:?}"
+    );
 }

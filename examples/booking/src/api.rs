@@ -1,8 +1,8 @@
 //! The API: one endpoint, on a store that two processes share: a file, or a database.
 //!
-//! Its effects are `keyed`: the deposit is authorised at somebody else's, under a key that is derived from the request's
-//! own, so that whoever runs the request again is given the same deposit. Everything else (the berth, the confirmation on
-//! the outbox, the answer itself) is one commit, under the fence of the run. So a process may die anywhere:
+//! Its effects are `keyed`: the deposit is authorised by a payment provider, under a key derived from the request's
+//! own, so that a repeated run gets the same deposit. Everything else (the berth, the confirmation on the outbox, the
+//! reply itself) is one commit, under the fence of the run. So a process may die anywhere:
 //!
 //! | it dies | what is there | the next request under the key |
 //! |---|---|---|
@@ -20,17 +20,17 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
-use redrive::api::{Effects, Endpoint, Idempotent, Reply, Tenant};
-use redrive::engine::{Options, Transaction};
+use redrive::api::{Effects, Endpoint, Idempotent, StoredReply, Tenant};
+use redrive::engine::{OpenOptions, Transaction};
 use redrive::http::Client;
-use redrive::postgres::Settings;
+use redrive::postgres::PostgresSettings;
 use redrive::prelude::*;
 use redrive::{Event, Operation, Redrive};
 use serde_json::{Value, json};
 
+use crate::booking_request::BookingRequest;
 use crate::ledger::Mortal;
-use crate::wish::Wish;
-use crate::{outbox, points, program};
+use crate::{crash_points, outbox, program};
 
 /// The variable with the lease of a run, in milliseconds.
 pub(crate) const LEASE: &str = "BOOKING_LEASE_MS";
@@ -42,7 +42,7 @@ const PROVIDER: Duration = Duration::from_secs(2);
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// How long a run has its key before it has to renew.
+/// The lease of a run.
 pub(crate) fn lease() -> anyhow::Result<Duration> {
     let millis = std::env::var(LEASE).unwrap_or_else(|_| "10000".to_owned());
     Ok(Duration::from_millis(millis.parse().with_context(|| format!("{LEASE} is no number"))?))
@@ -51,7 +51,7 @@ pub(crate) fn lease() -> anyhow::Result<Duration> {
 /// Runs it, on the store with this address: `sqlite:booking.db`, `postgres://…`.
 pub(crate) async fn run(store: &str, provider: &str, mailer: &str) -> anyhow::Result<()> {
     let redrive = open(store).await?;
-    // Two that make the same table at once are in each other's way in PostgreSQL; the one that was late finds it then.
+    // In PostgreSQL two processes that create the same table at once conflict; the later one then finds it.
     if redrive.transact(make_tables).await.is_err() {
         redrive.transact(make_tables).await?;
     }
@@ -68,60 +68,60 @@ pub(crate) async fn run(store: &str, provider: &str, mailer: &str) -> anyhow::Re
     program::serve(Router::new().route("/bookings", post(book).layer(layer)).with_state(provider)).await
 }
 
-/// Opens the store. Of several processes on one database each runs a part of the outbox, and takes over what another had
-/// that was not heard of for two leases.
+/// Opens the store. Of several processes on one database each runs a part of the outbox, and takes over the part of
+/// another one that was silent for two leases.
 async fn open(store: &str) -> anyhow::Result<Redrive> {
-    let mut settings = Settings::default();
+    let mut settings = PostgresSettings::default();
     settings.lease = lease()? * 2;
-    Ok(Options::new().postgres(settings).open(store).await?)
+    Ok(OpenOptions::new().postgres(settings).open(store).await?)
 }
 
 fn make_tables(tx: &mut Transaction<'_>) -> Result<(), Error> {
     tx.execute("CREATE TABLE IF NOT EXISTS cabin (name TEXT PRIMARY KEY, guest TEXT NOT NULL)", &[])?;
-    // No key on purpose: what is booked twice is there twice.
+    // No primary key on purpose: a double booking would be two rows.
     let booking = "CREATE TABLE IF NOT EXISTS booking (number TEXT, guest TEXT, cabin TEXT, deposit BIGINT)";
     tx.execute(booking, &[])?;
     Ok(())
 }
 
-async fn book(State(provider): State<Provider>, op: Operation, Json(wish): Json<Wish>) -> Response {
+async fn book(State(provider): State<Provider>, op: Operation, Json(wish): Json<BookingRequest>) -> Response {
     let key = op.derive("deposit");
-    points::pass("before-provider");
+    crash_points::pass("before-provider");
     let deposit = match provider.authorise(&key, &wish).await {
         Ok(deposit) => deposit,
-        // A 5xx of a keyed endpoint is not kept: the same request again runs it again.
+        // A 5xx of a keyed endpoint is not stored: the same request runs again.
         Err(error) => return problem(StatusCode::BAD_GATEWAY, "no-deposit", &error.to_string()),
     };
-    points::pass("after-provider");
+    crash_points::pass("after-provider");
     let confirmation = op.event(outbox::CONFIRMATIONS, "confirmation").payload(json!(wish).to_string());
     let void = op.event(outbox::VOIDS, "void").payload(key);
     let this = op.clone();
     let committed = op.commit(move |tx| take(tx, &this, &wish, deposit, &confirmation, &void)).await;
     if committed.is_ok() {
-        points::pass("after-commit");
+        crash_points::pass("after-commit");
     }
     committed.into_response()
 }
 
-/// Takes a berth and has it confirmed, or refuses and has the deposit voided. The answer is kept with either.
+/// Takes a berth and has it confirmed, or refuses and has the deposit voided. The reply is stored with either.
 fn take(
     tx: &mut Transaction<'_>,
     op: &Operation,
-    Wish { guest, cabin }: &Wish,
+    BookingRequest { guest, cabin }: &BookingRequest,
     deposit: u32,
     confirmation: &Event,
     void: &Event,
-) -> Result<Reply, Error> {
+) -> Result<StoredReply, Error> {
     // Of two guests at once the second waits here, and then finds the first.
     let take = "INSERT INTO cabin (name, guest) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
     tx.execute(take, &[cabin.into(), guest.into()])?;
     let whose = tx.query("SELECT guest FROM cabin WHERE name = $1", &[cabin.into()])?;
-    let whose: String = whose.first().ok_or("a cabin is nobody's")?.get(0)?;
+    let whose: String = whose.first().ok_or("a cabin has no owner")?.get(0)?;
     let reply = if whose != *guest {
-        // Not known before: to ask first would save a deposit, and close no window.
+        // Not checked before: asking first would save a deposit, but close no race.
         tx.publish(void.clone())?;
-        let why = json!({ "code": "cabin-taken", "title": "the cabin is somebody else's" });
-        Reply::new(409).header("content-type", "application/problem+json").body(why.to_string())
+        let why = json!({ "code": "cabin-taken", "title": "the cabin is taken" });
+        StoredReply::new(409).header("content-type", "application/problem+json").body(why.to_string())
     } else {
         let number = op.derive("booking");
         let booking = "INSERT INTO booking (number, guest, cabin, deposit) VALUES ($1, $2, $3, $4)";
@@ -129,12 +129,12 @@ fn take(
         op.resource(format!("booking-{number}"));
         tx.publish(confirmation.clone())?;
         let booked = json!({ "booking": number, "guest": guest, "cabin": cabin });
-        Reply::new(201)
+        StoredReply::new(201)
             .header("location", format!("/bookings/{number}"))
             .header("content-type", "application/json")
             .body(booked.to_string())
     };
-    points::pass("in-commit");
+    crash_points::pass("in-commit");
     Ok(reply)
 }
 
@@ -160,8 +160,8 @@ impl Provider {
         Ok(Self { client: Client::new(client, policy), url: format!("{url}/authorisations") })
     }
 
-    /// Authorises a deposit: a new one, or the one that this key was given before.
-    async fn authorise(&self, key: &str, wish: &Wish) -> anyhow::Result<u32> {
+    /// Authorises a deposit: a new one, or the existing one of this key.
+    async fn authorise(&self, key: &str, wish: &BookingRequest) -> anyhow::Result<u32> {
         let body = json!(wish).to_string();
         let call = self.client.post(&self.url).idempotency_key(key);
         let call = call.with(move |request| request.header("content-type", "application/json").body(body));

@@ -1,25 +1,25 @@
 //! A campaign of faults against the booking API, and the account after it.
 //!
-//! Worlds run side by side, each with its own files and programs, for most of the time of one is spent waiting: for a
-//! lease that a dead process had, for two seconds of quiet. In each, rounds: guests ask while programs die, freeze and
-//! have their connections cut; then everything is quiet, every key is asked for again at both doors, and the files of all
-//! programs are compared with what the guests were told.
+//! Test beds run side by side, each with its own files and programs, because most of the time is spent waiting: for
+//! the lease of a dead process, for two seconds of quiet. Each runs rounds: clients send requests while programs die,
+//! freeze and have their connections cut; then everything is quiet, every key is requested again from both processes,
+//! and the files of all programs are compared with the clients' answers.
 
 pub(crate) mod audit;
 
-pub(crate) mod guests;
+pub(crate) mod clients;
 
-pub(crate) mod life;
+pub(crate) mod process;
 
-pub(crate) mod post;
+pub(crate) mod supervisor;
 
 pub(crate) mod proxy;
 
-pub(crate) mod shared;
+pub(crate) mod shared_store;
 
-pub(crate) mod tally;
+pub(crate) mod fault_counts;
 
-pub(crate) mod world;
+pub(crate) mod testbed;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -28,22 +28,22 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use tokio::task::JoinSet;
 
-use post::{Storm, death_at};
-use tally::{Counts, Tally};
-use world::{Meanwhile, World};
+use fault_counts::{Counts, FaultCounts};
+use supervisor::{Storm, death_at};
+use testbed::{Meanwhile, Testbed};
 
-use life::Role;
+use process::Role;
 
-use crate::points;
+use crate::crash_points;
 
-/// How many worlds there are at once, each with a file of its own.
+/// Test beds at once, each with its own file.
 const WORLDS: u64 = 4;
-/// The same where they share a server, which has its own share of the work.
+/// The same if they share a server, which has its own share of the work.
 const WORLDS_OF_A_SERVER: u64 = 1;
-/// From how many faults on every point must have been somebody's end: a campaign that left one out shows less than it
-/// says.
+/// From this number of faults on, every crash point must have killed a process: a campaign that missed one shows less
+/// than it claims.
 const EVERY_POINT: u64 = 500;
-/// How often it is told how far it is.
+/// How often progress is printed.
 const PROGRESS: Duration = Duration::from_secs(5);
 
 /// What to do.
@@ -52,19 +52,19 @@ pub(crate) struct Campaign {
     /// How many faults at least.
     pub(crate) faults: u64,
     pub(crate) seed: u64,
-    /// Points of the store, where it was built with them.
+    /// Crash points of the store, if it was built with them.
     pub(crate) store_points: &'static [&'static str],
     /// The PostgreSQL server on which each world has a database, in place of a file.
     pub(crate) server: Option<String>,
 }
 
 impl Campaign {
-    /// Whether every point is to be somebody's end in it.
+    /// Whether every crash point must kill a process.
     fn is_long(&self) -> bool {
         self.faults >= EVERY_POINT
     }
 
-    /// Whether it may end. It goes on for somewhat longer where nobody died at some point yet.
+    /// Whether it may end. It continues for a while if some crash point has killed no process yet.
     fn is_enough(&self, counts: &Counts) -> bool {
         let all = counts.all();
         all >= self.faults && (!self.is_long() || missed(counts, self).is_empty() || all >= self.faults * 2)
@@ -76,7 +76,7 @@ pub(crate) async fn run(campaign: Campaign) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
     let worlds_in_all = if campaign.server.is_some() { WORLDS_OF_A_SERVER } else { WORLDS };
     println!("seed {}: at least {} faults in {worlds_in_all} worlds", campaign.seed, campaign.faults);
-    let tally = Arc::new(Tally::default());
+    let tally = Arc::new(FaultCounts::default());
     let mut worlds = JoinSet::new();
     for number in 1..=worlds_in_all {
         worlds.spawn(one(number, campaign.clone(), Arc::clone(&tally)));
@@ -91,12 +91,12 @@ pub(crate) async fn run(campaign: Campaign) -> anyhow::Result<ExitCode> {
     Ok(account(&tally.so_far(), &campaign, sums, began.elapsed()))
 }
 
-/// One world, round after round, until there were enough faults or something is wrong. Gives what is booked, and how
-/// many bookings, authorisations and emails there are.
-async fn one(number: u64, campaign: Campaign, tally: Arc<Tally>) -> anyhow::Result<[u64; 4]> {
+/// One test bed, round after round, until there were enough faults or something is wrong. Returns the numbers of
+/// bookings, authorisations and emails.
+async fn one(number: u64, campaign: Campaign, tally: Arc<FaultCounts>) -> anyhow::Result<[u64; 4]> {
     let storm = Storm::new(campaign.seed.wrapping_mul(1000) + number, campaign.store_points);
     let (name, server) = (format!("world-{number}"), campaign.server.as_deref());
-    let mut world = World::start(name, server, storm, Arc::clone(&tally)).await?;
+    let mut world = Testbed::start(name, server, storm, Arc::clone(&tally)).await?;
     for round in 1.. {
         if let Err(error) = world.round(round).await
             && !error.is::<Meanwhile>()
@@ -122,7 +122,7 @@ async fn one(number: u64, campaign: Campaign, tally: Arc<Tally>) -> anyhow::Resu
     Ok(parts.map(|per| per.values().map(|count| u64::from(*count)).sum()))
 }
 
-async fn tell(faults: u64, tally: Arc<Tally>) {
+async fn tell(faults: u64, tally: Arc<FaultCounts>) {
     loop {
         tokio::time::sleep(PROGRESS).await;
         let counts = tally.so_far();
@@ -157,13 +157,13 @@ fn account(counts: &Counts, campaign: &Campaign, sums: [u64; 4], took: Duration)
     ExitCode::from(u8::from(!wrong.is_empty()))
 }
 
-/// The points at which nobody died.
+/// Crash points that killed no process.
 fn missed(counts: &Counts, campaign: &Campaign) -> Vec<String> {
     let parts = [
-        (Role::Api, points::API, false),
+        (Role::Api, crash_points::API, false),
         (Role::Api, campaign.store_points, true),
-        (Role::Provider, points::PROVIDER, false),
-        (Role::Mailer, points::MAILER, false),
+        (Role::Provider, crash_points::PROVIDER, false),
+        (Role::Mailer, crash_points::MAILER, false),
     ];
     let deaths = parts
         .into_iter()

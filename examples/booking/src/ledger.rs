@@ -5,27 +5,30 @@
 use std::time::Duration;
 
 use redrive::Moment;
-use redrive::api::Requests;
-use redrive::http::idempotent::{Ask, Asked, Claim, End, Fenced, Ledger, Record, Renewed, Scope};
+use redrive::api::EngineLedger;
+use redrive::http::idempotent::{
+    ClaimRequest, FencedRun, Ledger, LedgerClaim, LedgerFuture, LedgerRecord, RenewResult, RequestScope,
+    RunEnding,
+};
 
-use crate::points;
+use crate::crash_points;
 
 /// A ledger whose process may die.
 #[derive(Debug)]
-pub(crate) struct Mortal(pub(crate) Requests);
+pub(crate) struct Mortal(pub(crate) EngineLedger);
 
 impl Ledger for Mortal {
     fn now(&self) -> Moment {
         self.0.now()
     }
 
-    fn claim(&self, scope: Scope, ask: Ask) -> Asked<Claim> {
-        points::pass("before-claim");
+    fn claim(&self, scope: RequestScope, ask: ClaimRequest) -> LedgerFuture<LedgerClaim> {
+        crash_points::pass("before-claim");
         let claim = self.0.claim(scope, ask);
         Box::pin(async move {
             let claim = claim.await?;
-            if matches!(claim, Claim::Run(_)) {
-                points::pass("after-claim");
+            if matches!(claim, LedgerClaim::Run(_)) {
+                crash_points::pass("after-claim");
             }
             Ok(claim)
         })
@@ -33,21 +36,26 @@ impl Ledger for Mortal {
 
     fn renew(
         &self,
-        scope: Scope,
+        scope: RequestScope,
         epoch: u64,
         lease: Duration,
         run_max: Duration,
-    ) -> Asked<Result<Renewed, Option<Fenced>>> {
-        points::pass("in-renewal");
+    ) -> LedgerFuture<Result<RenewResult, Option<FencedRun>>> {
+        crash_points::pass("in-renewal");
         self.0.renew(scope, epoch, lease, run_max)
     }
 
-    fn end(&self, scope: Scope, epoch: u64, end: End) -> Asked<Result<(), Option<Fenced>>> {
-        points::pass("before-end");
+    fn end(
+        &self,
+        scope: RequestScope,
+        epoch: u64,
+        end: RunEnding,
+    ) -> LedgerFuture<Result<(), Option<FencedRun>>> {
+        crash_points::pass("before-end");
         self.0.end(scope, epoch, end)
     }
 
-    fn record(&self, scope: Scope) -> Asked<Option<Record>> {
+    fn record(&self, scope: RequestScope) -> LedgerFuture<Option<LedgerRecord>> {
         self.0.record(scope)
     }
 

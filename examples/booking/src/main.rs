@@ -4,20 +4,20 @@
 //! Two processes serve it from one store; provider and email program are others' programs, with files of their own.
 //!
 //! ```text
-//! cargo run -p example-booking                                  # a short story, and its account
+//! cargo run -p example-booking                                  # a short history, and its account
 //! cargo run -p example-booking -- faults --faults 500 --seed 7  # a campaign
 //! cargo run -p example-booking -- --store postgres://…          # either of them, in a database of its own on that server
 //! ```
 //!
 //! Both end with 1 if the figures do not add up.
 
-mod wish;
+mod booking_request;
 
 mod program;
 
-mod points;
+mod crash_points;
 
-mod register;
+mod effect_log;
 
 mod provider;
 
@@ -31,7 +31,7 @@ mod api;
 
 mod faults;
 
-mod story;
+mod walkthrough;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -45,8 +45,8 @@ async fn main() -> anyhow::Result<ExitCode> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
-        [] => return story::tell(None).await,
-        ["--store", server] => return story::tell(Some(server)).await,
+        [] => return walkthrough::tell(None).await,
+        ["--store", server] => return walkthrough::tell(Some(server)).await,
         ["faults", ref words @ ..] => return faults::run(campaign(words)?).await,
         // How this program starts its others.
         ["api", store, provider, mailer] => {
@@ -77,7 +77,7 @@ fn campaign(mut words: &[&str]) -> anyhow::Result<Campaign> {
     while let [word, rest @ ..] = words {
         words = rest;
         match *word {
-            "--store-points" => campaign.store_points = faults::post::STORE,
+            "--store-points" => campaign.store_points = faults::supervisor::STORE,
             "--store" => {
                 let [server, rest @ ..] = words else { anyhow::bail!("--store wants a URL") };
                 campaign.server = Some((*server).to_owned());

@@ -1,8 +1,8 @@
-//! The outbox: what a booking has others do, after its commit.
+//! The outbox: the work that follows a booking's commit.
 //!
-//! Confirmations go to the email program; deposits of guests who were refused are voided at the provider. Both are queues
-//! in the API's own file, written in the commit of the booking. One of the API's processes owns the file and runs them;
-//! the others try now and then whether it is gone.
+//! Confirmations go to the email program; deposits of refused guests are voided at the provider. Both are queues in
+//! the API's own store, written in the commit of the booking. One of the API's processes owns the file and runs them;
+//! the others check now and then whether it is gone.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use redrive::prelude::*;
 use redrive::{Delivery, Failure, Redrive, StoreError};
 use reqwest::RequestBuilder;
 
-use crate::points;
+use crate::crash_points;
 
 /// The queue of confirmations; a payload is the wish.
 pub(crate) const CONFIRMATIONS: &str = "confirmations";
@@ -27,7 +27,7 @@ const CALL: Duration = Duration::from_secs(2);
 
 /// Sets the queues up.
 pub(crate) async fn set_up(redrive: &Redrive, provider: &str, mailer: &str) -> anyhow::Result<()> {
-    // Longer than any outage that nobody looks into.
+    // Longer than any unattended outage.
     let policy = Policy::builder()
         .attempts(1000)
         .backoff(Backoff::exponential(Duration::from_millis(20), 2.0, Duration::from_secs(1)))
@@ -39,11 +39,11 @@ pub(crate) async fn set_up(redrive: &Redrive, provider: &str, mailer: &str) -> a
     let confirm = move |confirmation: Delivery| {
         let email = emails.post(&url).header("content-type", "application/json");
         async move {
-            points::pass("before-email");
+            crash_points::pass("before-email");
             let body = confirmation.payload().to_vec();
-            // The same key over all attempts, and in all processes: the email program can tell.
+            // The same key for all attempts and processes: the email program recognises duplicates.
             send(email.header("idempotency-key", confirmation.idempotency_key()).body(body)).await?;
-            points::pass("after-email");
+            crash_points::pass("after-email");
             Ok::<_, Failure>(())
         }
     };

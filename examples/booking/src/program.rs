@@ -1,6 +1,6 @@
-//! What the programs share: a port of their own, and an end when nobody needs them.
+//! The programs' common parts: a free port, and an end when they are no longer needed.
 //!
-//! A program says on stdout where it listens, and ends when its stdin does. So whoever started it may die in any way, and
+//! A program prints its address on stdout, and ends when its stdin closes. So its parent may die in any way and
 //! leaves nothing running.
 
 use std::io::Read;
@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use tokio::net::TcpListener;
 
-/// What a program says before its address.
+/// The prefix of the printed address.
 pub(crate) const LISTENING: &str = "listening on ";
 
 /// Serves until stdin ends.
@@ -30,7 +30,7 @@ pub(crate) fn end_with_stdin() {
     });
 }
 
-/// The idempotency key of a request, as it is written.
+/// The idempotency key of a request, as written.
 pub(crate) fn key(headers: &HeaderMap) -> Option<String> {
     let text = headers.get("idempotency-key")?.to_str().ok()?;
     Some(text.trim_matches('"').to_owned()).filter(|key| !key.is_empty())

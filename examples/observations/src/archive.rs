@@ -1,4 +1,4 @@
-//! The archive: somebody else's service, which fails when it is told to.
+//! The archive: an external service with scripted failures.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,9 +26,9 @@ pub(crate) enum Mood {
 
 /// How all archives are.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Weather(Arc<Mutex<Mood>>);
+pub(crate) struct FailureSettings(Arc<Mutex<Mood>>);
 
-impl Weather {
+impl FailureSettings {
     pub(crate) fn turn(&self, mood: Mood) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = mood;
     }
@@ -38,7 +38,7 @@ impl Weather {
     }
 }
 
-/// What the archive has seen.
+/// The archive's counters.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Seen {
     /// Requests that say that they are the first attempt, or nothing.
@@ -62,12 +62,12 @@ pub(crate) struct Archive {
 
 #[derive(Debug)]
 struct Inner {
-    weather: Weather,
+    weather: FailureSettings,
     seen: watch::Sender<Seen>,
 }
 
 impl Archive {
-    pub(crate) async fn start(weather: &Weather) -> std::io::Result<Self> {
+    pub(crate) async fn start(weather: &FailureSettings) -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let inner = Arc::new(Inner { weather: weather.clone(), seen: watch::Sender::default() });

@@ -1,25 +1,25 @@
 //! A pipeline of observations, from a flaky archive to a subscriber that counts, and killed on the way.
 //!
-//! A hundred pollers read ten pages each from an archive on loopback. The archive is down for a while, then asks to be
-//! left alone (429, `Retry-After`), changes its schema half way, and has some records that nobody can read.
+//! A hundred pollers read ten pages each from an archive on loopback. The archive is down for a while, then asks for
+//! a pause (429, `Retry-After`), changes its schema half way, and has some unreadable records.
 //!
-//! The pipeline is a process of its own. It is killed (`SIGKILL`) before the outage, during it, while the archive says
-//! 429, and after that, each time with work under way, and started again on the same file. The archive and the
-//! subscriber belong to others, and outlive it.
+//! The pipeline is a separate process. It is killed (`SIGKILL`) before the outage, during it, while the archive
+//! answers 429, and after that, each time with work in progress, and started again on the same file. The archive and
+//! the subscriber are external, and outlive it.
 //!
 //! ```text
 //! cargo run --release -p example-observations              # less than half a minute
 //! cargo run --release -p example-observations -- --small   # a fifth of it
 //! ```
 //!
-//! It ends with figures, and with 1 if they do not add up; with 130 if it was interrupted. Beside it, pollers that
-//! retry as one does without thinking read another archive that fails at the same time.
+//! It prints figures, and exits with 1 if they do not add up; with 130 if it was interrupted. For comparison, naive
+//! pollers read another archive that fails at the same time.
 
-mod account;
+mod reconciliation;
 
 mod archive;
 
-mod lives;
+mod restarts;
 
 mod pipeline;
 
@@ -27,18 +27,18 @@ mod pollers;
 
 mod readings;
 
-mod sink;
+mod subscriber;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
 
-use archive::{Archive, Weather};
+use archive::{Archive, FailureSettings};
 use readings::Size;
-use sink::Sink;
+use subscriber::Sink;
 
-/// Far more than it takes: who waits for something that does not come says so.
+/// Far more than needed: a wait for something that does not come fails with a message.
 const TOO_LONG: Duration = Duration::from_secs(120);
 
 #[tokio::main]
@@ -63,11 +63,11 @@ async fn main() -> anyhow::Result<ExitCode> {
 /// Everybody but the pipeline.
 async fn conduct(size: Size) -> anyhow::Result<ExitCode> {
     let folder = tempfile::tempdir()?;
-    let weather = Weather::default();
+    let weather = FailureSettings::default();
     let (archive, other) = (Archive::start(&weather).await?, Archive::start(&weather).await?);
     let sink = Sink::start(folder.path()).await?;
 
-    let ours = lives::all(size, folder.path(), &weather, &archive, &sink);
+    let ours = restarts::all(size, folder.path(), &weather, &archive, &sink);
     let naive = async {
         archive.until(|seen| seen.firsts > 0).await;
         pollers::naive(&other.url(), size).await
@@ -83,5 +83,13 @@ async fn conduct(size: Size) -> anyhow::Result<ExitCode> {
     };
     let dead = pipeline::left(folder.path()).await?.dead;
     let (seen, naive) = (archive.seen(), other.seen());
-    Ok(account::settle(&account::Facts { size, seen, naive, naive_polls, sink: &sink, lives: lives?, dead }))
+    Ok(reconciliation::settle(&reconciliation::Facts {
+        size,
+        seen,
+        naive,
+        naive_polls,
+        sink: &sink,
+        lives: lives?,
+        dead,
+    }))
 }

@@ -1,5 +1,5 @@
 //! The pipeline: pages are split into observations, which keep their ids, and made into means, which get derived
-//! ones; both go to the subscriber. All that it knows is in one file, so it may be killed at any time.
+//! ones; both go to the subscriber. All its state is in one file, so it may be killed at any time.
 //!
 //! ```text
 //! archive ──▶ pollers ──▶ pages ──▶ observations ──▶ sink ──▶ subscriber
@@ -25,7 +25,7 @@ const LOOKS: Duration = Duration::from_millis(20);
 /// The pipeline on its file.
 pub(crate) struct Pipeline(Redrive);
 
-/// What is in the file.
+/// The figures of the file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Left {
     /// Events that have not gone through.
@@ -56,8 +56,8 @@ pub(crate) async fn run(folder: &Path, archive: &str, sink: &str, size: Size) ->
 }
 
 impl Pipeline {
-    /// The first page of a station that it has not taken in. Receipts outlive events, so they are a cursor that is
-    /// written in the same commit as the page.
+    /// The first page of a station that was not taken in yet. Receipts outlive events, so they are a cursor written
+    /// in the same commit as the page.
     pub(crate) async fn next_page(&self, station: u32, size: Size) -> anyhow::Result<u32> {
         for page in 0..size.pages {
             if self.0.event("", "pages", &page_id(station, page)).await?.is_none() {
@@ -73,7 +73,7 @@ impl Pipeline {
     }
 }
 
-/// What a pipeline that does not run has left in its file.
+/// The figures of a pipeline that does not run.
 pub(crate) async fn left(folder: &Path) -> anyhow::Result<Left> {
     let redrive = Redrive::open(&file(folder)).await.context("cannot look at what is left")?;
     let left = look(&redrive).await?;
@@ -100,15 +100,15 @@ fn page_id(station: u32, page: u32) -> String {
     format!("station-{station}/page-{page}")
 }
 
-/// Splits a page. All that comes of it, and its end, are one commit.
+/// Splits a page. All its events, and its end, are one commit.
 fn split(tx: &mut Transaction<'_>, page: &Delivery) -> Result<(), Failure> {
     let records: Vec<Value> = serde_json::from_slice(page.payload())?;
     let mut good = Vec::new();
     for record in &records {
-        // An event that is only passed on keeps its id.
+        // A forwarded event keeps its id.
         let id = readings::id(record)?;
         tx.publish(Event::new("observations", id).payload(record.to_string()))?;
-        // What cannot be read dies in its own queue, where its story is.
+        // An unreadable record dies in its own queue, with its attempts.
         good.extend(readings::celsius(record).ok().map(|celsius| (id, celsius)));
     }
     let sum: f64 = good.iter().map(|(_, celsius)| celsius).sum();
@@ -118,7 +118,7 @@ fn split(tx: &mut Transaction<'_>, page: &Delivery) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Hands an event over. Whoever is killed before the answer does so again, and the sink knows it.
+/// Delivers an event. A pipeline killed before the acknowledgement delivers it again, and the sink recognises it.
 async fn deliver(client: reqwest::Client, sink: String, event: Delivery) -> Result<(), Failure> {
     if event.queue() == "observations" {
         readings::celsius(&serde_json::from_slice(event.payload())?)?;

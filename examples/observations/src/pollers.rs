@@ -1,4 +1,4 @@
-//! Those who read the archive: with a policy and a budget, and without a thought.
+//! The pollers of the archive: with a policy and a budget, and naive ones.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const NAIVE_ATTEMPTS: u32 = 5;
 
 /// Reads all pages of all stations into the pipeline, as far as it has not got them.
 pub(crate) async fn polite(url: &str, size: Size, pipeline: &Pipeline) -> anyhow::Result<()> {
-    // One for all pollers: the budget belongs to what is called, and not to who calls.
+    // One policy for all pollers: the budget belongs to the called service, not to the caller.
     let budget = Budget::new(BudgetSettings { share: SHARE, floor: 0.0, ..BudgetSettings::default() })?;
     let policy = Policy::builder()
         .name("archive")
@@ -49,7 +49,7 @@ async fn poll(
         let mut wait = EVERY;
         match answer {
             Ok(answer) if answer.status().is_success() => {
-                // What cannot be read to its end, or accepted now, is read again in the next turn.
+                // A page that cannot be read completely, or accepted now, is read again in the next turn.
                 if let Ok(text) = answer.text().await
                     && pipeline.accept(station, page, text).await
                 {
@@ -70,7 +70,7 @@ fn asked_for(answer: &reqwest::Response) -> Duration {
     seconds.map_or(Duration::ZERO, Duration::from_secs)
 }
 
-/// The same pages as often, with a loop around each request. Gives how often they polled.
+/// The same pages as often, with a loop around each request. Returns the number of polls.
 pub(crate) async fn naive(url: &str, size: Size) -> u32 {
     let client = reqwest::Client::new();
     let mut pollers = JoinSet::new();

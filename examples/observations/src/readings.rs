@@ -1,11 +1,11 @@
-//! What the archive holds, and how to read it: two schemas, and records that fit neither.
+//! The archive's contents, and how to read them: two schemas, and records that fit neither.
 
 use std::time::Duration;
 
 use redrive::Failure;
 use serde_json::{Value, json};
 
-/// How much there is.
+/// The amount of data.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
     /// Stations, each with a poller.
@@ -20,7 +20,7 @@ pub(crate) struct Size {
 const RECORDS: u32 = 4;
 /// From this page on the archive writes another schema.
 const NEW_SCHEMA_FROM: u32 = 6;
-/// Which records cannot be read: one of so many.
+/// One in this many records is unreadable.
 const POISON: u32 = 97;
 
 impl Size {
@@ -49,13 +49,13 @@ impl Size {
         self.stations * self.pages
     }
 
-    /// What the subscriber is to be told in all.
+    /// The total number of deliveries expected.
     pub(crate) const fn events(self) -> u32 {
         self.observations() + self.means()
     }
 }
 
-/// A page as the archive writes it. The same each time that it is asked for.
+/// A page as the archive writes it. The same every time.
 pub(crate) fn page(station: u32, page: u32) -> String {
     let records = (0..RECORDS).map(|n| {
         let number = (station * Size::FULL.pages + page) * RECORDS + n;

@@ -1,4 +1,4 @@
-//! The pipeline is killed four times, and its subscriber is told of everything once.
+//! The pipeline is killed four times, and its subscriber gets everything exactly once.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -15,12 +15,12 @@ fn a_pipeline_that_is_killed_tells_its_subscriber_everything_once() {
     let (output, said) = run(&["--small"]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{said}\n{errors}");
-    // A fifth of a hundred stations: 800 records, of which 9 cannot be read, on 200 pages.
+    // A fifth of a hundred stations: 800 records on 200 pages, of which 9 are unreadable.
     for line in [
         "ok    791 of 791 observations reached the subscriber",
         "ok    200 of 200 means did",
         "ok    0 of them more than once",
-        "ok    9 of 9 records that nobody can read are dead letters",
+        "ok    9 of 9 unreadable records are dead letters",
         "ok    4 kills, ",
         "  before the outage ",
         "  while it was down ",

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use redrive::engine::Transaction;
-use redrive::event::Record;
+use redrive::event::AttemptRecord;
 use redrive::prelude::*;
 use redrive::{Delivery, Event, Failure, Published, Redrive, testing};
 
@@ -44,12 +44,12 @@ async fn main() -> anyhow::Result<ExitCode> {
     for (event, found) in &dead {
         let reason = found.reason.context("a dead letter has a reason")?;
         println!("\n{}/{} is a dead letter: {reason}", event.queue, event.id);
-        let story = found.story.as_deref().context("a dead letter has a story")?;
-        story.records().for_each(tell);
+        let history = found.history.as_deref().context("a dead letter has a story")?;
+        history.records().for_each(tell);
     }
     let shipped = redrive.event("", "shipments", "order-1").await?.context("a shipment is remembered")?;
     println!("\nshipments/order-1 is {} after {} attempts", shipped.state, shipped.attempts);
-    shipped.story.context("it was retried, so it has a story")?.records().for_each(tell);
+    shipped.history.context("it was retried, so it has a story")?.records().for_each(tell);
     redrive.shutdown(Duration::from_secs(5)).await?;
 
     let Seen { calls, parcels } = carrier.seen();
@@ -67,7 +67,7 @@ async fn main() -> anyhow::Result<ExitCode> {
 async fn set_up(redrive: &Redrive, carrier: &Carrier) -> anyhow::Result<()> {
     let make = |tx: &mut Transaction<'_>| {
         let db = tx.sqlite().ok_or("not in SQLite")?;
-        // No primary key on purpose: what is booked twice is there twice.
+        // No primary key on purpose: a double booking would be two rows.
         db.execute_batch("CREATE TABLE booking (id TEXT, euro INTEGER)")?;
         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
     };
@@ -91,7 +91,7 @@ async fn set_up(redrive: &Redrive, carrier: &Carrier) -> anyhow::Result<()> {
 /// Books an order, and publishes its shipment. The booking, the shipment and the end of the order are one
 /// commit.
 fn book(tx: &mut Transaction<'_>, order: &Delivery) -> Result<(), Failure> {
-    // Nobody classified these errors, so they are permanent: the same bytes will not read better tomorrow.
+    // These errors are unclassified, hence permanent: the same bytes will not parse tomorrow.
     let euro: u32 = std::str::from_utf8(order.payload())?.parse()?;
     let db = tx.sqlite().ok_or_else(|| Failure::permanent(io::Error::other("not in SQLite")))?;
     db.execute("INSERT INTO booking (id, euro) VALUES (?1, ?2)", (order.id(), euro))?;
@@ -116,7 +116,7 @@ async fn publish_twice(redrive: &Redrive) -> anyhow::Result<u32> {
     Ok(duplicates)
 }
 
-/// How many bookings there are, and of how many orders.
+/// The numbers of bookings, and of booked orders.
 fn bookings(tx: &mut Transaction<'_>) -> Result<(u32, u32), Box<dyn std::error::Error + Send + Sync>> {
     let db = tx.sqlite().ok_or("not in SQLite")?;
     Ok(db.query_row("SELECT count(*), count(DISTINCT id) FROM booking", [], |row| {
@@ -124,7 +124,7 @@ fn bookings(tx: &mut Transaction<'_>) -> Result<(u32, u32), Box<dyn std::error::
     })?)
 }
 
-fn tell(record: &Record) {
+fn tell(record: &AttemptRecord) {
     let cause = record.cause.as_ref().map(|cause| format!(": {}", cause.message)).unwrap_or_default();
     let executed = record.executed.map(|it| format!(", executed: {}", it.as_str())).unwrap_or_default();
     println!("  attempt {} {}{executed}{cause}", record.attempt, record.disposition);
@@ -139,18 +139,18 @@ fn add_up(figures: &[(&str, u32, u32)]) -> ExitCode {
     ExitCode::from(u8::from(figures.iter().any(|(_, seen, expected)| seen != expected)))
 }
 
-/// What the carrier has seen.
+/// The carrier's counters.
 struct Seen {
     calls: u32,
     parcels: u32,
 }
 
-/// Somebody else's service: outside the file, so an attempt may reach it more than once. It ships one parcel
-/// for each idempotency key.
+/// An external service: outside the file, so an attempt may reach it more than once. It ships one parcel per
+/// idempotency key.
 #[derive(Debug, Clone, Default)]
 struct Carrier(Arc<Mutex<BTreeMap<String, Told>>>);
 
-/// What the carrier knows of a key.
+/// The carrier's record of a key.
 #[derive(Debug, Default)]
 struct Told {
     calls: u32,
@@ -166,7 +166,7 @@ impl Carrier {
             1 => Err(io::ErrorKind::ConnectionRefused.into()),
             2 => {
                 told.parcels += 1;
-                // It has shipped, and nobody hears of it.
+                // It has shipped, but the response is lost.
                 Err(io::ErrorKind::ConnectionReset.into())
             }
             _ if told.parcels > 0 => Ok(()), // the key is known: the parcel is on its way already

@@ -1,25 +1,25 @@
 //! A worker whose jobs fail in every way.
 //!
-//! Some pictures are rendered at once. Some meet a renderer that is busy, and are retried. Some name a template
-//! that is missing: nothing is gained by trying again, so they are dead letters until somebody adds the template.
-//! Some fail with an error that nobody has classified, which is permanent as well. Then the template is added, and
-//! an operator puts back what died of its absence: two first, and the others when these have lived.
+//! Some pictures are rendered at once. Some meet a busy renderer, and are retried. Some name a missing template:
+//! retrying does not help, so they are dead letters until the template is added. Some fail with an unclassified
+//! error, which is permanent as well. Then the template is added, and an operator redrives the dead letters of that
+//! cause: two first, and the others when these have succeeded.
 //!
 //! ```text
-//! cargo run -p example-worker             # the whole story, a few seconds
+//! cargo run -p example-worker             # the whole history, a few seconds
 //! cargo run -p example-worker -- --wait   # then waits for a job that is due in an hour; Ctrl-C ends it at once
 //! ```
 //!
 //! It ends with figures, and with 1 if they do not add up; with 130 if it was interrupted.
 
+mod print;
 mod renderer;
-mod tell;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use redrive::desk::{Desk, Filter, Group, GroupQuery, How, Job, JobAct, JobPlan, Strategy};
+use redrive::desk::{Desk, Filter, Group, GroupQuery, How, Job, JobAct, JobPlan, JobStrategy};
 use redrive::prelude::*;
 use redrive::{Budget, Delivery, Event, Redrive, testing};
 
@@ -43,7 +43,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     };
     let folder = tempfile::tempdir()?;
     let redrive = Redrive::open(&format!("sqlite:{}", folder.path().join("jobs.db").display())).await?;
-    // Whatever is being waited for, a signal ends it at once. What was published goes on at the next start.
+    // A signal ends any wait at once. Published events continue at the next start.
     let ended = tokio::select! {
         ended = work(&redrive, waits) => ended,
         signal = tokio::signal::ctrl_c() => {
@@ -66,11 +66,11 @@ async fn work(redrive: &Redrive, waits: bool) -> anyhow::Result<ExitCode> {
     let desk = redrive.desk("ada", "example");
     println!("dead letters by cause:");
     let before = desk.groups(GroupQuery::default()).await?;
-    before.iter().for_each(tell::group);
+    before.iter().for_each(print::group);
     let missing = group(&before, "template").context("the missing template is a cause")?;
     let cause = Filter { cause: missing.cause, ..Filter::default() };
     let letter = desk.letters(cause.clone(), None).await?.events.into_iter().next();
-    tell::letter(&letter.context("the group has letters")?);
+    print::letter(&letter.context("the group has letters")?);
 
     println!("\nthe template is added; an operator puts back what died of its absence");
     renderer.add_template();
@@ -78,20 +78,20 @@ async fn work(redrive: &Redrive, waits: bool) -> anyhow::Result<ExitCode> {
 
     let after = desk.groups(GroupQuery::default()).await?;
     println!("\ndead letters left:");
-    after.iter().for_each(tell::group);
-    tell::audit(&desk.audit(None, 0).await?);
+    after.iter().for_each(print::group);
+    print::audit(&desk.audit(None, 0).await?);
     if waits {
         redrive.publish(Event::new("pictures", "tomorrow").delay(Duration::from_secs(3600))).await?;
         println!("\nwaiting for a job that is due in an hour; Ctrl-C ends this at once");
         testing::drain(redrive).await;
     }
     let left: u64 = after.iter().map(|group| group.letters).sum();
-    Ok(tell::add_up(&[
+    Ok(print::add_up(&[
         ("pictures rendered", renderer.rendered(), u64::from(PLAIN + BUSY + MISSING)),
         ("pictures rendered twice", renderer.rendered_twice(), 0),
         ("letters put back", job.taken, u64::from(MISSING)),
         ("of them, done", job.done, u64::from(MISSING)),
-        ("dead letters left, of an error that nobody classified", left, u64::from(ODD)),
+        ("dead letters left, of an unclassified error", left, u64::from(ODD)),
     ]))
 }
 
@@ -129,14 +129,15 @@ async fn publish(redrive: &Redrive) -> anyhow::Result<()> {
 
 /// Plans a redrive, starts it, and waits for its end.
 async fn redrive_all(desk: &Desk, filter: Filter) -> anyhow::Result<Job> {
-    let strategy = Strategy { rate: Some(20.0), canary: Some(2), stop_at: Some(0.2), ..Strategy::default() };
+    let strategy =
+        JobStrategy { rate: Some(20.0), canary: Some(2), stop_at: Some(0.2), ..JobStrategy::default() };
     let plan = JobPlan { filter, act: JobAct::Redrive(How::default()), strategy };
-    tell::plan(&desk.plan(&plan).await?);
+    print::plan(&desk.plan(&plan).await?);
     let id = desk.start(plan).await?;
     loop {
         let job = desk.job(id).await?.context("a job is remembered")?;
         if job.state.is_over() {
-            tell::job(&job);
+            print::job(&job);
             return Ok(job);
         }
         tokio::time::sleep(Duration::from_millis(50)).await;

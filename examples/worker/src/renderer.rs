@@ -1,4 +1,4 @@
-//! Somebody else's renderer: outside the file, so that a job may reach it more than once.
+//! An external renderer: outside the file, so that a job may reach it more than once.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use redrive::{Delivery, Failure};
 
-/// A renderer. Clones are the same one.
+/// A renderer. Clones share their state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Renderer {
     has_template: Arc<AtomicBool>,
     pictures: Arc<Mutex<BTreeMap<String, u64>>>,
 }
 
-/// What nobody has thought of.
+/// An unexpected error.
 #[derive(Debug)]
 struct Odd;
 
@@ -38,7 +38,7 @@ impl Renderer {
                 let text = format!("no template for {}", job.id());
                 return Err(Failure::permanent_text(text).kind("Render").code("404").not_executed());
             }
-            // `?` makes an unclassified failure of it: nobody has said that it may pass.
+            // `?` makes it an unclassified failure.
             b"odd" => Err(Odd)?,
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! What a benchmark says, read line by line.
+//! The output of a benchmark, line by line.
 
 use std::fmt;
 
@@ -24,8 +24,7 @@ pub(super) struct Target {
 impl Report {
     /// Takes in a line, and says whether people should see it.
     ///
-    /// A `target` or `figures` line we cannot read is an error: passed over, it would be a promise nobody
-    /// checks.
+    /// A `target` or `figures` line that cannot be parsed is an error: ignored, it would be an unchecked promise.
     pub(super) fn read(&mut self, line: &str) -> anyhow::Result<bool> {
         if let Some(json) = line.strip_prefix("figures ") {
             self.figures = Some(serde_json::from_str(json).context("the `figures` line is not JSON")?);

@@ -1,6 +1,6 @@
 //! Every Rust file is part of a crate: a crate's root, or named by a `mod` line that is itself reached.
 //!
-//! The compiler never sees a file nobody names, so it rots unseen.
+//! The compiler never sees a file without a `mod` line, so it rots unseen.
 
 mod modules;
 

@@ -1,7 +1,7 @@
 //! Links between our pages lead somewhere: to a file, and to a heading in it. The web is not fetched.
 
 use super::Violation;
-use super::markdown::{self, Place};
+use super::markdown::{self, LinkTarget};
 use super::tree::Tree;
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
@@ -17,7 +17,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     violations
 }
 
-fn fault(tree: &Tree, target: &str, place: &Place) -> Option<String> {
+fn fault(tree: &Tree, target: &str, place: &LinkTarget) -> Option<String> {
     if target.is_empty() {
         return Some("the link is empty; give it a target".to_owned());
     }

@@ -6,7 +6,7 @@ mod anchor;
 mod link;
 
 pub(super) use anchor::anchors;
-pub(super) use link::{Place, links, resolve};
+pub(super) use link::{LinkTarget, links, resolve};
 
 /// The lines inside the fences with that info string, with their numbers; `None` if there is no such fence.
 pub(super) fn fenced<'a>(page: &'a str, info: &str) -> Option<Vec<(usize, &'a str)>> {

@@ -51,8 +51,8 @@ pub(crate) async fn measure(turn: Turn) -> Result<Outcome, Failure> {
     Ok(Outcome { done, from, to, transactions, writes, p50_us: None, settings: store.settings })
 }
 
-/// Takes as many events as will be in flight through their lives, each of which makes room for one, and has
-/// SQLite count the rows while nobody else writes.
+/// Runs as many events as will be in flight through their lives, and has SQLite count the rows while no other
+/// connection writes.
 async fn rehearse(
     backend: &mut SqliteStorage<String>,
     store: &mut Store,

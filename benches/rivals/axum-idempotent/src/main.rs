@@ -1,5 +1,5 @@
-//! axum-idempotent under the load of the ledger's benchmark: the same handler behind its layer, which keeps answers in a
-//! session in memory. Says its address, and serves until nobody wants it any more.
+//! axum-idempotent under the load of the ledger's benchmark: the same handler behind its layer, which keeps answers
+//! in a session in memory. Prints its address, and serves until the pipe closes.
 //!
 //! It can do a part of the work: no fingerprint in this mode, no lease, nothing on a disk, and two requests at once both
 //! run. Its answers live in a session, so a client has to have one.
@@ -11,7 +11,7 @@ use axum::body::Bytes;
 use axum::http::{HeaderName, StatusCode, header};
 use axum::routing::{get, post};
 use axum_idempotent::{IdempotentLayer, IdempotentOptions};
-use redrive_benches::side::{say, until_alone};
+use redrive_benches::server_process::{say, until_alone};
 use ruts::store::Ttl;
 use ruts::store::moka::MokaStore;
 use ruts::{CookieOptions, Session, SessionLayer};

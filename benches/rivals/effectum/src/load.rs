@@ -30,7 +30,7 @@ pub(crate) async fn measure(turn: Turn) -> Result<Outcome, Failure> {
     if turn.setup == Setup::Full {
         Connection::open(&file)?.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
     }
-    opened::watch(turn.setup == Setup::Full)?;
+    connections::watch(turn.setup == Setup::Full)?;
     let queue = Arc::new(Queue::new(&file).await?);
     let load = Arc::new(Load {
         room: Semaphore::new(turn.callers),
@@ -55,9 +55,9 @@ pub(crate) async fn measure(turn: Turn) -> Result<Outcome, Failure> {
     }
 
     tokio::time::sleep(WARM_UP).await;
-    let (from, done_before, commits_before) = (turn::now(), done(), opened::commits());
+    let (from, done_before, commits_before) = (turn::now(), done(), connections::commits());
     tokio::time::sleep(turn.time).await;
-    let (to, done, transactions) = (turn::now(), done() - done_before, opened::commits() - commits_before);
+    let (to, done, transactions) = (turn::now(), done() - done_before, connections::commits() - commits_before);
     let writes = if turn.work == Work::Life { 2 * done } else { done };
     let settings = settings(&file, turn.setup)?;
     Ok(Outcome { done, from, to, transactions, writes, p50_us: None, settings })
@@ -102,7 +102,7 @@ fn settings(file: &Path, setup: Setup) -> Result<String, Failure> {
     let journal: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
     let level = match setup {
         Setup::Shipped => "NORMAL",
-        Setup::Full if opened::kept_full() => "FULL",
+        Setup::Full if connections::kept_full() => "FULL",
         Setup::Full => return Err("it never asked for less than FULL, so look what it does now".into()),
     };
     Ok(format!("journal_mode={journal}, synchronous={level}"))

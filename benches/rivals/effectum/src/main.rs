@@ -9,7 +9,7 @@
 
 mod load;
 
-mod opened;
+mod connections;
 
 use std::process::ExitCode;
 

@@ -132,7 +132,7 @@ async fn measure() -> Result<Outcome, Failure> {
     let began = Instant::now();
     let mut after = gauge.look().await?;
     while after.left > 0 && began.elapsed() < LONGEST {
-        // To look at what is left takes time from whoever works at it.
+        // Reading the backlog takes time from the workers.
         let is_handled = load.handled.load(Relaxed) >= count;
         tokio::time::sleep(Duration::from_millis(if is_handled { 1 } else { 20 })).await;
         if is_handled || began.elapsed() >= LONGEST {

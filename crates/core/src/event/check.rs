@@ -1,4 +1,4 @@
-//! What makes an event one that cannot be kept.
+//! Checks an event before it is published.
 
 use std::time::Duration;
 
@@ -7,29 +7,29 @@ use super::bounds::{
 };
 use super::{Event, Expiry, Meta, When};
 
-/// Why an event cannot be kept.
+/// Why an event is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventError {
     /// It has no id.
-    #[error("an event needs an id, minted by whoever has the intent; a retry has the same one")]
+    #[error("an event needs an id, minted by the owner of the intent; use the same id for a retry")]
     NoId,
     /// A part is too long.
     #[error("the {part} has {bytes} bytes, and {max} are allowed")]
     TooLong {
-        /// Which part.
+        /// The part's name.
         part: &'static str,
-        /// How long it is.
+        /// Its length.
         bytes: usize,
-        /// How long it may be.
+        /// The longest length allowed.
         max: usize,
     },
-    /// A character that cannot be shown in logs and tables.
+    /// A part contains a control character, which logs and tables cannot show.
     #[error("the {part} `{}` has a control character in it", text.escape_debug())]
-    Control {
-        /// Which part.
+    ActiveRule {
+        /// The part's name.
         part: &'static str,
-        /// What it is.
+        /// Its text.
         text: String,
     },
     /// It expires before it may run.
@@ -40,7 +40,7 @@ pub enum EventError {
         /// When it expires.
         expires: Duration,
     },
-    /// The name of a queue becomes a label and part of a path.
+    /// The name of a queue has characters that a metric label or a path cannot have.
     #[error("`{}` is no name for a queue; use letters, digits, `.`, `_` and `-`", name.escape_debug())]
     QueueName {
         /// The name.
@@ -49,10 +49,10 @@ pub enum EventError {
 }
 
 impl Event {
-    /// Whether it is one that can be kept.
+    /// Checks its parts against the limits in [`bounds`](super::bounds).
     ///
     /// # Errors
-    /// With what is wrong with it.
+    /// What is wrong with it.
     pub fn check(&self) -> Result<(), EventError> {
         check_queue_name(&self.queue)?;
         if self.id.is_empty() {
@@ -71,10 +71,10 @@ impl Event {
     }
 }
 
-/// Whether a queue can have this name.
+/// Checks the name of a queue.
 ///
 /// # Errors
-/// With what is wrong with it.
+/// What is wrong with it.
 pub fn check_queue_name(name: &str) -> Result<(), EventError> {
     length("queue", name.len(), QUEUE_BYTES_MAX)?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
@@ -104,7 +104,7 @@ fn check_meta(meta: &Meta) -> Result<(), EventError> {
 fn text(part: &'static str, text: &str, max: usize) -> Result<(), EventError> {
     length(part, text.len(), max)?;
     if text.bytes().any(|byte| byte.is_ascii_control()) {
-        return Err(EventError::Control { part, text: text.to_owned() });
+        return Err(EventError::ActiveRule { part, text: text.to_owned() });
     }
     Ok(())
 }

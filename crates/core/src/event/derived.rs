@@ -1,18 +1,18 @@
-//! Identities of what was made from other events.
+//! Ids for events that are made from other events.
 //!
-//! A stage that joins, counts or averages makes an event that nobody minted an id for. A random one would be
-//! another at every retry, and what is retried would be there twice. So the id is computed from what the event was
-//! made of, and is the same whenever and wherever the stage runs again.
+//! A stage that joins, counts or averages makes an event that has no owner to mint its id. A random id would
+//! differ at every retry, and the event would exist twice. The id is therefore computed from the inputs, and
+//! is the same whenever and wherever the stage runs again.
 
 use std::fmt;
 
 use sha2::{Digest, Sha256};
 
-/// What begins every derived id: the way in which it was computed. Another way gets another number, so that old
-/// ids keep their meaning.
+/// The prefix of every derived id. It names the way in which the id was computed. A new way gets a new
+/// number, so that old ids keep their meaning.
 const VERSION: &str = "d1-";
 
-/// The identity of an event, for whatever takes an id.
+/// The identity of an event, accepted wherever an id is expected.
 ///
 /// ```
 /// use redrive_core::Event;
@@ -28,14 +28,15 @@ const VERSION: &str = "d1-";
 pub struct EventId(String);
 
 impl EventId {
-    /// The id of what was made from `inputs`, in a window (or stage, or step) that has a name.
+    /// The id of an event made from `inputs` in a named window (or stage, or step).
     ///
-    /// The inputs are a set: neither their order nor that one of them came twice changes the id, because a transport
-    /// that delivers again may do both. `window` tells apart what several stages make of the same inputs, and the
-    /// several events that one stage makes: `"split/0"`, `"split/1"`.
+    /// The inputs are a set: neither their order nor a duplicate changes the id, because a transport that
+    /// redelivers may cause both. `window` separates the events that several stages make from the same
+    /// inputs, and the several events that one stage makes: `"split/0"`, `"split/1"`.
     ///
-    /// It is `d1-` and half a SHA-256 in hexadecimal, over a fixed word, the window, the number of inputs and the
-    /// inputs in the order of their bytes, each with its length (eight bytes, the highest first) before it.
+    /// The id is `d1-` followed by half a SHA-256 in hexadecimal. The hash covers a fixed word, the window,
+    /// the number of inputs, and the inputs sorted by their bytes, each preceded by its length (eight bytes,
+    /// big-endian).
     #[must_use]
     pub fn derive<I>(inputs: I, window: &str) -> Self
     where
@@ -61,7 +62,7 @@ impl EventId {
         Self(std::iter::once(VERSION.to_owned()).chain(hex).collect())
     }
 
-    /// As text.
+    /// The id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -90,7 +91,7 @@ impl From<EventId> for String {
 mod tests {
     use super::*;
 
-    /// Another value would be another identity for everything that is retried across an update.
+    /// A different value would give a new identity to every event that is retried across an update.
     #[test]
     fn a_derived_id_is_the_same_in_every_version() {
         let id = EventId::derive(["reading-2", "reading-1"], "mean/12:04");

@@ -1,15 +1,15 @@
-//! What is derived from an identity: the fingerprint of what was said under it, the key for calls
-//! downstream, and the shard.
+//! Values derived from an event: the fingerprint of its content, the idempotency key for downstream calls,
+//! and its shard.
 //!
-//! All three are SHA-256 of parts with their lengths before them, so that no two lists of parts look alike
-//! (`("ab", "c")` and `("a", "bc")`), and so that another program, or SQL, can compute the same.
+//! All three are SHA-256 over length-prefixed parts, so that no two lists of parts hash alike (`("ab", "c")`
+//! and `("a", "bc")`), and so that another program, or SQL, can compute the same value.
 
 use sha2::{Digest, Sha256};
 
 use super::Event;
 
-/// What was said under an identity, in 16 bytes: the first half of a SHA-256 over content type and payload.
-/// Headers are left out: traces and dates differ between two tries of one publisher.
+/// The content published under an identity, in 16 bytes: the first half of a SHA-256 over content type and
+/// payload. Headers do not count: traces and dates differ between two tries of one publisher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint(pub [u8; 16]);
 
@@ -22,23 +22,25 @@ impl Fingerprint {
     }
 }
 
-/// The key that goes to a receiver, so that it can tell a repetition: the same over all attempts, and apart
-/// for two queues that happen to use the same id (`charge/17` and `refund/17`).
+/// The idempotency key for a downstream call, so that the receiver can recognise a repetition. It is the same
+/// for all attempts, and different for two queues that use the same id (`charge/17` and `refund/17`).
 ///
-/// `step` tells the calls of one handler apart; empty for the only one.
+/// `step` separates the calls of one handler; leave it empty if there is only one.
 #[must_use]
 pub fn downstream_key(tenant: &str, queue: &str, id: &str, step: &str) -> String {
     let hash = hash(&[tenant.as_bytes(), queue.as_bytes(), id.as_bytes(), step.as_bytes()]);
     hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What is kept of a token: who reads the store cannot settle in the name of its holder.
+/// The hash of a token. The store keeps only the hash, so reading the store does not allow settling for the
+/// lease holder.
 #[must_use]
 pub fn token_hash(token: &str) -> [u8; 16] {
     hash(&[b"lease", token.as_bytes()])
 }
 
-/// The shard of an event: by its key, so that one owner sees all of it; by its id where it has none.
+/// The shard of an event: by its ordering key, so that one owner sees all events of the key; by its id if it
+/// has no key.
 #[must_use]
 pub fn shard(event: &Event, shards: u32) -> u32 {
     if shards <= 1 {

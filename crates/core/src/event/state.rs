@@ -1,8 +1,8 @@
-//! Where an event is, why its attempts run, and why it died.
+//! The states of an event, the reasons why its attempts run, and the reasons why it becomes a dead letter.
 
 use crate::report::StopReason;
 
-/// Declares an enum whose variants have a word each, in one table.
+/// Declares an enum whose variants each have a stored word, in one table.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal,)* }) => {
         $(#[$doc])*
@@ -13,7 +13,7 @@ macro_rules! words {
         }
 
         impl $name {
-            /// All of them, as the docs list them.
+            /// All variants, in the order of the docs.
             pub const ALL: &[$name] = &[$(Self::$variant,)*];
 
             /// The word used in the store, logs and metrics.
@@ -24,7 +24,7 @@ macro_rules! words {
                 }
             }
 
-            /// The one with this word.
+            /// The variant with this word.
             #[must_use]
             pub fn from_word(word: &str) -> Option<Self> {
                 match word {
@@ -43,33 +43,33 @@ macro_rules! words {
 }
 
 words! {
-    /// Where an event is.
+    /// The state of an event.
     State {
         /// It may run.
         Ready = "ready",
-        /// It waits for its time, or for the one of its key before it.
+        /// It waits for its due time, or for an earlier event of its key.
         Waiting = "waiting",
-        /// An attempt is under way.
+        /// An attempt is running.
         Running = "running",
         /// It waits behind a dead letter of its key.
         Parked = "parked",
-        /// It is held back by an operator.
+        /// An operator holds it back.
         Quarantined = "quarantined",
-        /// It will not be retried by itself.
+        /// It is a dead letter: it will not be retried by itself.
         Dead = "dead",
         /// It took effect.
         Done = "done",
-        /// Its handler said that it is not needed.
+        /// Its handler dropped it as not needed.
         Dropped = "dropped",
-        /// An operator took it away.
+        /// An operator discarded it.
         Discarded = "discarded",
-        /// Its time was over before it could run.
+        /// It expired before it could run.
         Expired = "expired",
     }
 }
 
 impl State {
-    /// Whether it has ended: there is no event any more, only the memory of one.
+    /// Whether it has ended: the event is deleted and only its dedupe record is left.
     #[must_use]
     pub const fn is_ended(self) -> bool {
         matches!(self, Self::Done | Self::Dropped | Self::Discarded | Self::Expired)
@@ -79,48 +79,48 @@ impl State {
 words! {
     /// Why an attempt runs.
     Mode {
-        /// For the first time.
+        /// First attempt.
         Live = "live",
-        /// Because one before failed.
+        /// An earlier attempt failed.
         Retry = "retry",
-        /// Because an operator put a dead letter back.
+        /// An operator redrove a dead letter.
         Redrive = "redrive",
-        /// Because an operator wants what is done done again.
+        /// An operator replays an event that was done.
         Replay = "replay",
     }
 }
 
 words! {
-    /// Why an event will not be retried by itself. Those that a policy decides have the words of its
+    /// Why an event will not be retried by itself. A reason that the policy decides has the word of its
     /// [`StopReason`].
     DeadReason {
-        /// Its handler said that trying again will not help.
+        /// Its handler reported that another attempt will not help.
         Permanent = "permanent",
         /// Its handler failed with an error that no classifier knew.
         Unclassified = "unclassified",
-        /// As many attempts were made as the policy allows.
+        /// It used all attempts that the policy allows.
         AttemptsSpent = "attempts_spent",
-        /// The next attempt would have been after the policy's time in all.
+        /// The next attempt would have been later than the policy's total time allows.
         TimeSpent = "time_spent",
-        /// It was an overload, and the policy has no budget for such.
+        /// The failure was an overload, and the policy has no budget left for it.
         BudgetSpent = "budget_spent",
-        /// The other side asked to be left alone for longer than the policy is willing to wait.
+        /// The downstream asked for a longer wait than the policy allows.
         NotBeforeTooFar = "not_before_too_far",
-        /// Its payload could not be decoded, or is not valid; it never ran.
+        /// Its payload could not be decoded or is invalid; it never ran.
         Undecodable = "undecodable",
-        /// Its handler panicked, and the queue takes that for permanent.
+        /// Its handler panicked, and the queue treats a panic as permanent.
         Panicked = "panicked",
-        /// Its handler took the process down with it, three times while it ran alone.
+        /// It crashed the process three times while it ran alone.
         KilledProcess = "killed-process",
-        /// An operator wanted it so.
+        /// An operator killed it.
         Killed = "killed",
-        /// It was to go to a queue that nobody runs here.
+        /// It was rerouted to a queue that does not run here.
         Unroutable = "unroutable",
     }
 }
 
 impl DeadReason {
-    /// The reason for which a policy gave it up.
+    /// The dead-letter reason for the reason why a policy stopped.
     #[must_use]
     pub const fn from_stop(reason: StopReason) -> Self {
         match reason {

@@ -1,39 +1,40 @@
-//! What a request under a key is answered, and whether it runs.
+//! Decides whether a request under a key runs, and how it is answered if not.
 
 use std::time::Duration;
 
-use super::record::{Effects, OnUnknown, Phase, Print, Record, Retention};
+use super::record::{Effects, LedgerRecord, OnUnknown, RecordPhase, RequestFingerprint, Retention};
 use super::settle::age;
 use crate::moment::Moment;
 
-/// How many older versions of fingerprints a request is compared by, at most: each is one more hash of every request.
+/// The most older fingerprint versions that a request is compared by: each costs one more hash of every
+/// request.
 pub const OLDER_MAX: usize = 4;
 
-/// A request, as the ledger is asked about it.
+/// A request that claims a key.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ask {
-    /// What it asks, by the rules that are in use.
-    pub print: Print,
-    /// The same by the rules of older versions, of each that can still be computed: a record is compared by the rules
-    /// that it was made by. At most [`OLDER_MAX`] count.
-    pub older: Vec<Print>,
-    /// What the endpoint says of its effects.
+pub struct ClaimRequest {
+    /// The request's fingerprint, by the current rules.
+    pub print: RequestFingerprint,
+    /// Its fingerprints by the rules of older versions that can still be computed: a record is compared by
+    /// the rules that made it. At most [`OLDER_MAX`] count.
+    pub older: Vec<RequestFingerprint>,
+    /// The effects that the endpoint declares.
     pub effects: Effects,
-    /// How long a run has the record before it has to renew.
+    /// How long a run holds the record before it has to renew its lease.
     pub lease: Duration,
-    /// How long its answer is kept.
+    /// How long its reply is kept.
     pub retention: Retention,
-    /// When the client first sent it, where it says so.
+    /// When the client first sent it, if the client states it.
     pub first_sent: Option<Moment>,
     /// How far the client's clock may be off.
     pub skew: Duration,
 }
 
-impl Ask {
-    /// Whether it asks what a record with this fingerprint was asked: by the version of the record. What is of a version
-    /// that nobody could compute is not known to be the same, and so is not.
+impl ClaimRequest {
+    /// Whether it has the fingerprint of this record, compared by the record's version. A version that this
+    /// request cannot be computed by counts as different.
     #[must_use]
-    pub fn is_same_as(&self, recorded: &Print) -> bool {
+    pub fn is_same_as(&self, recorded: &RequestFingerprint) -> bool {
         let mut prints = std::iter::once(&self.print).chain(self.older.iter().take(OLDER_MAX));
         prints.find(|print| print.version == recorded.version) == Some(recorded)
     }
@@ -41,115 +42,118 @@ impl Ask {
 
 /// What to do with a request.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Claim {
-    /// Keep this record, and run it.
-    Run(Record),
-    /// Keep this record, and ask whether the run before it happened.
-    Probe(Record),
-    /// Keep this record, and answer that nobody knows.
-    Hold(Record),
-    /// Answer so; nothing changes.
-    Say(Answer),
+pub enum LedgerClaim {
+    /// Keep this record and run the request.
+    Run(LedgerRecord),
+    /// Keep this record and probe whether the previous run took effect.
+    Probe(LedgerRecord),
+    /// Keep this record and answer that the outcome is unknown.
+    Hold(LedgerRecord),
+    /// Give this answer; the record stays unchanged.
+    Say(LedgerAnswer),
 }
 
-/// What to answer without running.
+/// The answer to a request that does not run.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Answer {
-    /// The key was used for something else. Nothing is told of the first.
+pub enum LedgerAnswer {
+    /// The key was used for a different request. The answer reveals nothing about the first one.
     Reused,
-    /// It runs just now.
+    /// The same request is running now.
     InFlight {
-        /// How long its lease is good for.
+        /// How long its lease still lasts.
         left: Duration,
     },
-    /// It may have happened, and nobody may run it.
+    /// The outcome is unknown, and the request must not run again.
     Unknown {
         /// Since when.
         since: Moment,
     },
-    /// It may run again, but not yet.
+    /// The request may run again, but not yet.
     BackingOff {
-        /// When.
+        /// When it may run.
         until: Moment,
     },
-    /// The first answer, again.
-    Replay(Box<Record>),
-    /// There was an answer, and it is gone, or was too large to keep.
-    Gone(Box<Record>),
-    /// It was first sent so long ago that it may have been forgotten: it is not run.
+    /// The stored reply is replayed.
+    Replay(Box<LedgerRecord>),
+    /// The request completed, but its reply has expired or was too large to keep.
+    Gone(Box<LedgerRecord>),
+    /// The client first sent it so long ago that its record may have expired: it does not run.
     TooOld,
 }
 
-/// Decides what becomes of a request under a key with this record.
+/// Decides what happens to a request under a key with this record.
 ///
-/// Whether it asks the same comes before everything else: somebody with a stranger's key learns nothing.
+/// The fingerprint is compared before everything else, so that a client that guesses another client's key
+/// learns nothing.
 #[must_use]
-pub fn claim(record: Option<&Record>, ask: &Ask, now: Moment) -> Claim {
+pub fn claim(record: Option<&LedgerRecord>, ask: &ClaimRequest, now: Moment) -> LedgerClaim {
     let Some(record) = record.cloned().and_then(|record| age(record, now)) else {
         return absent(ask, now);
     };
     if !ask.is_same_as(&record.print) {
-        return Claim::Say(Answer::Reused);
+        return LedgerClaim::Say(LedgerAnswer::Reused);
     }
     match record.phase {
-        Phase::InFlight { until, .. } if until > now => {
-            Claim::Say(Answer::InFlight { left: until.since(now) })
+        RecordPhase::InFlight { until, .. } if until > now => {
+            LedgerClaim::Say(LedgerAnswer::InFlight { left: until.since(now) })
         }
-        Phase::InFlight { until, .. } => lapsed(record, until, ask, now),
-        // Its run ended without knowing, and the endpoint can look.
-        Phase::Unknown { since } if matches!(ask.effects, Effects::Opaque(OnUnknown::Probe { .. })) => {
+        RecordPhase::InFlight { until, .. } => lapsed(record, until, ask, now),
+        // The run ended with an unknown outcome, and the endpoint can probe.
+        RecordPhase::Unknown { since } if matches!(ask.effects, Effects::Opaque(OnUnknown::Probe { .. })) => {
             lapsed(record, since, ask, now)
         }
-        // An endpoint that may run again does not hold what one that may not left behind: what is unknown was made so
-        // by a person or by its own run, and both know better.
-        Phase::Unknown { since } => Claim::Say(Answer::Unknown { since }),
-        Phase::Retriable { not_before: Some(until), .. } if until > now => {
-            Claim::Say(Answer::BackingOff { until })
+        // An endpoint that may rerun does not override an unknown outcome of an earlier setting: an operator
+        // or the run itself reported it as unknown, and both know better.
+        RecordPhase::Unknown { since } => LedgerClaim::Say(LedgerAnswer::Unknown { since }),
+        RecordPhase::Retriable { not_before: Some(until), .. } if until > now => {
+            LedgerClaim::Say(LedgerAnswer::BackingOff { until })
         }
-        Phase::Retriable { .. } => Claim::Run(again(record, ask, now)),
-        Phase::Completed { ref reply, .. } if reply.body.is_some() => {
-            Claim::Say(Answer::Replay(Box::new(record)))
+        RecordPhase::Retriable { .. } => LedgerClaim::Run(again(record, ask, now)),
+        RecordPhase::Completed { ref reply, .. } if reply.body.is_some() => {
+            LedgerClaim::Say(LedgerAnswer::Replay(Box::new(record)))
         }
-        Phase::Completed { .. } | Phase::Tombstone { .. } => Claim::Say(Answer::Gone(Box::new(record))),
+        RecordPhase::Completed { .. } | RecordPhase::Tombstone { .. } => {
+            LedgerClaim::Say(LedgerAnswer::Gone(Box::new(record)))
+        }
     }
 }
 
-fn absent(ask: &Ask, now: Moment) -> Claim {
-    // A record that ended could be forgotten by now, and this be its echo.
+fn absent(ask: &ClaimRequest, now: Moment) -> LedgerClaim {
+    // A record that ended may have expired by now, and this may be a late copy of its request.
     let remembered = ask.retention.record();
     if ask.first_sent.is_some_and(|sent| now.since(sent) + ask.skew >= remembered) {
-        return Claim::Say(Answer::TooOld);
+        return LedgerClaim::Say(LedgerAnswer::TooOld);
     }
-    let phase = Phase::InFlight { began: now, until: now + ask.lease };
-    let Ask { print, retention, .. } = *ask;
-    // From the time, so that no run of a record that was forgotten since has the number of a later one.
+    let phase = RecordPhase::InFlight { began: now, until: now + ask.lease };
+    let ClaimRequest { print, retention, .. } = *ask;
+    // Taken from the time, so that a run of an expired record never has the epoch of a later run.
     let epoch = now.as_nanos();
-    Claim::Run(Record { print, first: now, epoch, attempt: 1, phase, retention, resource: None })
+    LedgerClaim::Run(LedgerRecord { print, first: now, epoch, attempt: 1, phase, retention, resource: None })
 }
 
-/// Its lease is over, and nobody said how it ended.
-fn lapsed(record: Record, until: Moment, ask: &Ask, now: Moment) -> Claim {
+/// The lease lapsed and the run reported no outcome.
+fn lapsed(record: LedgerRecord, until: Moment, ask: &ClaimRequest, now: Moment) -> LedgerClaim {
     match ask.effects {
-        // Without a new epoch, so that the late end of its own run still resolves it.
+        // The epoch stays, so that a late report of the run still resolves the record.
         Effects::Opaque(OnUnknown::Hold) => {
-            Claim::Hold(Record { phase: Phase::Unknown { since: until }, ..record })
+            LedgerClaim::Hold(LedgerRecord { phase: RecordPhase::Unknown { since: until }, ..record })
         }
         Effects::Opaque(OnUnknown::Probe { settling }) if until + settling > now => {
-            Claim::Say(Answer::InFlight { left: (until + settling).since(now) })
+            LedgerClaim::Say(LedgerAnswer::InFlight { left: (until + settling).since(now) })
         }
-        Effects::Opaque(OnUnknown::Probe { .. }) => Claim::Probe(again(record, ask, now)),
+        Effects::Opaque(OnUnknown::Probe { .. }) => LedgerClaim::Probe(again(record, ask, now)),
         Effects::Transactional | Effects::Keyed | Effects::Opaque(OnUnknown::Rerun) => {
-            Claim::Run(again(record, ask, now))
+            LedgerClaim::Run(again(record, ask, now))
         }
     }
 }
 
-/// The same request, begun once more by somebody who fences off whoever had it before.
-fn again(record: Record, ask: &Ask, now: Moment) -> Record {
-    Record {
+/// Starts the same request again under a new epoch, which fences off the previous run.
+fn again(record: LedgerRecord, ask: &ClaimRequest, now: Moment) -> LedgerRecord {
+    LedgerRecord {
         epoch: record.epoch + 1,
         attempt: record.attempt.saturating_add(1),
-        phase: Phase::InFlight { began: now, until: now + ask.lease },
+        phase: RecordPhase::InFlight { began: now, until: now + ask.lease },
         ..record
     }
 }

@@ -1,111 +1,149 @@
-//! What is remembered of a request.
+//! The record of a request.
 
 use std::time::Duration;
 
 use crate::moment::Moment;
 
-/// How many times longer than its answer a record is remembered at all.
+/// How many times longer than its reply a record is kept.
 pub(super) const TOMBSTONE: u32 = 4;
 
-/// Which request: unique in a ledger.
+/// Identifies a request: unique in a ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Scope {
-    /// Whose.
+pub struct RequestScope {
+    /// The tenant.
     pub tenant: String,
-    /// Which operation: a method and a route, usually.
+    /// The operation: usually a method and a route.
     pub operation: String,
-    /// The client's key.
+    /// The client's key, or for a caller with a stable name, the key and that name. See
+    /// [`of_principal`](Self::of_principal).
     pub key: String,
 }
 
-/// What was asked under the key: the fingerprint of the request, and the version of the rules that made it.
+/// Separates a key from a principal. Neither may contain it.
+const PRINCIPAL: char = '\u{1f}';
+
+impl RequestScope {
+    /// The scope of one principal's key: other principals may use the same key for requests of their own.
+    /// Control characters in the name are replaced, so that no name can imitate another scope.
+    ///
+    /// ```
+    /// use redrive_core::ledger::RequestScope;
+    ///
+    /// let scope = RequestScope { tenant: "acme".into(), operation: "POST /pay".into(), key: "k".into() };
+    /// let ann = scope.clone().of_principal("ann");
+    /// assert_eq!((ann.client_key(), ann.principal()), ("k", Some("ann")));
+    /// assert_eq!((scope.client_key(), scope.principal()), ("k", None));
+    /// ```
+    #[must_use]
+    pub fn of_principal(mut self, principal: &str) -> Self {
+        self.key.push(PRINCIPAL);
+        self.key
+            .extend(principal.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }));
+        self
+    }
+
+    /// The key as the client sent it.
+    #[must_use]
+    pub fn client_key(&self) -> &str {
+        self.key.split(PRINCIPAL).next().unwrap_or_default()
+    }
+
+    /// The principal that the key belongs to, if the scope has one.
+    #[must_use]
+    pub fn principal(&self) -> Option<&str> {
+        self.key.split_once(PRINCIPAL).map(|(_, principal)| principal)
+    }
+}
+
+/// The fingerprint of a request, and the version of the rules that computed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Print {
-    /// The rules.
+pub struct RequestFingerprint {
+    /// The version of the rules.
     pub version: u8,
     /// The hash.
     pub hash: [u8; 32],
 }
 
-/// What an endpoint says of its effects, and so what may follow when nobody knows how a run ended.
+/// The effects that an endpoint declares, which decide what may follow when the outcome of a run is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effects {
-    /// They all happen in one transaction with the record: what was rolled back did not happen.
+    /// All effects commit in one transaction with the record: a rollback undoes them.
     Transactional,
-    /// Downstream calls carry keys of their own: running again is safe.
+    /// Downstream calls carry idempotency keys of their own: a rerun is safe.
     Keyed,
     /// Neither.
     Opaque(OnUnknown),
 }
 
 impl Effects {
-    /// Whether it may run again where nobody knows how it ended.
+    /// Whether the request may run again when its outcome is unknown.
     #[must_use]
     pub const fn may_rerun(self) -> bool {
         matches!(self, Self::Transactional | Self::Keyed | Self::Opaque(OnUnknown::Rerun))
     }
 }
 
-/// What follows an unknown outcome where effects are opaque.
+/// What follows an unknown outcome when effects are opaque.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnUnknown {
-    /// It is held until a person, or the run's own late end, resolves it.
+    /// The record is held until an operator, or the run's own late report, resolves it.
     Hold,
-    /// It runs again: the endpoint accepts that its effect may happen twice.
+    /// The request runs again: the endpoint accepts that its effect may happen twice.
     Rerun,
-    /// It is asked whether it happened. "It did not" counts only so long after the lease: a request that is still
-    /// on its way may arrive until then.
+    /// The endpoint is probed whether the effect happened. "It did not" counts only this long after the
+    /// lease: until then a delayed request may still arrive.
     Probe {
-        /// How long after.
+        /// How long after the lease.
         settling: Duration,
     },
 }
 
-/// How long things are kept.
+/// How long a record and its reply are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// An answer, after the run ended.
+    /// How long the reply is kept after the run ended.
     pub answer: Duration,
 }
 
 impl Retention {
-    /// How long it is remembered that there was one, also after the answer is gone.
+    /// How long the record is kept, also after the reply has expired.
     #[must_use]
     pub fn record(self) -> Duration {
         self.answer.saturating_mul(TOMBSTONE)
     }
 }
 
-/// What is remembered of a request.
+/// The record of a request.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Record {
-    /// What was asked. Never changes.
-    pub print: Print,
-    /// When it first came.
+pub struct LedgerRecord {
+    /// The fingerprint of the request. It never changes.
+    pub print: RequestFingerprint,
+    /// When the request first arrived.
     pub first: Moment,
-    /// Grows whenever somebody else begins to run it: the fence.
+    /// The epoch, which grows with every new run and fences off the previous one.
     pub epoch: u64,
-    /// How often it was begun.
+    /// How often it was started.
     pub attempt: u32,
-    /// Where it is.
-    pub phase: Phase,
-    /// How long its answer is kept once there is one.
+    /// Its phase.
+    pub phase: RecordPhase,
+    /// How long its reply is kept once there is one.
     pub retention: Retention,
-    /// What it made, for whoever looks for the request by it.
+    /// The resource that the request created, so that an operator can find the request by it.
     pub resource: Option<String>,
 }
 
-impl Record {
-    /// When its answer is gone, and when all of it is forgotten. What is in flight or unknown never ends.
+impl LedgerRecord {
+    /// When its reply expires, and when the whole record expires. A record in flight or unknown does not
+    /// expire.
     #[must_use]
     pub fn ends(&self) -> Option<(Moment, Moment)> {
         let (answer, remembered) = (self.retention.answer, self.retention.record());
         match &self.phase {
-            Phase::InFlight { .. } | Phase::Unknown { .. } => None,
-            Phase::Retriable { since: ended, .. } | Phase::Completed { at: ended, .. } => {
+            RecordPhase::InFlight { .. } | RecordPhase::Unknown { .. } => None,
+            RecordPhase::Retriable { since: ended, .. } | RecordPhase::Completed { at: ended, .. } => {
                 Some((*ended + answer, *ended + remembered))
             }
-            Phase::Tombstone { until, .. } => {
+            RecordPhase::Tombstone { until, .. } => {
                 let since = until.since(Moment::default()).saturating_sub(remembered.saturating_sub(answer));
                 Some((Moment::default() + since, *until))
             }
@@ -113,51 +151,51 @@ impl Record {
     }
 }
 
-/// Where a record is.
+/// The phase of a record.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Phase {
-    /// Somebody runs it.
+pub enum RecordPhase {
+    /// A run is in progress.
     InFlight {
-        /// When they began.
+        /// When the run began.
         began: Moment,
-        /// Until when they have it, unless they renew.
+        /// When its lease lapses, unless the run renews it.
         until: Moment,
     },
-    /// It may be run again.
+    /// The request may run again.
     Retriable {
-        /// Not before that.
+        /// Not before this moment.
         not_before: Option<Moment>,
         /// Since when.
         since: Moment,
     },
-    /// It may have happened.
+    /// The effect may have happened.
     Unknown {
-        /// Since when nobody knows.
+        /// Since when the outcome is unknown.
         since: Moment,
     },
-    /// It ended.
+    /// The run ended with a reply.
     Completed {
-        /// With which answer.
-        reply: Reply,
-        /// When.
+        /// The reply.
+        reply: StoredReply,
+        /// When it ended.
         at: Moment,
     },
-    /// It ended, and the answer is gone.
+    /// The run ended, and the reply has expired.
     Tombstone {
-        /// The status of the answer; none where there was none.
+        /// The status of the reply; `None` if there was no reply.
         status: Option<u16>,
-        /// Where what it made is, if the answer said so.
+        /// The location of the created resource, if the reply named it.
         location: Option<String>,
-        /// Until when that is remembered.
+        /// When the tombstone expires.
         until: Moment,
     },
 }
 
-impl Phase {
-    /// The words of all of them.
+impl RecordPhase {
+    /// The words of all phases.
     pub const WORDS: [&'static str; 5] = ["in_flight", "retriable", "unknown", "completed", "tombstone"];
 
-    /// Its word.
+    /// The phase's word.
     #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
@@ -170,24 +208,24 @@ impl Phase {
     }
 }
 
-/// An answer, as it is replayed.
+/// A reply, as it is replayed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
+pub struct StoredReply {
     /// The status.
     pub status: u16,
-    /// The headers in their order, repeated ones too. Values are bytes: not all are text.
+    /// The headers in order, with duplicates. Values are bytes, because not all are text.
     pub headers: Vec<(String, Vec<u8>)>,
-    /// The body; none where it was too large or is not to be kept.
+    /// The body; `None` if it was too large or must not be kept.
     pub body: Option<Vec<u8>>,
 }
 
-impl Reply {
-    /// An answer with this status, without headers, and with an empty body.
+impl StoredReply {
+    /// A reply with this status, no headers and an empty body.
     ///
     /// ```
-    /// use redrive_core::ledger::Reply;
+    /// use redrive_core::ledger::StoredReply;
     ///
-    /// let reply = Reply::new(201).header("location", "/bookings/7").body("booked");
+    /// let reply = StoredReply::new(201).header("location", "/bookings/7").body("booked");
     /// assert_eq!(reply.location().as_deref(), Some("/bookings/7"));
     /// ```
     #[must_use]
@@ -195,21 +233,21 @@ impl Reply {
         Self { status, headers: Vec::new(), body: Some(Vec::new()) }
     }
 
-    /// With one more header, also where it has one of that name.
+    /// Adds a header, also if one of that name exists.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<Vec<u8>>) -> Self {
         self.headers.push((name.into(), value.into()));
         self
     }
 
-    /// With this body.
+    /// Sets the body.
     #[must_use]
     pub fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
         self.body = Some(body.into());
         self
     }
 
-    /// Where what was made is.
+    /// The value of the `Location` header.
     #[must_use]
     pub fn location(&self) -> Option<String> {
         let location = self.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("location"));

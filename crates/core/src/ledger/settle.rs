@@ -1,153 +1,160 @@
-//! How a run ends, and what time makes of a record.
+//! How a run ends, and how a record ages.
 //!
-//! Everything that a run says is fenced by its epoch: whoever was taken over changes nothing.
+//! Every report of a run is fenced by its epoch: a run that was taken over changes nothing.
 
 use std::time::Duration;
 
-use super::record::{Phase, Record, Reply};
+use super::record::{LedgerRecord, RecordPhase, StoredReply};
 use crate::moment::Moment;
 
-/// Somebody else has it, or it ended: nothing may change. The record is as it stands.
+/// The run was taken over or has ended: it may not change the record. Holds the record as it is.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Fenced(pub Box<Record>);
+pub struct FencedRun(pub Box<LedgerRecord>);
 
-/// What became of a renewal.
+/// The result of a renewal.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Renewed {
-    /// The lease goes on.
-    On(Record),
-    /// It has run for as long as it may: the run is to be ended.
+pub enum RenewResult {
+    /// The lease is extended.
+    On(LedgerRecord),
+    /// The run has reached its longest duration and must end.
     TooLong,
 }
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq)]
-pub enum End {
-    /// With an answer that is replayed from now on.
+pub enum RunEnding {
+    /// With a reply, which is replayed from now on.
     Completed {
-        /// The answer.
-        reply: Reply,
-        /// What it made, for whoever looks for the request by it.
+        /// The reply.
+        reply: StoredReply,
+        /// The resource that the request created, so that an operator can find the request by it.
         resource: Option<String>,
     },
-    /// It may be run again, not before then.
+    /// The request may run again, not before this moment.
     Retriable(Option<Moment>),
-    /// Nobody knows.
+    /// The outcome is unknown.
     Unknown,
-    /// It is proven that nothing happened.
+    /// The run certainly had no effect.
     Nothing,
 }
 
-/// How a person says that an unknown outcome was.
+/// How an operator resolves an unknown outcome.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Resolution {
-    /// It happened, and this is its answer.
-    Completed(Reply),
-    /// It did not happen: the next request runs.
+    /// The effect happened, and this is the reply.
+    Completed(StoredReply),
+    /// The effect did not happen: the next request runs.
     Retriable,
 }
 
-/// Whether this epoch still has the record. What was held as unknown is still its own run's to end.
-fn own(record: Record, epoch: u64) -> Result<Record, Fenced> {
-    let runs = matches!(record.phase, Phase::InFlight { .. } | Phase::Unknown { .. });
-    if record.epoch == epoch && runs { Ok(record) } else { Err(Fenced(Box::new(record))) }
+/// Whether this epoch still owns the record. A run whose outcome was held as unknown may still end it.
+fn own(record: LedgerRecord, epoch: u64) -> Result<LedgerRecord, FencedRun> {
+    let runs = matches!(record.phase, RecordPhase::InFlight { .. } | RecordPhase::Unknown { .. });
+    if record.epoch == epoch && runs { Ok(record) } else { Err(FencedRun(Box::new(record))) }
 }
 
-/// The run goes on.
+/// Extends the run's lease.
 ///
 /// # Errors
-/// [`Fenced`] where it was taken over.
+/// [`FencedRun`] if the run was taken over.
 pub fn renew(
-    record: Record,
+    record: LedgerRecord,
     epoch: u64,
     lease: Duration,
     run_max: Duration,
     now: Moment,
-) -> Result<Renewed, Fenced> {
+) -> Result<RenewResult, FencedRun> {
     let record = own(record, epoch)?;
-    let Phase::InFlight { began, .. } = record.phase else { return Err(Fenced(Box::new(record))) };
+    let RecordPhase::InFlight { began, .. } = record.phase else { return Err(FencedRun(Box::new(record))) };
     let end = began + run_max;
     if now >= end {
-        return Ok(Renewed::TooLong);
+        return Ok(RenewResult::TooLong);
     }
     let until = (now + lease).min(end);
-    Ok(Renewed::On(Record { phase: Phase::InFlight { began, until }, ..record }))
+    Ok(RenewResult::On(LedgerRecord { phase: RecordPhase::InFlight { began, until }, ..record }))
 }
 
-/// The run ended with an answer that is to be replayed.
+/// Completes the run with a reply to replay.
 ///
 /// # Errors
-/// [`Fenced`] where it was taken over.
+/// [`FencedRun`] if the run was taken over.
 pub fn complete(
-    record: Record,
+    record: LedgerRecord,
     epoch: u64,
-    reply: Reply,
+    reply: StoredReply,
     resource: Option<String>,
     now: Moment,
-) -> Result<Record, Fenced> {
+) -> Result<LedgerRecord, FencedRun> {
     let record = own(record, epoch)?;
     let resource = resource.or(record.resource);
-    Ok(Record { phase: Phase::Completed { reply, at: now }, resource, ..record })
+    Ok(LedgerRecord { phase: RecordPhase::Completed { reply, at: now }, resource, ..record })
 }
 
-/// The run ended without effect, or may be repeated: the next request runs it again.
+/// Ends the run without effect, or as repeatable: the next request runs it again.
 ///
 /// # Errors
-/// [`Fenced`] where it was taken over.
-pub fn fail(record: Record, epoch: u64, not_before: Option<Moment>, now: Moment) -> Result<Record, Fenced> {
+/// [`FencedRun`] if the run was taken over.
+pub fn fail(
+    record: LedgerRecord,
+    epoch: u64,
+    not_before: Option<Moment>,
+    now: Moment,
+) -> Result<LedgerRecord, FencedRun> {
     let record = own(record, epoch)?;
-    Ok(Record { phase: Phase::Retriable { not_before, since: now }, ..record })
+    Ok(LedgerRecord { phase: RecordPhase::Retriable { not_before, since: now }, ..record })
 }
 
-/// Nobody knows how the run ended. The epoch stays, so that its own late word still counts.
+/// Marks the outcome as unknown. The epoch stays, so that a late report of the run still counts.
 ///
 /// # Errors
-/// [`Fenced`] where it was taken over.
-pub fn hold(record: Record, epoch: u64, now: Moment) -> Result<Record, Fenced> {
+/// [`FencedRun`] if the run was taken over.
+pub fn hold(record: LedgerRecord, epoch: u64, now: Moment) -> Result<LedgerRecord, FencedRun> {
     let record = own(record, epoch)?;
-    Ok(Record { phase: Phase::Unknown { since: now }, ..record })
+    Ok(LedgerRecord { phase: RecordPhase::Unknown { since: now }, ..record })
 }
 
-/// It is proven that nothing happened: as if the request had never come. What is `None` is to be taken away. A record
-/// that was begun before stays as one that may be run again, because of an earlier run nothing is proven.
+/// Ends a run that certainly had no effect, as if the request had never arrived. `None` means: delete the
+/// record. A record with an earlier run stays as retriable, because the earlier run may have had its effect.
 ///
 /// # Errors
-/// [`Fenced`] where it was taken over.
-pub fn release(record: Record, epoch: u64, now: Moment) -> Result<Option<Record>, Fenced> {
+/// [`FencedRun`] if the run was taken over.
+pub fn release(record: LedgerRecord, epoch: u64, now: Moment) -> Result<Option<LedgerRecord>, FencedRun> {
     let record = own(record, epoch)?;
     if record.attempt <= 1 {
         return Ok(None);
     }
-    Ok(Some(Record { phase: Phase::Retriable { not_before: None, since: now }, ..record }))
+    Ok(Some(LedgerRecord { phase: RecordPhase::Retriable { not_before: None, since: now }, ..record }))
 }
 
-/// A person resolves what is unknown. The epoch grows: a word of the run that comes later counts no more.
+/// An operator resolves an unknown outcome. The epoch grows, so that a later report of the run is fenced off.
 ///
 /// # Errors
-/// [`Fenced`] where it is not unknown.
-pub fn resolve(record: Record, resolution: Resolution, now: Moment) -> Result<Record, Fenced> {
-    if !matches!(record.phase, Phase::Unknown { .. }) {
-        return Err(Fenced(Box::new(record)));
+/// [`FencedRun`] if the outcome is not unknown.
+pub fn resolve(record: LedgerRecord, resolution: Resolution, now: Moment) -> Result<LedgerRecord, FencedRun> {
+    if !matches!(record.phase, RecordPhase::Unknown { .. }) {
+        return Err(FencedRun(Box::new(record)));
     }
     let phase = match resolution {
-        Resolution::Completed(reply) => Phase::Completed { reply, at: now },
-        Resolution::Retriable => Phase::Retriable { not_before: None, since: now },
+        Resolution::Completed(reply) => RecordPhase::Completed { reply, at: now },
+        Resolution::Retriable => RecordPhase::Retriable { not_before: None, since: now },
     };
-    Ok(Record { phase, epoch: record.epoch + 1, ..record })
+    Ok(LedgerRecord { phase, epoch: record.epoch + 1, ..record })
 }
 
-/// What time has made of a record; `None` where it is forgotten. What is in flight or unknown never ages.
+/// The record as of `now`; `None` if it has expired. A record in flight or unknown does not expire.
 #[must_use]
-pub fn age(record: Record, now: Moment) -> Option<Record> {
+pub fn age(record: LedgerRecord, now: Moment) -> Option<LedgerRecord> {
     let (answer, remembered) = (record.retention.answer, record.retention.record());
     let (status, location, ended) = match &record.phase {
-        Phase::InFlight { .. } | Phase::Unknown { .. } => return Some(record),
-        Phase::Completed { reply, at } if *at + answer <= now => (Some(reply.status), reply.location(), *at),
-        Phase::Retriable { since, .. } if *since + answer <= now => (None, None, *since),
-        Phase::Completed { .. } | Phase::Retriable { .. } => return Some(record),
-        Phase::Tombstone { until, .. } => return (*until > now).then_some(record),
+        RecordPhase::InFlight { .. } | RecordPhase::Unknown { .. } => return Some(record),
+        RecordPhase::Completed { reply, at } if *at + answer <= now => {
+            (Some(reply.status), reply.location(), *at)
+        }
+        RecordPhase::Retriable { since, .. } if *since + answer <= now => (None, None, *since),
+        RecordPhase::Completed { .. } | RecordPhase::Retriable { .. } => return Some(record),
+        RecordPhase::Tombstone { until, .. } => return (*until > now).then_some(record),
     };
     let until = ended + remembered;
-    let phase = Phase::Tombstone { status, location, until };
-    (until > now).then_some(Record { phase, ..record })
+    let phase = RecordPhase::Tombstone { status, location, until };
+    (until > now).then_some(LedgerRecord { phase, ..record })
 }

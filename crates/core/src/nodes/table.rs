@@ -1,18 +1,18 @@
-//! What a node does about a table that it has looked at.
+//! What a node does after it has read the table of shards.
 //!
-//! [`share`] says who is to own what. Between a look and what is done about it things happen, and a table may be older
-//! than what a node knows by itself: a grant with a higher epoch than the table's was given after the look. So what a
-//! node has is compared first; only then is shared.
+//! [`share`] decides which node should own which shard. The table may be older than what the node already
+//! knows: a fencing token with a higher epoch than the table's was granted after the read. A node therefore
+//! compares the shards it holds first, and rebalances after that.
 
 use std::collections::BTreeMap;
 
-use super::{NodeId, Share, share};
-use crate::entry::Grant;
+use super::{NodeId, Rebalance, share};
+use crate::queue_entry::FencingToken;
 
 /// A shard in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Row {
-    /// Who owns it, or did when it died.
+pub struct ShardRow {
+    /// Its owner, alive or dead.
     pub owner: Option<NodeId>,
     /// Its epoch.
     pub epoch: u64,
@@ -20,45 +20,45 @@ pub struct Row {
 
 /// What a node has to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// Somebody else has it by now: forget it.
-    Drop(Grant),
+pub enum NodeStep {
+    /// Another node owns the shard now: forget it.
+    Drop(FencingToken),
     /// Take a shard.
     Take(u32),
-    /// Give it back, once nothing of it is under way.
-    Give(Grant),
+    /// Hand off the shard, once no attempt of it is running.
+    Give(FencingToken),
 }
 
-/// What `me` has to do, where those are alive, the shards are so, and `held` is what it was granted and goes by.
+/// The actions of `me`, given the `alive` nodes, the shards in `rows`, and the fencing tokens it holds.
 ///
-/// A shard that is its own by the table and not by what it holds is taken anew: the answer to a take was lost, or its
-/// lease was over for a while and nobody else was quicker.
+/// A shard that belongs to `me` by the table but is not in `held` is taken again: the reply to a take was
+/// lost, or the lease had lapsed for a while and no other node was quicker.
 #[must_use]
-pub fn steps(me: NodeId, alive: &[NodeId], rows: &[Row], held: &[Grant]) -> Vec<Step> {
-    let mut mine: BTreeMap<u32, Grant> = BTreeMap::new();
+pub fn steps(me: NodeId, alive: &[NodeId], rows: &[ShardRow], held: &[FencingToken]) -> Vec<NodeStep> {
+    let mut mine: BTreeMap<u32, FencingToken> = BTreeMap::new();
     let mut steps = Vec::new();
-    for grant in held {
+    for token in held {
         let is_lost = rows
-            .get(grant.shard as usize)
-            .is_none_or(|row| row.epoch > grant.epoch || row.epoch == grant.epoch && row.owner != Some(me));
+            .get(token.shard as usize)
+            .is_none_or(|row| row.epoch > token.epoch || row.epoch == token.epoch && row.owner != Some(me));
         if is_lost {
-            steps.push(Step::Drop(*grant));
+            steps.push(NodeStep::Drop(*token));
         } else {
-            mine.insert(grant.shard, *grant);
+            mine.insert(token.shard, *token);
         }
     }
     let mut owners = Vec::with_capacity(rows.len());
     for (shard, row) in (0_u32..).zip(rows) {
         let is_mine = mine.contains_key(&shard);
         if row.owner == Some(me) && !is_mine {
-            steps.push(Step::Take(shard));
+            steps.push(NodeStep::Take(shard));
         }
         owners.push(if is_mine { Some(me) } else { row.owner });
     }
     for share in share(me, alive, &owners) {
         steps.extend(match share {
-            Share::Take(shard) => Some(Step::Take(shard)),
-            Share::Release(shard) => mine.get(&shard).copied().map(Step::Give),
+            Rebalance::Take(shard) => Some(NodeStep::Take(shard)),
+            Rebalance::Release(shard) => mine.get(&shard).copied().map(NodeStep::Give),
         });
     }
     steps

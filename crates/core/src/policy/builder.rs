@@ -1,4 +1,4 @@
-//! Building a policy, and its form in configuration.
+//! Builds a policy, and defines its form in configuration.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -13,49 +13,48 @@ use crate::limit::{Limit, LimitSettings};
 use crate::observe::Observer;
 use crate::rate::{Rate, RateSettings};
 
-/// A policy as plain data: what a configuration file says. [`build`](Self::build) checks it.
+/// A policy as plain data, as in a configuration file. [`build`](Self::build) checks it.
 ///
-/// With the feature `serde` it can be read and written; durations are strings such as `"250ms"`, what is left
-/// out has its default, and a key that does not exist is refused. A configuration without a budget says
-/// `budget = "none"`; a budget of nothing, `{ share = 0, floor = 0 }`, is another matter and grants no retry
-/// at all.
+/// With the feature `serde` it can be read and written: durations are strings such as `"250ms"`, missing keys
+/// have their defaults, and unknown keys are refused. A configuration without a budget says `budget =
+/// "none"`; an empty budget, `{ share = 0, floor = 0 }`, is different and grants no retry at all.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct PolicySettings {
-    /// What is called, in metrics and logs.
+    /// The name of the downstream, in metrics and logs.
     pub name: String,
-    /// How many attempts in all, the first one included.
+    /// The most attempts, including the first one.
     pub attempts: u32,
     /// How the waits grow.
     pub backoff: Backoff,
-    /// How they are spread.
+    /// How the waits are spread.
     pub jitter: Jitter,
-    /// How long in all, calls and waits together.
+    /// The total time, attempts and waits together.
     #[cfg_attr(
         feature = "serde",
         serde(with = "crate::config::optional", skip_serializing_if = "Option::is_none")
     )]
     pub time: Option<Duration>,
-    /// How long one attempt may take.
+    /// The time limit of one attempt.
     #[cfg_attr(
         feature = "serde",
         serde(with = "crate::config::optional", skip_serializing_if = "Option::is_none")
     )]
     pub attempt_time: Option<Duration>,
-    /// The longest wait that the other side may ask for.
+    /// The longest wait that the downstream may ask for.
     #[cfg_attr(feature = "serde", serde(with = "crate::config::duration"))]
     pub not_before_max: Duration,
     /// Retries as a share of first attempts.
     #[cfg_attr(feature = "serde", serde(with = "crate::config::budget"))]
     pub budget: Option<BudgetSettings>,
-    /// When to stop calling at all.
+    /// When to stop calling the downstream.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub breaker: Option<BreakerSettings>,
-    /// How many calls at once.
+    /// How many attempts may run at once.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub limit: Option<LimitSettings>,
-    /// How many attempts a second.
+    /// How many attempts may start each second.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub rate: Option<RateSettings>,
 }
@@ -79,7 +78,7 @@ impl Default for PolicySettings {
 }
 
 impl PolicySettings {
-    /// A policy of these settings, with a budget and breaker of its own.
+    /// A policy with these settings, and its own budget and breaker.
     ///
     /// ```
     /// use redrive_core::policy::PolicySettings;
@@ -90,12 +89,12 @@ impl PolicySettings {
     /// ```
     ///
     /// # Errors
-    /// With what makes no sense, and what to change.
+    /// Which setting is invalid, and what to change.
     pub fn build(self) -> Result<Policy, PolicyError> {
         self.builder().build()
     }
 
-    /// Goes on from these settings, with a budget or a breaker that others share.
+    /// Starts a builder from these settings, for example to share a budget or a breaker.
     #[must_use]
     pub fn builder(self) -> PolicyBuilder {
         PolicyBuilder { settings: self, ..PolicyBuilder::default() }
@@ -132,14 +131,14 @@ pub struct PolicyBuilder {
 }
 
 impl PolicyBuilder {
-    /// What is called, in metrics and logs. Default `"default"`.
+    /// The name of the downstream, in metrics and logs. Default `"default"`.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.settings.name = name.into();
         self
     }
 
-    /// How many attempts in all, the first one included. Default 3.
+    /// The most attempts, including the first one. Default 3.
     #[must_use]
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.settings.attempts = attempts;
@@ -160,29 +159,29 @@ impl PolicyBuilder {
         self
     }
 
-    /// How long in all, calls and waits together. Default: no limit.
+    /// The total time, attempts and waits together. Default: no limit.
     #[must_use]
     pub fn time(mut self, time: Duration) -> Self {
         self.settings.time = Some(time);
         self
     }
 
-    /// How long one attempt may take. Default: no limit.
+    /// The time limit of one attempt. Default: no limit.
     #[must_use]
     pub fn attempt_time(mut self, time: Duration) -> Self {
         self.settings.attempt_time = Some(time);
         self
     }
 
-    /// The longest wait that the other side may ask for; above it the answer is to stop. Default 300 s. The
-    /// jitter goes on top of what was asked, up to a tenth of it or this retry's ceiling.
+    /// The longest wait that the downstream may ask for; a longer one stops the run. Default 300 s. The
+    /// jitter is added to the requested wait, up to a tenth of it or this retry's ceiling.
     #[must_use]
     pub fn not_before_max(mut self, wait: Duration) -> Self {
         self.settings.not_before_max = wait;
         self
     }
 
-    /// A budget, perhaps one that other policies share. Default: 10 % of first attempts and 10 a second.
+    /// A budget, which other policies may share. Default: 10 % of first attempts and 10 a second.
     #[must_use]
     pub fn budget(mut self, budget: Budget) -> Self {
         self.settings.budget = Some(budget.settings().clone());
@@ -190,7 +189,7 @@ impl PolicyBuilder {
         self
     }
 
-    /// No budget. Transient faults are then bounded by the attempts alone, and overload is not retried.
+    /// No budget. Then only the number of attempts limits transient faults, and overload is not retried.
     #[must_use]
     pub fn no_budget(mut self) -> Self {
         self.settings.budget = None;
@@ -198,7 +197,7 @@ impl PolicyBuilder {
         self
     }
 
-    /// A breaker, perhaps one that other policies share. Default: none.
+    /// A breaker, which other policies may share. Default: none.
     #[must_use]
     pub fn breaker(mut self, breaker: Breaker) -> Self {
         self.settings.breaker = Some(breaker.settings().clone());
@@ -206,7 +205,7 @@ impl PolicyBuilder {
         self
     }
 
-    /// A bound on the attempts that run at once, perhaps a shared one. Default: none.
+    /// A limit on concurrent attempts, which other policies may share. Default: none.
     #[must_use]
     pub fn limit(mut self, limit: Limit) -> Self {
         self.settings.limit = Some(limit.settings().clone());
@@ -214,7 +213,7 @@ impl PolicyBuilder {
         self
     }
 
-    /// A bound on the attempts a second, perhaps a shared one. Attempts wait for it. Default: none.
+    /// A limit on attempts a second, which other policies may share. Attempts wait for it. Default: none.
     #[must_use]
     pub fn rate(mut self, rate: Rate) -> Self {
         self.settings.rate = Some(rate.settings().clone());
@@ -222,24 +221,24 @@ impl PolicyBuilder {
         self
     }
 
-    /// Someone who hears of every attempt, wait and end. May be called again for more.
+    /// Adds an observer of every attempt, wait and end. Call it again to add more.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         self.observers.push(Box::new(observer));
         self
     }
 
-    /// Dice from this seed instead of the thread's own, for tests: the same waits each time.
+    /// A random source with this seed instead of the thread's own, for tests: the same waits each time.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// The policy.
+    /// Builds the policy.
     ///
     /// # Errors
-    /// With what makes no sense, and what to change.
+    /// Which setting is invalid, and what to change.
     ///
     /// ```
     /// use redrive_core::Policy;
@@ -264,7 +263,7 @@ impl PolicyBuilder {
     }
 }
 
-/// The part that was handed in, or one made from the settings.
+/// The part that the caller passed in, or one made from the settings.
 fn handed_or_made<T, S: Clone>(
     handed: Option<T>,
     settings: Option<&S>,

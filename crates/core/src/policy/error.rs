@@ -1,4 +1,4 @@
-//! A policy that makes no sense, and what to change.
+//! Why a policy is refused, and what to change.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::breaker::BreakerSettings;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyError {
-    /// No attempt would ever be made.
+    /// The policy allows no attempt.
     #[error("zero attempts would never call anything; use at least 1, which means no retry")]
     ZeroAttempts,
     /// The cap is shorter than the first wait.
@@ -19,7 +19,7 @@ pub enum PolicyError {
         /// The base.
         base: Duration,
     },
-    /// The factor is no number, infinite, or shrinks the waits.
+    /// The factor is not a number, is infinite, or shrinks the waits.
     #[error("a factor of {factor} does not grow; use a finite number of at least 1")]
     Factor {
         /// The factor.
@@ -30,10 +30,10 @@ pub enum PolicyError {
         "an exponential backoff from zero stays at zero; raise the base, or use a constant backoff of 0s"
     )]
     ZeroBase,
-    /// There is no first wait.
+    /// The table has no first wait.
     #[error("the table of delays is empty; give at least one")]
     EmptyTable,
-    /// Decorrelated jitter has no room.
+    /// Decorrelated jitter has no range to draw from.
     #[error(
         "decorrelated jitter draws between the first wait ({first:?}) and the cap ({cap:?}) and needs room there; \
          raise the cap, or use full jitter"
@@ -47,7 +47,7 @@ pub enum PolicyError {
     /// A time limit of zero.
     #[error("{what} of zero ends every call before it starts; leave it out for no limit")]
     ZeroTime {
-        /// Which one.
+        /// Which limit.
         what: &'static str,
     },
     /// The share is outside 0–1.
@@ -56,13 +56,13 @@ pub enum PolicyError {
         /// The share.
         share: f64,
     },
-    /// The floor is no rate.
+    /// The floor is not a rate.
     #[error("a budget floor of {floor} a second is no rate; use a number from 0 (no floor) to 1e9")]
     Floor {
         /// The floor.
         floor: f64,
     },
-    /// The window is too short to have slots.
+    /// The window is too short for its slots.
     #[error("a budget window of {window:?} forgets everything at once; use some seconds")]
     Window {
         /// The window.
@@ -74,23 +74,23 @@ pub enum PolicyError {
          window, probes is 1 to 1000, open_for is above zero; got {0:?}"
     )]
     Breaker(BreakerSettings),
-    /// The limit is empty or crossed.
+    /// The limit is zero, too large, or `most` is below `least`.
     #[error(
         "a limit of {least} to {most} at once makes no sense; least is at least 1, most at least as many and at most 524288"
     )]
     Limit {
-        /// The narrowest.
+        /// The smallest width.
         least: u32,
-        /// The widest.
+        /// The largest width.
         most: u32,
     },
-    /// The rate is no positive number.
+    /// The rate is not a positive number.
     #[error("a rate of {per_second} a second is no rate; use a number above zero, or leave the rate out")]
     Rate {
         /// The rate.
         per_second: f64,
     },
-    /// Nothing could ever go.
+    /// The burst lets nothing through.
     #[error("a burst of zero lets nothing through; use at least 1")]
     ZeroBurst,
 }

@@ -1,39 +1,45 @@
-//! What the numbers of a policy decide, without budget and breaker.
+//! The decisions of a policy that need neither budget nor breaker.
 //!
 //! A call asks budget and breaker when it plans its retry, because it is about to wait for it. An event may
-//! wait for hours, so its engine asks when the retry is about to start. Both plan it here.
+//! wait for hours, so its engine asks when the retry is about to start. Both use the plan made here.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::PolicySettings;
 use crate::backoff::Backoff;
-use crate::dice::Dice;
-use crate::disposition::{Again, Class, Disposition, Fault};
+use crate::disposition::{Disposition, Fault, RetryAdvice, RetryClass};
 use crate::jitter::Jitter;
 use crate::moment::Moment;
 use crate::observe::Outcome;
+use crate::random::RandomSource;
 use crate::report::StopReason;
-use crate::run::{History, Verdict};
+use crate::run::{RetryState, Verdict};
 
 impl PolicySettings {
     /// Plans what follows an attempt: a function of its arguments.
     ///
-    /// A wait that would end after the deadline, or after the policy's time in all, is not planned: the
-    /// answer is to stop now.
-    pub fn plan(&self, history: &History, outcome: Outcome, now: Moment, dice: &mut impl Dice) -> Verdict {
+    /// It never plans a wait that would end after the deadline or after the policy's total time; it stops
+    /// instead.
+    pub fn plan(
+        &self,
+        history: &RetryState,
+        outcome: Outcome,
+        now: Moment,
+        random: &mut impl RandomSource,
+    ) -> Verdict {
         let again = match outcome {
-            Outcome::Said(Disposition::Ok) => return Verdict::Done,
-            Outcome::Said(Disposition::Discard) => return Verdict::Drop,
-            Outcome::Said(Disposition::Permanent(_)) => return Verdict::Dead(StopReason::Permanent),
+            Outcome::Classified(Disposition::Ok) => return Verdict::Done,
+            Outcome::Classified(Disposition::Drop) => return Verdict::Drop,
+            Outcome::Classified(Disposition::Permanent(_)) => return Verdict::Dead(StopReason::Permanent),
             Outcome::Unclassified => return Verdict::Dead(StopReason::Unclassified),
-            Outcome::Said(Disposition::Retry(again)) => again,
+            Outcome::Classified(Disposition::Retry(again)) => again,
             Outcome::TimedOut => TIMED_OUT,
         };
         if let Some(reason) = self.forbids(again) {
             return Verdict::Dead(reason);
         }
-        // The time that ended the attempt is the reason, also of the last one.
+        // The time limit that ended the attempt is the reason, also for the last attempt.
         if outcome == Outcome::TimedOut
             && let Some(reason) = self.too_late(history, now)
         {
@@ -42,32 +48,49 @@ impl PolicySettings {
         if history.attempts >= history.attempts_max {
             return Verdict::Dead(StopReason::AttemptsSpent);
         }
-        let at = now + self.delay(history, again, dice);
+        let at = now + self.delay(history, again, random);
         self.too_late(history, at).map_or(Verdict::RetryAt(at), Verdict::Dead)
     }
 
-    /// Why nobody should try again after this, whoever has attempts left: a retry further out has to hear it
-    /// from the last attempt too.
-    fn forbids(&self, again: Again) -> Option<StopReason> {
+    /// The outcome with the downstream's requested wait shortened to `not_before_max`. Used for events: they
+    /// can wait, so a longer request is no reason to stop.
+    #[must_use]
+    pub fn clamped(&self, outcome: Outcome) -> Outcome {
+        match outcome {
+            Outcome::Classified(Disposition::Retry(again))
+                if again.not_before > Some(self.not_before_max) =>
+            {
+                Outcome::Classified(Disposition::Retry(RetryAdvice {
+                    not_before: Some(self.not_before_max),
+                    ..again
+                }))
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// The reason why no layer should retry after this, whatever attempts are left: an outer retry has to
+    /// learn it from the last attempt too.
+    fn forbids(&self, again: RetryAdvice) -> Option<StopReason> {
         if again.not_before > Some(self.not_before_max) {
             return Some(StopReason::NotBeforeTooFar);
         }
-        let unpaid = again.class == Class::Overload && self.budget.is_none();
+        let unpaid = again.class == RetryClass::Overload && self.budget.is_none();
         unpaid.then_some(StopReason::BudgetSpent)
     }
 
     /// The wait before the next attempt.
-    fn delay(&self, history: &History, again: Again, dice: &mut impl Dice) -> Duration {
+    fn delay(&self, history: &RetryState, again: RetryAdvice, random: &mut impl RandomSource) -> Duration {
         let Self { backoff, jitter, .. } = self;
-        let History { attempts, previous, .. } = *history;
+        let RetryState { attempts, previous, .. } = *history;
         match again.not_before {
-            None => jitter.draw(backoff, attempts, previous, dice),
-            Some(floor) => jitter.draw_from(floor, backoff, attempts, previous, dice),
+            None => jitter.draw(backoff, attempts, previous, random),
+            Some(floor) => jitter.draw_from(floor, backoff, attempts, previous, random),
         }
     }
 
-    /// Why an attempt at `at` would be too late, if it would.
-    pub(crate) fn too_late(&self, history: &History, at: Moment) -> Option<StopReason> {
+    /// The reason why an attempt at `at` would be too late, if it would.
+    pub(crate) fn too_late(&self, history: &RetryState, at: Moment) -> Option<StopReason> {
         if history.deadline.is_some_and(|deadline| at >= deadline) {
             return Some(StopReason::Deadline);
         }
@@ -75,11 +98,11 @@ impl PolicySettings {
         limit.is_some_and(|limit| at >= limit).then_some(StopReason::TimeSpent)
     }
 
-    /// The longest time until its last retry can still start.
+    /// The longest time until the last retry can still start.
     ///
-    /// Every wait is taken at its longest: the ceiling of the backoff, or what the other side may ask for
-    /// with the tenth on top that spreads it; every attempt at its time-out. Time that an event spends
-    /// waiting for its turn is not in it.
+    /// It assumes the longest wait each time: the ceiling of the backoff, or the longest wait that the
+    /// downstream may ask for plus the tenth that spreads it; and it assumes that every attempt takes its
+    /// time-out. It does not include the time that an event waits for its turn.
     #[must_use]
     pub fn horizon(&self) -> Horizon {
         let retries = self.attempts.saturating_sub(1);
@@ -89,7 +112,7 @@ impl PolicySettings {
         let mut waits = Duration::ZERO;
         for n in 1..=retries {
             let ceiling = self.backoff.ceiling(n);
-            // From here on all are alike, or so many that nobody adds them up.
+            // From here on all waits are equal, or there are too many to add up.
             if ceiling >= cap || n > 10_000 {
                 waits = waits.saturating_add(cap.max(asked).saturating_mul(retries - n + 1));
                 break;
@@ -99,7 +122,7 @@ impl PolicySettings {
         Horizon { retries, waits, asked, attempts, limit: self.time }
     }
 
-    /// The same, changed for one event.
+    /// These settings with the overrides of one event.
     #[must_use]
     pub fn tuned(&self, tuning: &Tuning) -> Self {
         let Tuning { attempts, backoff, jitter, time, attempt_time } = tuning;
@@ -113,7 +136,7 @@ impl PolicySettings {
     }
 }
 
-/// What is changed in a policy for one event: what is `None` stays as the queue has it.
+/// The overrides of one event: `None` leaves the queue's setting unchanged.
 ///
 /// ```
 /// use redrive_core::policy::Tuning;
@@ -124,37 +147,37 @@ impl PolicySettings {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct Tuning {
-    /// How many attempts in all.
+    /// The most attempts.
     pub attempts: Option<u32>,
     /// How the waits grow.
     pub backoff: Option<Backoff>,
-    /// How they are spread.
+    /// How the waits are spread.
     pub jitter: Option<Jitter>,
-    /// How long in all.
+    /// The total time.
     #[cfg_attr(feature = "serde", serde(with = "crate::config::optional"))]
     pub time: Option<Duration>,
-    /// How long one attempt may take.
+    /// The time limit of one attempt.
     #[cfg_attr(feature = "serde", serde(with = "crate::config::optional"))]
     pub attempt_time: Option<Duration>,
 }
 
-/// How long until the last retry can still start, and the sum that makes it.
+/// The longest time until the last retry can still start, and the terms of the sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Horizon {
-    /// How many retries.
+    /// The number of retries.
     pub retries: u32,
     /// All waits before them, each at its longest.
     pub waits: Duration,
-    /// The longest that the other side may ask for before each of them, with the tenth on top.
+    /// The longest wait that the downstream may ask for before each retry, plus the tenth.
     pub asked: Duration,
-    /// All attempts before the last, each at its time-out; zero where there is none.
+    /// All attempts before the last, each at its time-out; zero if there is no time-out.
     pub attempts: Duration,
-    /// The policy's time in all, where it has one.
+    /// The policy's total time, if it has one.
     pub limit: Option<Duration>,
 }
 
 impl Horizon {
-    /// The whole.
+    /// The sum, at most the limit.
     #[must_use]
     pub fn total(&self) -> Duration {
         let sum = self.waits.saturating_add(self.attempts);
@@ -182,8 +205,8 @@ impl fmt::Display for Horizon {
     }
 }
 
-/// What a time-out of ours means: it may pass, and nobody knows whether the effect happened.
-const TIMED_OUT: Again = match Fault::transient() {
+/// The meaning of our own time-out: a temporary fault with an unknown outcome.
+const TIMED_OUT: RetryAdvice = match Fault::transient() {
     Fault::Retry(again) => again,
     Fault::Permanent(_) => panic!("transient is retryable"),
 };

@@ -1,25 +1,25 @@
-//! Whose turn it is, and whether it may start.
+//! Decides which event runs next, and whether it may start.
 
 use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::flow::FlowKey;
 use super::queue::{Lane, QueuePlan};
-use super::{Action, Held, Place, Running, Scheduler, Ticket, Timer};
-use crate::breaker::Pass;
-use crate::entry::{Change, Seq};
+use super::{Action, DispatchedAttempt, Running, Scheduler, Timer, TrackedEvent, TrackedState};
+use crate::breaker::BreakerPermit;
 use crate::event::{DeadReason, Mode};
 use crate::limit::Permit;
 use crate::moment::Moment;
-use crate::planted::{Flaw, has};
+use crate::planted::{PlantedBug, has};
 use crate::policy::{Policy, PolicySettings};
+use crate::queue_entry::{EventChange, Seq};
 
-/// How long to wait where nobody can say when: a probe is out, the limit is full, the budget is spent. What
-/// ends them is mostly an attempt that ends, and that asks again at once.
+/// How long to wait when the end of the wait is unknown: a probe is running, the limit is full, the budget is
+/// spent. Mostly the end of an attempt resolves it, and the scheduler asks again then.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
-/// What an attempt must have before it starts.
-type Passes = (Option<Pass>, Option<Permit>);
+/// The permits that an attempt needs before it starts.
+type Passes = (Option<BreakerPermit>, Option<Permit>);
 
 impl Scheduler {
     pub(super) fn dispatch(&mut self, now: Moment, actions: &mut Vec<Action>) {
@@ -32,16 +32,16 @@ impl Scheduler {
         }
     }
 
-    /// Starts the next of a lane; tells whether to go on with this queue.
+    /// Starts the next event of a lane; returns whether to continue with this queue.
     fn dispatch_one(&mut self, number: usize, lane: Lane, now: Moment, actions: &mut Vec<Action>) -> bool {
         let Some(&key) = self.queues[number].turns[lane.index()].front() else { return false };
         let first = self.flows.get(&key).and_then(|flow| flow.ready[lane.index()].front().copied());
         let Some(seq) = first else {
-            // A flow that was emptied otherwise.
+            // A flow that was emptied elsewhere.
             self.queues[number].turns[lane.index()].pop_front();
             return true;
         };
-        let Some(held) = self.held.get(&seq) else {
+        let Some(held) = self.tracked.get(&seq) else {
             self.take_turn(number, lane, key);
             return true;
         };
@@ -55,7 +55,7 @@ impl Scheduler {
             self.end_for_time(seq, now);
             return true;
         }
-        if self.is_met(&held.entry) && !has(Flaw::KeyRunsTwice) {
+        if self.is_met(&held.entry) && !has(PlantedBug::KeyRunsTwice) {
             self.take_turn(number, lane, key);
             self.put_off(seq, now);
             return true;
@@ -85,7 +85,7 @@ impl Scheduler {
         true
     }
 
-    /// Takes the first of a flow out of line, and puts the flow behind the others.
+    /// Removes the first event of a flow from its lane, and puts the flow behind the others.
     fn take_turn(&mut self, number: usize, lane: Lane, key: FlowKey) {
         let turns = &mut self.queues[number].turns[lane.index()];
         turns.pop_front();
@@ -96,24 +96,24 @@ impl Scheduler {
         }
     }
 
-    /// Its time was over before it could run.
+    /// The event expired before it could run.
     pub(super) fn expire(&mut self, seq: Seq, now: Moment) {
-        let Some(held) = self.held.get(&seq) else { return };
+        let Some(held) = self.tracked.get(&seq) else { return };
         let progress = &held.entry.progress;
-        let change = Change::Expired { attempts: progress.attempts, story: progress.story.clone() };
+        let change = EventChange::Expired { attempts: progress.attempts, history: progress.history.clone() };
         self.settle(seq, change, now);
     }
 
-    /// Whether the policy's time in all is over: the process was down for longer, or others went first.
-    fn is_out_of_time(&self, held: &Held, now: Moment) -> bool {
+    /// Whether the policy's total time is over: the process was down for longer, or other events went first.
+    fn is_out_of_time(&self, held: &TrackedEvent, now: Moment) -> bool {
         let policy = &self.queues[held.via].plan.policy;
         let tuned = tuned(policy, &held.entry);
         let time = tuned.as_ref().unwrap_or(policy.settings()).time;
         held.entry.progress.started.zip(time).is_some_and(|(started, time)| started + time <= now)
     }
 
-    /// Whether the lease under which the shard is owned outlasts an attempt.
-    fn has_time_for(&self, held: &Held, now: Moment) -> bool {
+    /// Whether the lease on the shard outlasts an attempt.
+    fn has_time_for(&self, held: &TrackedEvent, now: Moment) -> bool {
         let Some(term) = &self.term else { return true };
         let policy = &self.queues[held.via].plan.policy;
         let tuned = tuned(policy, &held.entry);
@@ -121,49 +121,52 @@ impl Scheduler {
         term.has_time_for(time, now)
     }
 
-    /// Too late for another attempt, which would be ended before it began.
+    /// It is too late for another attempt, which would be ended before it began.
     fn end_for_time(&mut self, seq: Seq, now: Moment) {
-        let Some(held) = self.held.get(&seq) else { return };
+        let Some(held) = self.tracked.get(&seq) else { return };
         let park = self.queues[held.queue].plan.after_dead.park(now);
         let progress = held.entry.progress.clone();
-        self.settle(seq, Change::Dead { reason: DeadReason::TimeSpent, progress, park }, now);
+        self.settle(seq, EventChange::Dead { reason: DeadReason::TimeSpent, progress, park }, now);
     }
 
-    /// Starts an attempt, or has it noted first where its shard is careful.
+    /// Starts an attempt, or notes it first if its shard's crash guard is on.
     fn start(&mut self, seq: Seq, lane: Lane, passes: Passes, now: Moment, actions: &mut Vec<Action>) {
         let (pass, permit) = passes;
         let running = Box::new(Running { lane, began: now, hurried: false, pass, permit });
-        let Some(held) = self.held.get_mut(&seq) else { return };
+        let Some(held) = self.tracked.get_mut(&seq) else { return };
         self.running += 1;
         self.queues[held.queue].started(lane);
-        held.place = Place::Noting(running);
+        held.state = TrackedState::Noting(running);
         match self.shards.get_mut(&held.entry.shard) {
-            Some(shard) if shard.is_careful() && !has(Flaw::NotesLeftOut) => shard.to_note.push(seq),
+            Some(shard) if shard.must_note(&held.entry) && !has(PlantedBug::NotesLeftOut) => {
+                shard.to_note.push(seq);
+            }
             _ => self.run(seq, now, actions),
         }
     }
 
     /// Runs an attempt for which everything is prepared.
     pub(super) fn run(&mut self, seq: Seq, now: Moment, actions: &mut Vec<Action>) {
-        if self.wary.contains(&seq) && !has(Flaw::RecallMissesNotes) {
+        if self.stale_after_recall.contains(&seq) && !has(PlantedBug::RecallMissesNotes) {
             self.hold_back(seq, now);
             return;
         }
-        // To note it took longer than the lease lasts.
-        if self.held.get(&seq).is_some_and(|held| !self.has_time_for(held, now)) {
+        // Writing the dispatch note took longer than the lease lasts.
+        if self.tracked.get(&seq).is_some_and(|held| !self.has_time_for(held, now)) {
             self.hold_back(seq, now);
             return;
         }
-        let Some(held) = self.held.get_mut(&seq) else { return };
-        let Some(shard) = self.shards.get(&held.entry.shard) else { return };
-        let place = std::mem::replace(&mut held.place, Place::Ready);
-        let Place::Noting(mut running) = place else {
-            held.place = place;
+        let Some(held) = self.tracked.get_mut(&seq) else { return };
+        let Some(shard) = self.shards.get_mut(&held.entry.shard) else { return };
+        shard.idle = None;
+        let state = std::mem::replace(&mut held.state, TrackedState::Ready);
+        let TrackedState::Noting(mut running) = state else {
+            held.state = state;
             return;
         };
-        // It may have taken a while to write down that it is about to run.
+        // Writing the dispatch note may have taken a while.
         let expired = held.entry.expires.is_some_and(|expires| expires <= now);
-        if expired && !has(Flaw::ExpiredRuns) {
+        if expired && !has(PlantedBug::ExpiredRuns) {
             let queue = held.queue;
             self.end_run(queue, *running);
             self.expire(seq, now);
@@ -179,9 +182,9 @@ impl Scheduler {
         let own = settings.attempt_time.map(|time| now + time);
         running.began = now;
         running.hurried = own.is_none_or(|own| patience.is_some_and(|patience| patience < own));
-        held.place = Place::Running(running);
-        actions.push(Action::Attempt(Box::new(Ticket {
-            grant: shard.grant(),
+        held.state = TrackedState::Running(running);
+        actions.push(Action::Attempt(Box::new(DispatchedAttempt {
+            token: shard.token(),
             queue: held.via,
             entry: held.entry.clone(),
             attempt: progress.attempts + 1,
@@ -190,20 +193,21 @@ impl Scheduler {
     }
 }
 
-/// The settings for an event that has changes of its own.
-pub(super) fn tuned(policy: &Policy, entry: &crate::entry::Entry) -> Option<PolicySettings> {
+/// The settings for an event that overrides its queue's policy.
+pub(super) fn tuned(policy: &Policy, entry: &crate::queue_entry::QueueEntry) -> Option<PolicySettings> {
     let tuning = entry.event.meta.as_ref()?.tuning.as_ref()?;
     Some(policy.settings().tuned(tuning))
 }
 
-/// Nothing starts before.
+/// The queue starts nothing before this moment.
 struct Closed {
     until: Moment,
     /// Whether that holds for both lanes.
     both: bool,
 }
 
-/// Asks everyone who may say no. Nobody is asked whose yes would be wasted by a later no, but for the rate.
+/// Asks rate, breaker, limit and budget for permission. Except for the rate, none is asked whose permission a
+/// later refusal would waste.
 fn admit(plan: &QueuePlan, mode: Mode, now: Moment) -> Result<Passes, Closed> {
     let policy = &plan.policy;
     let ask_again = now + ASK_AGAIN;
@@ -222,7 +226,7 @@ fn admit(plan: &QueuePlan, mode: Mode, now: Moment) -> Result<Passes, Closed> {
             None => return Err(Closed { until: ask_again, both: true }),
         },
     };
-    // Only looked at, so that a retry that has to wait does not use up the rate.
+    // Only read, so that a retry that has to wait does not use up the rate.
     let is_broke = mode == Mode::Retry && policy.budget().is_some_and(|budget| budget.tokens(now) == 0);
     if is_broke {
         return Err(Closed { until: ask_again, both: false });

@@ -1,22 +1,24 @@
-//! One tenant's part of one queue in one shard: what of it is in memory, and what may be in the store.
+//! One tenant's part of one queue in one shard: its events in memory, and what may be in the store.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
-use super::loading::lane;
+use super::LoadId;
+use super::load::lane;
 use super::queue::Lane;
 use super::table::SeqSet;
-use crate::entry::{Entry, Seq, StreamId};
 use crate::moment::Moment;
+use crate::planted::{PlantedBug, has};
+use crate::queue_entry::{QueueEntry, Seq, StreamId};
 
-/// Which flow.
+/// Identifies a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey {
-    /// In which shard.
+    /// Its shard.
     pub shard: u32,
-    /// In which time as its owner: what was asked for in an earlier one is not what is in memory now.
+    /// The owner's epoch: answers to requests of an earlier epoch do not match the events in memory now.
     pub epoch: u64,
-    /// Of which stream.
+    /// Its stream.
     pub stream: StreamId,
 }
 
@@ -25,70 +27,73 @@ pub struct FlowKey {
 pub(super) struct Flow {
     pub(super) queue: usize,
     pub(super) tenant: Box<str>,
-    /// What is ready to run, by lane.
+    /// The events that are ready to run, by lane.
     pub(super) ready: [VecDeque<Seq>; 2],
-    /// All that is in memory, wherever it is.
+    /// All its events in memory, in any state.
     pub(super) held: SeqSet,
-    /// What is in memory of each key, by the hash of the key.
+    /// The events of each key in memory, by the hash of the key.
     keys: HashMap<u64, Kin>,
-    /// Whether those of a key run one at a time.
+    /// Whether the events of a key run one at a time.
     is_ordered: bool,
-    /// How many events with a key are in memory, if they are: more than there are keys, where one has several.
+    /// How many events with a key are in memory, if they are ordered: more than there are keys, if a key has
+    /// several.
     keyed: usize,
-    /// Whether there may be more in the store that is due, by lane.
-    pub(super) hungry: [bool; 2],
+    /// Whether the store may have more due events, by lane.
+    pub(super) needs_load: [bool; 2],
     pub(super) loading: Option<Loading>,
-    /// How many arrived for the first time that no load has been begun for.
+    /// How many first arrivals wait for a load that has not begun.
     pub(super) aside: u32,
-    /// The earliest time at which something in the store becomes due.
+    /// The earliest moment at which an event in the store becomes due.
     pub(super) next_due: Option<Moment>,
     /// The earliest timer that is set for it.
     pub(super) armed: Option<Moment>,
-    /// Not before this, because the last load failed.
+    /// No load before this, because the last one failed.
     pub(super) load_after: Option<Moment>,
-    /// Whether everything that was due when the shard was taken has been loaded, by lane.
+    /// Whether all events that were due when the shard was taken have been loaded, by lane.
     pub(super) is_past_care: [bool; 2],
 }
 
-/// What is in memory of one key: mostly one event, for which nothing is allocated.
+/// The events of one key in memory: mostly one, which needs no allocation.
 #[derive(Debug, Default)]
 struct Kin {
-    /// The last of those that came, while it is there.
+    /// The last event that arrived, while it is in memory.
     last: Option<Seq>,
-    /// Those that came before it, where there is an order.
+    /// The events that arrived before it, if they are ordered.
     others: Vec<Seq>,
 }
 
-/// How many arrivals are kept while a load is under way, and how many bytes of them.
+/// The most arrivals that are kept during a load, by count and by bytes.
 const TOLD_MAX: usize = 256;
 const TOLD_BYTES_MAX: usize = 256 << 10;
 
-/// What happens while a load is under way, that its snapshot may not have seen.
+/// What happens during a load, which its snapshot may have missed.
 #[derive(Debug, Default)]
 pub(super) struct Loading {
+    /// The number of the load.
+    pub(super) number: u64,
     /// Events that left memory: the snapshot may show them as they were.
     pub(super) gone: SeqSet,
-    /// Whether something arrived that the snapshot may not have, by lane.
+    /// Whether events arrived that the snapshot may not have, by lane.
     pub(super) arrived: [bool; 2],
-    /// What arrived, as it was told: it is taken in when the load is there, unless there is older work in the store.
-    pub(super) told: Vec<Entry>,
-    /// How many bytes that is.
+    /// Those arrivals. They are accepted when the load is finished, unless the store has older work.
+    pub(super) told: Vec<QueueEntry>,
+    /// Their bytes.
     pub(super) told_bytes: usize,
     /// The earliest new due time.
     pub(super) due: Option<Moment>,
-    /// How many events it may bring, by lane.
+    /// How many events the load may bring, by lane.
     pub(super) coming: [usize; 2],
-    /// How many arrived for the first time before it began, or are kept until it is there.
+    /// How many first arrivals came before it began, or are kept until it is finished.
     pub(super) aside: u32,
-    /// Whether an order came since, that its snapshot may not have seen.
+    /// Whether a command came since, which its snapshot may have missed.
     pub(super) recalled: bool,
-    /// Whether something left memory since that has not ended, and was left out because it was there.
+    /// Whether an event left memory since without ending; the load skipped it because it was in memory.
     pub(super) is_blind: bool,
 }
 
 impl Loading {
-    /// Keeps what arrived until the load is there, if that is not too much.
-    pub(super) fn keep(&mut self, entry: Entry) -> bool {
+    /// Keeps an arrival until the load is finished, if there is room.
+    pub(super) fn keep(&mut self, entry: QueueEntry) -> bool {
         let bytes = self.told_bytes + entry.event.payload.len();
         let is_kept = !self.recalled && self.told.len() < TOLD_MAX && bytes <= TOLD_BYTES_MAX;
         if is_kept {
@@ -110,7 +115,7 @@ impl Flow {
             keys: HashMap::new(),
             is_ordered,
             keyed: 0,
-            hungry: [false; 2],
+            needs_load: [false; 2],
             loading: None,
             aside: 0,
             next_due: None,
@@ -120,14 +125,19 @@ impl Flow {
         }
     }
 
-    /// Puts an event at the end of its lane; tells whether the lane was empty and wants a turn.
+    /// Ends a load; returns what happened meanwhile, or `None` if the answer belongs to another load.
+    pub(super) fn end_load(&mut self, load: LoadId) -> Option<Loading> {
+        self.loading.take_if(|loading| loading.number == load.number || has(PlantedBug::AnswersUnmatched))
+    }
+
+    /// Puts an event at the end of its lane; returns whether the lane was empty and needs a turn.
     pub(super) fn push(&mut self, lane: Lane, seq: Seq) -> bool {
         let ready = &mut self.ready[lane.index()];
         ready.push_back(seq);
         ready.len() == 1
     }
 
-    /// Something in the store becomes due then.
+    /// Records that an event in the store becomes due then.
     pub(super) fn note_due(&mut self, due: Moment) {
         if let Some(loading) = &mut self.loading {
             loading.due = Some(loading.due.map_or(due, |earlier| earlier.min(due)));
@@ -135,12 +145,12 @@ impl Flow {
         self.next_due = Some(self.next_due.map_or(due, |next| next.min(due)));
     }
 
-    /// An event comes into memory; tells whether it was not there.
-    pub(super) fn hold(&mut self, entry: &Entry) -> bool {
+    /// Adds an event to memory; returns whether it was new.
+    pub(super) fn hold(&mut self, entry: &QueueEntry) -> bool {
         let new = self.held.insert(entry.seq);
         if let Some(key) = hash_of_key(entry).filter(|_| new) {
             let kin = self.keys.entry(key).or_default();
-            // One that comes late is followed by whoever came before it.
+            // A late event is followed by the events that arrived before it.
             let is_late = self.is_ordered && kin.last.is_some_and(|last| last > entry.seq);
             let other = if is_late { Some(entry.seq) } else { kin.last.replace(entry.seq) };
             if self.is_ordered {
@@ -151,9 +161,9 @@ impl Flow {
         new
     }
 
-    /// Whether one that follows it in the order of its key has been in memory since it came. Two keys with
-    /// the same hash look so, too.
-    pub(super) fn is_followed(&self, entry: &Entry) -> bool {
+    /// Whether a later event of its key has been in memory since it arrived. Two keys with the same hash look
+    /// so, too.
+    pub(super) fn is_followed(&self, entry: &QueueEntry) -> bool {
         hash_of_key(entry).is_some_and(|key| self.last_of(key) != Some(entry.seq))
     }
 
@@ -161,26 +171,26 @@ impl Flow {
         self.keys.get(&key)?.last
     }
 
-    /// The others of its key in memory, where there is an order. Those of a key with the same hash are among them.
-    /// Where no key has two events there, not even the hash is made.
-    pub(super) fn others_of(&self, entry: &Entry) -> impl Iterator<Item = Seq> {
+    /// The other events of its key in memory, if they are ordered, including those of a key with the same
+    /// hash. If no key has two events in memory, not even the hash is computed.
+    pub(super) fn others_of(&self, entry: &QueueEntry) -> impl Iterator<Item = Seq> {
         let key = if self.keyed > self.keys.len() { hash_of_key(entry) } else { None };
         let (kin, seq) = (key.and_then(|key| self.keys.get(&key)), entry.seq);
         let all = kin.into_iter().flat_map(|kin| kin.others.iter().copied().chain(kin.last));
         all.filter(move |other| *other != seq)
     }
 
-    /// Whether there is nothing to remember of it.
+    /// Whether it holds no state.
     pub(super) fn is_empty(&self) -> bool {
         self.held.is_empty()
             && self.loading.is_none()
-            && self.hungry == [false; 2]
+            && self.needs_load == [false; 2]
             && self.next_due.is_none()
             && self.is_past_care == [true; 2]
     }
 
-    /// An event leaves memory.
-    pub(super) fn let_go(&mut self, entry: &Entry) {
+    /// Removes an event from memory.
+    pub(super) fn let_go(&mut self, entry: &QueueEntry) {
         let seq = entry.seq;
         let was_held = self.held.remove(&seq);
         if let Some(key) = hash_of_key(entry).filter(|_| was_held)
@@ -196,7 +206,7 @@ impl Flow {
         if let Some(loading) = &mut self.loading {
             loading.gone.insert(seq);
         }
-        // Only an event of a lost shard, or one that is dropped by a test, is still in line.
+        // Only an event of a lost shard, or one that a test drops, is still in a lane.
         for ready in &mut self.ready {
             if ready.front() == Some(&seq) {
                 ready.pop_front();
@@ -205,6 +215,6 @@ impl Flow {
     }
 }
 
-fn hash_of_key(entry: &Entry) -> Option<u64> {
+fn hash_of_key(entry: &QueueEntry) -> Option<u64> {
     entry.event.key.as_ref().map(|key| BuildHasherDefault::<DefaultHasher>::default().hash_one(key))
 }

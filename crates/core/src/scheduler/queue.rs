@@ -1,4 +1,4 @@
-//! A queue as the scheduler sees it: what bounds it, and whose turn it is.
+//! A queue as the scheduler sees it: its limits, and which flow's turn it is.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,47 +6,47 @@ use std::time::Duration;
 
 use super::flow::FlowKey;
 use crate::disposition::Fault;
-use crate::entry::Park;
 use crate::moment::Moment;
 use crate::policy::Policy;
+use crate::queue_entry::ParkFollowers;
 use crate::rate::Rate;
 
-/// How many events are kept in memory at least, whatever the concurrency. An event stays there until its end is
-/// written, so this is also what can run while the disk stands still: half of it for each lane is a tenth of a
-/// second of 5,000 due a second, as long as a busy disk takes to write a log back.
+/// The fewest events that fit into memory, whatever the concurrency. An event stays in memory until its
+/// settle is written, so this is also how many can run while the disk stands still: half of it for each lane
+/// is a tenth of a second at 5,000 due a second, as long as a busy disk takes to write back a log.
 pub const WINDOW_MIN: usize = 1_024;
 
-/// How many events are kept in memory at most, whatever the concurrency.
+/// The most events that fit into memory, whatever the concurrency.
 pub const WINDOW_MAX: usize = 16_384;
 
-/// How a queue is run.
+/// How a queue runs.
 #[derive(Debug, Clone)]
 pub struct QueuePlan {
     /// Its name.
     pub name: Arc<str>,
-    /// What may be repeated, with the budget and the breaker of its destination.
+    /// The retry policy, with the budget and the breaker of its destination.
     pub policy: Policy,
-    /// How many attempts at once.
+    /// How many attempts run at once.
     pub concurrency: u32,
-    /// How many attempts a second, beside what the policy says.
+    /// How many attempts start each second, in addition to the policy's limit.
     pub rate: Option<Rate>,
-    /// The share of the concurrency that retries may claim while there are first attempts to make.
+    /// The share of the concurrency that retries may claim while first attempts are waiting.
     pub retry_share: f64,
-    /// Whether the events of a key run one at a time. Otherwise a key means nothing.
+    /// Whether the events of a key run one at a time. If not, keys have no effect.
     pub ordered: bool,
-    /// What becomes of the events that follow a dead letter of the same key.
+    /// What happens to the events that follow a dead letter of the same key.
     pub after_dead: AfterDead,
-    /// What a panic of the handler means.
+    /// How a panic of the handler is classified.
     pub panics: Fault,
-    /// How many events are kept in memory, those under way included; at least two.
+    /// How many events are kept in memory, including running ones; at least two.
     pub window_max: usize,
-    /// How many bytes of payload are kept in memory; one event may go over it.
+    /// How many bytes of payload are kept in memory; one event may exceed it.
     pub window_bytes_max: usize,
 }
 
 impl QueuePlan {
-    /// The defaults: 16 at once, a quarter of them for retries, one of a key at a time, no parking, a panic is permanent; in memory
-    /// [`WINDOW_MIN`] events, and 64 MiB.
+    /// The defaults: 16 at once, a quarter of them for retries, one event of a key at a time, no parking, a
+    /// panic is permanent; in memory [`WINDOW_MIN`] events and 64 MiB.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, policy: Policy) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl QueuePlan {
         }
     }
 
-    /// So many at once, with the window that goes with it.
+    /// Sets the concurrency, and the window that goes with it.
     #[must_use]
     pub fn concurrency(mut self, concurrency: u32) -> Self {
         self.concurrency = concurrency.max(1);
@@ -73,39 +73,41 @@ impl QueuePlan {
     }
 }
 
-/// What becomes of the events that follow a dead letter of the same key.
+/// What happens to the events that follow a dead letter of the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AfterDead {
-    /// They go on without it.
+    /// They run without it.
     #[default]
     GoOn,
-    /// They wait until somebody has dealt with it.
+    /// They stay parked until an operator has dealt with the dead letter.
     Park,
-    /// They wait so long, or until there are so many of them.
+    /// They stay parked for a time or up to a number of parked events.
     ParkUpTo {
-        /// How long; for ever where it is none.
+        /// How long; `None` for ever.
         time: Option<Duration>,
-        /// How many; any number where it is none.
+        /// How many; `None` for any number.
         count: Option<u32>,
     },
 }
 
 impl AfterDead {
-    pub(super) fn park(self, now: Moment) -> Park {
+    pub(super) fn park(self, now: Moment) -> ParkFollowers {
         match self {
-            Self::GoOn => Park::GoOn,
-            Self::Park => Park::Stay,
-            Self::ParkUpTo { time, count } => Park::UpTo { until: time.map(|time| now + time), count },
+            Self::GoOn => ParkFollowers::No,
+            Self::Park => ParkFollowers::UntilResolved,
+            Self::ParkUpTo { time, count } => {
+                ParkFollowers::UpTo { until: time.map(|time| now + time), count }
+            }
         }
     }
 }
 
-/// Why an event runs, as far as shares are concerned.
+/// Whether an event runs for the first time, for the shares of the concurrency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lane {
-    /// For the first time.
+    /// First attempts.
     Live,
-    /// Again.
+    /// Retries.
     Retry,
 }
 
@@ -127,32 +129,32 @@ impl Lane {
     }
 }
 
-/// A queue at work.
+/// The state of a queue.
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) plan: QueuePlan,
-    /// Attempts under way, by lane.
+    /// Running attempts, by lane.
     running: [u32; 2],
-    /// Flows with something to run, in turn, by lane.
+    /// Flows with events to run, in turn, by lane.
     pub(super) turns: [VecDeque<FlowKey>; 2],
-    /// Nothing starts before; by lane, as a spent budget holds up retries alone.
+    /// No attempt starts before; by lane, because a spent budget stops only retries.
     pub(super) closed_until: [Option<Moment>; 2],
-    /// Who goes first where both lanes have a claim.
+    /// The lane that goes first when both have a claim.
     favoured: Lane,
-    /// What is in memory, by lane: retries that wait for the budget must not be in the way of first attempts.
-    windows: [Window; 2],
+    /// The events in memory, by lane: retries that wait for the budget must not crowd out first attempts.
+    windows: [LaneWindow; 2],
     /// Flows that belong to it.
     pub(super) flows: usize,
-    /// Events that arrived for the first time and are not in memory, because a load is to bring them.
+    /// Events that arrived for the first time and are not in memory, because a load will bring them.
     pub(super) aside: u32,
 }
 
-/// What a lane has in memory.
+/// The events of a lane in memory.
 #[derive(Debug, Clone, Copy, Default)]
-struct Window {
+struct LaneWindow {
     /// Events.
     held: usize,
-    /// Events that loads under way may bring.
+    /// Events that running loads may bring.
     coming: usize,
     /// Bytes of their payloads.
     bytes: usize,
@@ -160,7 +162,7 @@ struct Window {
 
 impl Queue {
     pub(super) fn new(mut plan: QueuePlan) -> Self {
-        // One that has not run yet and one that has: either may be the only one in the store.
+        // One for each lane: either lane may have the only event in the store.
         plan.window_max = plan.window_max.max(2);
         Self {
             plan,
@@ -168,7 +170,7 @@ impl Queue {
             turns: [VecDeque::new(), VecDeque::new()],
             closed_until: [None; 2],
             favoured: Lane::Live,
-            windows: [Window::default(); 2],
+            windows: [LaneWindow::default(); 2],
             flows: 0,
             aside: 0,
         }
@@ -192,43 +194,43 @@ impl Queue {
         self.windows[0].held + self.windows[1].held
     }
 
-    /// An event comes into memory.
+    /// Counts an event that comes into memory.
     pub(super) fn hold(&mut self, lane: Lane, bytes: usize) {
         let window = &mut self.windows[lane.index()];
         window.held += 1;
         window.bytes += bytes;
     }
 
-    /// An event leaves memory.
+    /// Counts an event that leaves memory.
     pub(super) fn let_go(&mut self, lane: Lane, bytes: usize) {
         let window = &mut self.windows[lane.index()];
         window.held -= 1;
         window.bytes -= bytes;
     }
 
-    /// So many events may come, by lane.
+    /// Reserves room for events that a load may bring, by lane.
     pub(super) fn expect(&mut self, coming: [usize; 2]) {
         self.windows.iter_mut().zip(coming).for_each(|(window, coming)| window.coming += coming);
     }
 
-    /// They have come, or will not.
+    /// Frees that room.
     pub(super) fn no_longer_expect(&mut self, coming: [usize; 2]) {
         self.windows.iter_mut().zip(coming).for_each(|(window, coming)| window.coming -= coming);
     }
 
-    /// How many more events of a lane may come into memory, beside those that are on their way. Each lane has half
+    /// How many more events of a lane fit into memory, beside those that loads may bring. Each lane has half
     /// of the window.
     pub(super) fn room(&self, lane: Lane) -> usize {
-        let Window { held, coming, .. } = self.windows[lane.index()];
+        let LaneWindow { held, coming, .. } = self.windows[lane.index()];
         if self.bytes_left(lane) == 0 { 0 } else { (self.plan.window_max / 2).saturating_sub(held + coming) }
     }
 
-    /// Whether nothing more of a lane may come into memory, whatever loads bring.
+    /// Whether no more events of a lane fit into memory, whatever loads bring.
     pub(super) fn is_full(&self, lane: Lane) -> bool {
         self.bytes_left(lane) == 0 || self.windows[lane.index()].held >= self.plan.window_max / 2
     }
 
-    /// How many more bytes of a lane may come into memory.
+    /// How many more bytes of a lane fit into memory.
     pub(super) fn bytes_left(&self, lane: Lane) -> usize {
         (self.plan.window_bytes_max / 2).saturating_sub(self.windows[lane.index()].bytes)
     }
@@ -238,12 +240,12 @@ impl Queue {
         (self.plan.window_max / 2 / self.flows.max(1)).max(4)
     }
 
-    /// Closes a lane until then.
+    /// Closes a lane until this moment.
     pub(super) fn close(&mut self, lane: Lane, until: Moment) {
         self.closed_until[lane.index()] = Some(until);
     }
 
-    /// The lane that is to go next, if there is a place and something to run.
+    /// The lane that goes next, if there is a slot and an event to run.
     pub(super) fn next_lane(&mut self, now: Moment) -> Option<Lane> {
         if self.running() >= self.plan.concurrency {
             return None;
@@ -264,7 +266,7 @@ impl Queue {
         }
     }
 
-    /// Both have something to run: whoever is below its share; where both are or neither is, in turn.
+    /// Both lanes have events to run: the one below its share goes; if both or neither are, they alternate.
     fn below_share(&self) -> Lane {
         let share = f64::from(self.plan.concurrency) * self.plan.retry_share;
         let [live, retry] = self.running.map(f64::from);

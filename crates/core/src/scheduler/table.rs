@@ -1,15 +1,15 @@
-//! Tables by seq.
+//! Hash tables by sequence number.
 //!
-//! Seqs are numbers that the store gave, so nobody can choose them to collide, and the standard hasher's care
-//! would be a good part of what the scheduler costs.
+//! The store assigns sequence numbers, so no client can choose them to collide, and the standard hasher's
+//! protection would be a good part of the scheduler's cost.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::dice::mix;
-use crate::entry::Seq;
+use crate::queue_entry::Seq;
+use crate::random::mix;
 
-/// Spreads seqs over a table.
+/// Spreads sequence numbers over a table.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Spread(u64);
 
@@ -27,8 +27,8 @@ impl Hasher for Spread {
     }
 }
 
-/// A table by seq.
+/// A table by sequence number.
 pub(super) type SeqMap<T> = HashMap<Seq, T, BuildHasherDefault<Spread>>;
 
-/// A set of seqs.
+/// A set of sequence numbers.
 pub(super) type SeqSet = HashSet<Seq, BuildHasherDefault<Spread>>;

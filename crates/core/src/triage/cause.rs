@@ -1,33 +1,37 @@
-//! Which dead letters died of the same thing.
+//! Groups dead letters by cause.
 //!
-//! A cause's kind and code say it best. The text says it too, once everything is taken out that differs from
-//! letter to letter: numbers, ids, hashes. So `order 17 not found` and `order 18 not found` are one cause.
+//! A cause's kind and code identify it best. Its message does too, once the parts that differ between dead
+//! letters are removed: numbers, ids, hashes. `order 17 not found` and `order 18 not found` are then one
+//! cause.
 
 use std::fmt;
 
 use sha2::{Digest, Sha256};
 
-use crate::event::{Cause, DeadReason, Story};
+use crate::event::{AttemptHistory, Cause, DeadReason};
 
-/// Bytes of a title.
+/// The most bytes of a title.
 const TITLE_BYTES_MAX: usize = 160;
 
-/// What stands for a number or an id.
+/// The placeholder for a number or an id.
 const TAKEN_OUT: char = '#';
 
-/// How long a word of hexadecimal letters is at least that is taken for an id.
+/// The word for events that failed and are retried; dead letters have their reason instead.
+const RETRYING: &str = "retrying";
+
+/// The shortest word of hexadecimal digits that counts as an id.
 const HEX_MIN: usize = 8;
 
-/// A cause, as a number: the same for all that died of it, in every process and version.
+/// A cause as a number: the same in every process and version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CauseId(pub u64);
 
 impl CauseId {
-    /// Where there are too many causes to be told apart.
+    /// Used if there are too many causes to tell apart.
     pub const OTHER: Self = Self(0);
 
-    /// The one that is written like this.
+    /// Parses its text form.
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok().map(Self))?
@@ -40,15 +44,30 @@ impl fmt::Display for CauseId {
     }
 }
 
-/// Why an event died, as its last attempt that failed tells it, and in words without numbers and ids.
+/// The cause of a dead letter, from its last failed attempt, and its title without numbers and ids.
 #[must_use]
-pub fn of(reason: DeadReason, story: Option<&Story>) -> (CauseId, String) {
-    let cause = story.and_then(|story| story.records().rev().find_map(|record| record.cause.as_ref()));
-    let title = title(reason, cause);
+pub fn of(reason: DeadReason, history: Option<&AttemptHistory>) -> (CauseId, String) {
+    told(reason.as_str(), last_cause(history))
+}
+
+/// The cause of a retrying event's last failure, and its title without numbers and ids. The number differs
+/// from that of dead letters with the same title: one is retried by itself, the other is not.
+#[must_use]
+pub fn of_failing(history: Option<&AttemptHistory>) -> (CauseId, String) {
+    told(RETRYING, last_cause(history))
+}
+
+fn last_cause(history: Option<&AttemptHistory>) -> Option<&Cause> {
+    history.and_then(|history| history.records().rev().find_map(|record| record.cause.as_ref()))
+}
+
+/// The number and the title of a cause; the word separates dead letters from retrying events.
+fn told(word: &str, cause: Option<&Cause>) -> (CauseId, String) {
+    let title = title(word, cause);
     let mut hasher = Sha256::new();
     let (kind, code) =
         cause.map_or(("", ""), |cause| (&cause.kind, cause.code.as_deref().unwrap_or_default()));
-    for part in [reason.as_str(), kind, code, &title] {
+    for part in [word, kind, code, &title] {
         hasher.update((part.len() as u64).to_be_bytes());
         hasher.update(part);
     }
@@ -56,8 +75,8 @@ pub fn of(reason: DeadReason, story: Option<&Story>) -> (CauseId, String) {
     (CauseId(u64::from_be_bytes([a, b, c, d, e, f, g, h]).max(1)), title)
 }
 
-fn title(reason: DeadReason, cause: Option<&Cause>) -> String {
-    let Some(cause) = cause else { return reason.as_str().to_owned() };
+fn title(word: &str, cause: Option<&Cause>) -> String {
+    let Some(cause) = cause else { return word.to_owned() };
     let mut title = cause.kind.clone();
     if let Some(code) = &cause.code {
         title.push(' ');
@@ -73,7 +92,7 @@ fn title(reason: DeadReason, cause: Option<&Cause>) -> String {
     title
 }
 
-/// A text with a mark in place of each number and id. A word is what letters, digits, `-` and `_` make.
+/// The text with a placeholder for each number and id. A word consists of letters, digits, `-` and `_`.
 #[must_use]
 pub fn without_numbers(text: &str) -> String {
     let is_word = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
@@ -96,10 +115,10 @@ fn is_id(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Record;
+    use crate::event::AttemptRecord;
 
-    fn story(cause: Cause) -> Story {
-        Story::default().with(Record {
+    fn history(cause: Cause) -> AttemptHistory {
+        AttemptHistory::default().with(AttemptRecord {
             attempt: 1,
             mode: "live".to_owned(),
             at_ms: 0,
@@ -129,7 +148,7 @@ mod tests {
     #[test]
     fn what_died_of_the_same_has_the_same_cause() {
         let of = |kind: &str, code: &str, text: &str| {
-            of(DeadReason::Permanent, Some(&story(Cause::new(kind, text).code(code)))).0
+            of(DeadReason::Permanent, Some(&history(Cause::new(kind, text).code(code)))).0
         };
         assert_eq!(of("Http", "404", "order 17 not found"), of("Http", "404", "order 18 not found"));
         assert_ne!(of("Http", "404", "order 17 not found"), of("Http", "410", "order 17 not found"));
@@ -138,9 +157,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_retried_has_another_number_than_what_died_of_the_same() {
+        let history = history(Cause::new("Http", "order 17 not found").code("404"));
+        let (dead, failing) = (of(DeadReason::Permanent, Some(&history)), of_failing(Some(&history)));
+        assert_eq!(dead.1, failing.1);
+        assert_ne!(dead.0, failing.0);
+        assert_eq!(of_failing(None).1, "retrying");
+    }
+
+    #[test]
     fn a_cause_never_changes_its_number() {
         let cause = Cause::new("Http", "order 17 not found").code("404");
-        let (id, title) = of(DeadReason::Permanent, Some(&story(cause)));
+        let (id, title) = of(DeadReason::Permanent, Some(&history(cause)));
         assert_eq!(title, "Http 404: order # not found");
         assert_eq!(CauseId::from_text(&id.to_string()), Some(id));
         assert_eq!(of(DeadReason::KilledProcess, None).1, "killed-process");
@@ -148,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_title_is_short_whatever_the_letters() {
-        let (_, title) = of(DeadReason::Permanent, Some(&story(Cause::new("K", "ö".repeat(400)))));
+        let (_, title) = of(DeadReason::Permanent, Some(&history(Cause::new("K", "ö".repeat(400)))));
         assert!(title.len() <= TITLE_BYTES_MAX && title.ends_with('…'));
     }
 }

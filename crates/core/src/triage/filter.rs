@@ -1,70 +1,71 @@
-//! Which events are meant.
+//! Selects events.
 
 use super::CauseId;
-use crate::event::{DeadReason, Event, Story};
+use crate::event::{AttemptHistory, DeadReason, Event};
 use crate::moment::Moment;
 
-/// Bytes of a text to look for.
+/// The most bytes of a text to search for.
 const TEXT_BYTES_MAX: usize = 512;
 
-/// Which events are meant: those that fit everything that is set. A word that it does not know is an error where it is
-/// read, because without it everything would be meant.
+/// Selects the events that match every field that is set. An unknown field is an error when a filter is read,
+/// because without it the filter would match everything.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct Filter {
-    /// Of this queue.
+    /// With this queue.
     pub queue: Option<String>,
-    /// Of this tenant.
+    /// With this tenant.
     pub tenant: Option<String>,
     /// With this ordering key.
     pub key: Option<String>,
     /// With this id.
     pub id: Option<String>,
-    /// Dead of this cause.
+    /// Dead with this cause.
     pub cause: Option<CauseId>,
     /// Dead for this reason, as its word.
     pub reason: Option<String>,
-    /// With so many attempts at least.
+    /// With at least this many attempts.
     pub attempts_min: Option<u32>,
-    /// With so many attempts at most.
+    /// With at most this many attempts.
     pub attempts_max: Option<u32>,
-    /// Not before, in nanoseconds since the Unix epoch: died, where it is dead, otherwise published.
+    /// At or after this, in nanoseconds since the Unix epoch: when it died if it is dead, otherwise when it
+    /// was published.
     pub since_ns: Option<u64>,
     /// Before, in nanoseconds since the Unix epoch.
     pub before_ns: Option<u64>,
-    /// With this text, whatever the case, in id, key, or the kind, code or message of its last cause.
+    /// With this text, ignoring case, in id, key, or the kind, code or message of its last cause.
     pub text: Option<String>,
 }
 
-/// What a filter looks at.
+/// The parts of an event that a filter looks at.
 #[derive(Debug, Clone, Copy)]
-pub struct Subject<'a> {
+pub struct FilterSubject<'a> {
     /// The event.
     pub event: &'a Event,
     /// When it died, or was published.
     pub at: Moment,
-    /// Attempts that were settled.
+    /// The attempts that are settled.
     pub attempts: u32,
-    /// What it died of.
+    /// Its cause.
     pub cause: Option<CauseId>,
     /// Why it died.
     pub reason: Option<DeadReason>,
-    /// Its attempts.
-    pub story: Option<&'a Story>,
+    /// Its attempt history.
+    pub history: Option<&'a AttemptHistory>,
 }
 
 impl Filter {
-    /// Everything of a queue.
+    /// Selects all events of a queue.
     #[must_use]
     pub fn queue(name: impl Into<String>) -> Self {
         Self { queue: Some(name.into()), ..Self::default() }
     }
 
-    /// Whether its text is short enough to be looked for in every letter, and kept with a job.
+    /// Checks that its text is short enough to search for in every event and to keep with a job.
     ///
     /// # Errors
-    /// With what is wrong with it.
+    /// What is wrong with it.
     pub fn check(&self) -> Result<(), String> {
         match self.text.as_ref().map(String::len) {
             Some(bytes) if bytes > TEXT_BYTES_MAX => Err(format!(
@@ -74,7 +75,8 @@ impl Filter {
         }
     }
 
-    /// Whether it says nothing but queue, tenant and cause: those are counted, and the rest has to be looked at.
+    /// Whether it uses only queue, tenant and cause: the store has counts by those, and must scan for the
+    /// rest.
     #[must_use]
     pub fn is_coarse(&self) -> bool {
         let coarse = Self {
@@ -86,10 +88,10 @@ impl Filter {
         *self == coarse
     }
 
-    /// Whether an event is meant.
+    /// Whether it selects this event.
     #[must_use]
-    pub fn matches(&self, subject: Subject<'_>) -> bool {
-        let Subject { event, at, attempts, cause, reason, story } = subject;
+    pub fn matches(&self, subject: FilterSubject<'_>) -> bool {
+        let FilterSubject { event, at, attempts, cause, reason, history } = subject;
         let same = |wanted: &Option<String>, is: &str| wanted.as_deref().is_none_or(|wanted| wanted == is);
         let at = at.as_nanos();
         same(&self.queue, &event.queue)
@@ -102,14 +104,14 @@ impl Filter {
             && self.attempts_max.is_none_or(|max| attempts <= max)
             && self.since_ns.is_none_or(|since| at >= since)
             && self.before_ns.is_none_or(|before| at < before)
-            && self.text.as_deref().is_none_or(|text| has_text(text, event, story))
+            && self.text.as_deref().is_none_or(|text| has_text(text, event, history))
     }
 }
 
-fn has_text(text: &str, event: &Event, story: Option<&Story>) -> bool {
+fn has_text(text: &str, event: &Event, history: Option<&AttemptHistory>) -> bool {
     let text = text.to_lowercase();
     let has = |place: &str| place.to_lowercase().contains(&text);
-    let cause = story.and_then(|story| story.records().rev().find_map(|record| record.cause.as_ref()));
+    let cause = history.and_then(|history| history.records().rev().find_map(|record| record.cause.as_ref()));
     has(&event.id)
         || event.key.as_deref().is_some_and(has)
         || cause.is_some_and(|cause| {

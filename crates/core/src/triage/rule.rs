@@ -1,66 +1,68 @@
-//! What is held back, and what goes elsewhere.
+//! Rules that hold events back or reroute them.
 //!
-//! Rules are durable, and each may have an end. Those over a queue or a tenant are the scheduler's: it starts and
-//! loads nothing of what they hold. Those over a key are the store's, which hands out no head of such a key:
-//! otherwise the memory of the owner would fill with what may not run.
+//! Rules are durable, and each may have an end. The scheduler applies rules about a queue or a tenant: it
+//! neither loads nor starts the events that they hold back. The store applies rules about a key: it does not
+//! return the first event of such a key, because otherwise the owner's memory would fill with events that may
+//! not run.
 
 use crate::event::bounds;
 use crate::moment::Moment;
 
-/// What is held back, or goes elsewhere.
+/// Holds events back or reroutes them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Rule {
-    /// Nothing of a queue starts.
+    /// Holds back all events of a queue.
     Pause {
-        /// Which queue.
+        /// The queue.
         queue: String,
     },
-    /// Nothing of a queue starts that ran before.
+    /// Holds back the retries of a queue.
     PauseRetries {
-        /// Which queue.
+        /// The queue.
         queue: String,
     },
-    /// Nothing of a tenant starts.
+    /// Holds back all events of a tenant.
     QuarantineTenant {
-        /// Of which queue; of all where it is none.
+        /// The queue; `None` for all queues.
         queue: Option<String>,
-        /// Which tenant.
+        /// The tenant.
         tenant: String,
     },
-    /// Nothing of a key starts; its events say `quarantined`.
+    /// Holds back all events of a key; their state is `quarantined`.
     QuarantineKey {
-        /// Of which queue.
+        /// The queue.
         queue: String,
-        /// Of which tenant.
+        /// The tenant.
         tenant: String,
-        /// Which key.
+        /// The ordering key.
         key: String,
     },
-    /// Nothing of a key starts; its events say `parked`.
+    /// Holds back all events of a key; their state is `parked`.
     ParkKey {
-        /// Of which queue.
+        /// The queue.
         queue: String,
-        /// Of which tenant.
+        /// The tenant.
         tenant: String,
-        /// Which key.
+        /// The ordering key.
         key: String,
     },
-    /// Events of a queue are run by the handler of another one. Identity, order and receipt stay where they are.
+    /// The handler of another queue runs the events of a queue. Identity, order and dedupe record stay where
+    /// they are.
     Reroute {
-        /// Which queue.
+        /// The queue.
         queue: String,
-        /// Whose handler.
+        /// The queue whose handler runs them.
         to: String,
     },
 }
 
 impl Rule {
-    /// Whether it can be meant: names within their bounds, and nothing sent to where it is.
+    /// Checks that names are within their limits, and that a queue is not rerouted to itself.
     ///
     /// # Errors
-    /// With what is wrong with it.
+    /// What is wrong with it.
     pub fn check(&self) -> Result<(), String> {
         let tenant = |tenant: &str| check_name("a tenant", tenant, bounds::TENANT_BYTES_MAX);
         match self {
@@ -71,13 +73,13 @@ impl Rule {
                 check_name("a key", key, bounds::KEY_BYTES_MAX)
             }
             Self::Reroute { queue, to } if queue == to => {
-                Err(format!("the queue {queue} is run by its own handler already"))
+                Err(format!("the queue {queue} already has its own handler; name another queue"))
             }
             Self::Reroute { .. } => Ok(()),
         }
     }
 
-    /// The word in the audit.
+    /// The word in the audit log.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
@@ -90,7 +92,7 @@ impl Rule {
         }
     }
 
-    /// What it is about, in words.
+    /// What it applies to, in words.
     #[must_use]
     pub fn target(&self) -> String {
         let of_key = |queue, tenant: &str, key| match tenant {
@@ -110,7 +112,7 @@ impl Rule {
         }
     }
 
-    /// Whether there can be only one of both: a queue goes to one place.
+    /// Whether the two exclude each other: a queue is rerouted to one other queue.
     #[must_use]
     pub fn replaces(&self, other: &Self) -> bool {
         match (self, other) {
@@ -119,7 +121,7 @@ impl Rule {
         }
     }
 
-    /// The key that it is about: queue, tenant, key.
+    /// The key that it applies to: queue, tenant, key.
     #[must_use]
     pub fn key(&self) -> Option<(&str, &str, &str)> {
         match self {
@@ -131,13 +133,13 @@ impl Rule {
     }
 }
 
-/// How many bytes of text say why.
+/// The most bytes of a reason.
 const WHY_BYTES_MAX: usize = 512;
 
-/// Whether a text can be kept as a reason: short, and without letters that cannot be shown.
+/// Checks that a text can be kept as a reason: short, and without control characters.
 ///
 /// # Errors
-/// With what is wrong with it.
+/// What is wrong with it.
 pub fn check_words(why: &str) -> Result<(), String> {
     check_name("a reason", why, WHY_BYTES_MAX)
 }
@@ -152,41 +154,41 @@ fn check_name(what: &str, name: &str, bytes_max: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// A rule that holds.
+/// A rule in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Control {
-    /// What it says.
+pub struct ActiveRule {
+    /// The rule.
     pub rule: Rule,
-    /// Since when.
+    /// Since when it applies.
     pub since: Moment,
-    /// Until when; until somebody lifts it where it is none.
+    /// Until when it applies; `None`: until an operator lifts it.
     pub until: Option<Moment>,
-    /// Who made it.
+    /// The operator who made it.
     pub who: String,
-    /// Why, in words.
+    /// The reason.
     pub why: String,
 }
 
-/// All rules that hold.
+/// All rules in force.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Controls {
-    /// Grows with every order that may have taken something out of the owner's hands.
+pub struct ActiveRules {
+    /// Grows with every command that may have taken an event from its owner.
     pub version: u64,
     /// The rules.
-    pub list: Vec<Control>,
+    pub list: Vec<ActiveRule>,
 }
 
-impl Controls {
+impl ActiveRules {
     fn hold(&self, now: Moment, is_meant: impl Fn(&Rule) -> bool) -> bool {
         self.now(now).any(is_meant)
     }
 
     pub(crate) fn now(&self, now: Moment) -> impl Iterator<Item = &Rule> {
-        let holds = move |control: &&Control| control.until.is_none_or(|until| until > now);
+        let holds = move |control: &&ActiveRule| control.until.is_none_or(|until| until > now);
         self.list.iter().filter(holds).map(|control| &control.rule)
     }
 
-    /// Whether nothing of this part of a queue may start: of what never ran, or of the rest.
+    /// Whether rules hold back this part of a queue: its first attempts, or its retries.
     #[must_use]
     pub fn is_closed(&self, queue: &str, tenant: &str, has_run: bool, now: Moment) -> bool {
         self.hold(now, |rule| match rule {
@@ -197,19 +199,19 @@ impl Controls {
         })
     }
 
-    /// Whether a tenant's part of a queue is in quarantine.
+    /// Whether a tenant's part of a queue is quarantined.
     #[must_use]
     pub fn is_quarantined(&self, queue: &str, tenant: &str, now: Moment) -> bool {
         self.hold(now, |rule| quarantines(rule, queue, tenant))
     }
 
-    /// The rule by which the head of a key is not handed out.
+    /// The rule that holds back the first event of a key.
     #[must_use]
     pub fn withholding(&self, queue: &str, tenant: &str, key: &str, now: Moment) -> Option<&Rule> {
         self.now(now).find(|rule| rule.key() == Some((queue, tenant, key)))
     }
 
-    /// The queue whose handler runs the events of this one.
+    /// The queue whose handler runs the events of this one, if it is rerouted.
     #[must_use]
     pub fn route(&self, queue: &str, now: Moment) -> Option<&str> {
         self.now(now).find_map(|rule| match rule {
@@ -218,7 +220,7 @@ impl Controls {
         })
     }
 
-    /// When a rule ends next.
+    /// When the next rule ends.
     #[must_use]
     pub fn next_end(&self, now: Moment) -> Option<Moment> {
         self.list.iter().filter_map(|control| control.until).filter(|until| *until > now).min()
@@ -238,11 +240,11 @@ fn quarantines(rule: &Rule, of_queue: &str, of_tenant: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn controls(rule: Rule, until: Option<Moment>) -> Controls {
+    fn controls(rule: Rule, until: Option<Moment>) -> ActiveRules {
         let since = Moment::default();
-        Controls {
+        ActiveRules {
             version: 1,
-            list: vec![Control { rule, since, until, who: String::new(), why: String::new() }],
+            list: vec![ActiveRule { rule, since, until, who: String::new(), why: String::new() }],
         }
     }
 

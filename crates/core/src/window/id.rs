@@ -1,45 +1,46 @@
-//! An id as the window is asked about it: its mark, and where it stands among others.
+//! An id as callers pass it in: its mark, and its rank among other ids.
 //!
-//! Ids that come from a clock or a counter ascend, if only roughly. Whether one stands above all that are in a table
-//! is told without looking into the table, and then it is certainly not in there. Where it stands never answers
-//! anything else: two ids may share a rank, and then the table is asked.
+//! Ids that come from a clock or a counter ascend, if only roughly. If an id ranks above all ids in a table,
+//! it is certainly not in the table, and no lookup is needed. The rank decides nothing else: two ids may
+//! share a rank, and then the table is searched.
 
-use super::mark::Mark;
+use super::mark::IdMark;
 
-/// How many bytes of an id count for its rank: those of a UUID as text, and some.
+/// How many bytes of an id count for its rank: enough for a UUID as text.
 const HEAD_BYTES: usize = 40;
 const WORDS: usize = HEAD_BYTES / 8;
 
 /// An id within its scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Id {
-    pub(super) mark: Mark,
+pub struct WindowId {
+    pub(super) mark: IdMark,
     pub(super) rank: Rank,
 }
 
-impl Id {
-    /// That of an id within a scope; see [`Mark::of`].
+impl WindowId {
+    /// An id within a scope; see [`IdMark::of`].
     #[must_use]
     pub fn of(scope: &str, id: &[u8]) -> Self {
-        Self { mark: Mark::of(scope, id), rank: Rank::of(id) }
+        Self { mark: IdMark::of(scope, id), rank: Rank::of(id) }
     }
 
-    /// What is kept of it.
+    /// Its mark, which is what the window stores.
     #[must_use]
-    pub const fn mark(&self) -> Mark {
+    pub const fn mark(&self) -> IdMark {
         self.mark
     }
 }
 
-/// One of which only the mark is known. It is found as any other, only never without looking.
-impl From<Mark> for Id {
-    fn from(mark: Mark) -> Self {
+/// An id of which only the mark is known. It is found like any other, but always needs a lookup.
+impl From<IdMark> for WindowId {
+    fn from(mark: IdMark) -> Self {
         Self { mark, rank: Rank::UNKNOWN }
     }
 }
 
-/// Where an id stands: the longer the higher, so that a counter ascends when it gets another digit, and then by its
-/// first bytes. The scope does not count, because ids of several that come from one clock ascend together.
+/// The rank of an id: longer ids rank higher, so that a counter ascends when it gets another digit, and ids
+/// of equal length rank by their first bytes. The scope does not count, because ids of several scopes that
+/// come from one clock ascend together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
     length: u64,
@@ -47,12 +48,12 @@ pub(super) struct Rank {
 }
 
 impl Rank {
-    /// Below or beside all others.
+    /// The lowest rank.
     pub(super) const LEAST: Self = Self { length: 0, head: [0; WORDS] };
-    /// Of an id of which only the mark is known. It may stand anywhere: nothing is above it, and it is above nothing.
+    /// The rank of an id of which only the mark is known: nothing is above it, and it is above nothing.
     pub(super) const UNKNOWN: Self = Self { length: u64::MAX, head: [u64::MAX; WORDS] };
 
-    /// Whether it certainly stands above another one.
+    /// Whether it is certainly above another rank.
     pub(super) fn is_above(&self, other: &Self) -> bool {
         self > other && *self != Self::UNKNOWN
     }

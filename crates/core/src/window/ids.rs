@@ -1,41 +1,42 @@
-//! The ids that are remembered: a ring in the order of time, and tables that say where each is in it.
+//! The remembered ids: a ring in the order of time, and tables from ids to ring entries.
 //!
-//! The oldest is at the front, so forgetting is taking from there, by time as by count. Ring entries have numbers
-//! that grow and wrap around; the tables keep numbers instead of places, so the ring may move when it grows. An
-//! entry is 24 bytes and its slots in the table 16, of which half are empty: 40 bytes an id, whatever its length.
+//! The oldest id is at the front, so removing by time or by count takes from there. Ring entries have numbers
+//! that grow and wrap around; the tables store numbers instead of positions, so the ring may move when it
+//! grows. An entry is 24 bytes and its slots in the table 16, of which half are empty: 40 bytes an id,
+//! whatever its length.
 //!
-//! In a large table every slot is a miss of the cache, and waiting for it took most of the time of a new id. So
-//! nothing waits there that need not:
+//! In a large table every slot is a cache miss, and these misses took most of the time of a new id. Three
+//! measures avoid them:
 //!
-//! - What comes is put into a small young table, which stays in the cache, and goes into the large one by the lot.
-//!   Then all its places are looked at before any is changed: these looks do not depend on each other, and the
+//! - New ids go into a small young table, which stays in the cache, and move to the large table in batches. A
+//!   batch first reads all its slots before it changes any: these reads do not depend on each other, and the
 //!   processor waits for many of them at once.
-//! - What is forgotten leaves its slot behind, whose number is no longer in the ring. Later ones use it again, and
-//!   the table is cleared of the rest piece by piece, in its own order.
-//! - An id whose rank is above all that is in the large table is not looked for there. Ids that ascend touch
-//!   nothing but the young table and the two ends of the ring; also those that ascend roughly, where an id
-//!   is late by much less than a lot.
+//! - A removed id leaves its slot behind, whose number is no longer in the ring. Later ids reuse it, and the
+//!   rest is cleared piece by piece, in the order of the table.
+//! - An id whose rank is above all ids in the large table is not searched for there. Ascending ids touch only
+//!   the young table and the two ends of the ring; so do roughly ascending ids, if an id is late by much less
+//!   than a batch.
 
 use std::collections::{HashSet, VecDeque};
 
-use super::id::{Id, Rank};
-use super::mark::Mark;
+use super::id::{Rank, WindowId};
+use super::mark::IdMark;
 use super::peaks::Peaks;
 use super::slots::Slots;
 use crate::moment::Moment;
 
-/// What is set aside at first.
+/// The initial capacity.
 const FIRST_ROOM: usize = 1024;
-/// How many ids are young at most. Their table is 64 KiB.
+/// The most young ids. Their table is 64 KiB.
 const LOT_MAX: usize = 4096;
-/// A small window has small lots, so that what is kept beside its ids is little.
+/// A small window has small batches, so that the overhead beside its ids is small.
 const LOTS: usize = 64;
-/// How many places are looked at before they are changed: more than a processor waits for at once, and few enough to
-/// stay in its cache until then.
+/// How many slots are read before they are changed: more than a processor waits for at once, and few enough
+/// to stay in its cache until then.
 const TOGETHER: usize = 64;
-/// How many slots of the large table are cleared for every id that is put in. So all of them are while an eighth as
-/// many ids come as there are slots: no more than that is left behind at any time, and it is gone long before its
-/// numbers come round again.
+/// How many slots of the large table are cleared for every new id. One pass over the table therefore takes an
+/// eighth as many new ids as there are slots: no more than that many stale slots exist at any time, and they
+/// are cleared long before their numbers come round again.
 const CLEARED_PER_ID: usize = 8;
 
 /// Ids with the moments at which they were committed.
@@ -44,18 +45,18 @@ pub(super) struct Ids {
     ring: VecDeque<Entry>,
     /// The number of the entry at the front.
     first: u32,
-    /// How many came since the large table was given some.
+    /// How many ids came since the last batch moved to the large table.
     young: usize,
     young_slots: Slots,
     young_highest: Rank,
     slots: Slots,
-    /// Where the large table is cleared next.
+    /// Where clearing of the large table continues.
     clear_at: usize,
     peaks: Peaks,
-    /// How many were forgotten ever.
+    /// How many ids were removed so far.
     left: u64,
-    /// Entries in the ring whose ids were committed again later. Few: they are over their time, but after a restart
-    /// with a longer one.
+    /// Ring entries whose ids were committed again later. They are few: an id is committed again only after
+    /// it expired, except after a restart with a longer time.
     again: HashSet<u32>,
     max: usize,
     lot: usize,
@@ -63,7 +64,7 @@ pub(super) struct Ids {
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
-    mark: Mark,
+    mark: IdMark,
     at: Moment,
 }
 
@@ -89,7 +90,7 @@ impl Ids {
         }
     }
 
-    /// Entries in the ring, those included that are no longer an id's own.
+    /// Entries in the ring, including those that a later entry of the same id replaces.
     pub(super) fn entries(&self) -> usize {
         self.ring.len()
     }
@@ -99,14 +100,14 @@ impl Ids {
         self.ring.len() - self.again.len()
     }
 
-    /// Bytes that are set aside.
+    /// Bytes allocated.
     pub(super) fn bytes(&self) -> usize {
         let aside = self.peaks.bytes() + self.again.capacity() * size_of::<u64>();
         self.ring.capacity() * size_of::<Entry>() + self.slots.bytes() + self.young_slots.bytes() + aside
     }
 
     /// When an id was committed last.
-    pub(super) fn find(&self, id: &Id) -> Option<Moment> {
+    pub(super) fn find(&self, id: &WindowId) -> Option<Moment> {
         let found = match self.seek(&self.young_slots, id.mark) {
             None if !self.peaks.are_below(&id.rank) => self.seek(&self.slots, id.mark),
             found => found,
@@ -114,9 +115,9 @@ impl Ids {
         found.map(|(_, place)| self.ring[place].at)
     }
 
-    /// Puts an id at the end that is not there, or over its time: whoever found nothing says so. There must be room,
-    /// and nothing later in the ring.
-    pub(super) fn push(&mut self, id: &Id, at: Moment, is_new: bool) {
+    /// Adds an id at the end; it must be absent or expired. `is_new` means that the caller searched and found
+    /// nothing. There must be room, and no later moment in the ring.
+    pub(super) fn push(&mut self, id: &WindowId, at: Moment, is_new: bool) {
         self.make_room();
         let number = self.number(self.ring.len());
         let before = if is_new { None } else { self.seek(&self.young_slots, id.mark) };
@@ -131,8 +132,8 @@ impl Ids {
         }
     }
 
-    /// Puts one at the end that may be there and not over its time.
-    pub(super) fn push_again(&mut self, id: &Id, at: Moment) {
+    /// Adds an id at the end that may be present and not expired.
+    pub(super) fn push_again(&mut self, id: &WindowId, at: Moment) {
         self.make_room();
         if let Some((_, place)) = self.seek(&self.slots, id.mark) {
             self.again.insert(self.number(place));
@@ -145,19 +146,19 @@ impl Ids {
         self.ring.front().map(|entry| entry.at)
     }
 
-    /// Takes the oldest away, which is over its time or not. Its slot stays behind. Says whether it was still the
-    /// entry of its id; not where the id was committed again later.
+    /// Removes the oldest entry, expired or not. Its slot stays behind. Returns whether it was still the
+    /// entry of its id: it is not if the id was committed again later.
     pub(super) fn pop(&mut self, is_over: bool) -> bool {
         let Some(Entry { mark, .. }) = self.ring.pop_front() else { return false };
         let was_again = !self.again.is_empty() && self.again.remove(&self.first);
         self.first = self.first.wrapping_add(1);
         self.left += 1;
         self.peaks.leave(self.left);
-        // Only what is over its time is committed again, and the large table does not know yet of what is young.
+        // Only an expired id is committed again, and the large table does not have the young ids yet.
         !(was_again || is_over && self.seek(&self.young_slots, mark).is_some())
     }
 
-    /// Puts the young ones into the large table.
+    /// Moves the young ids into the large table.
     fn mingle(&mut self) {
         let there = self.there();
         let room = self.slots.used() + self.young;
@@ -201,8 +202,8 @@ impl Ids {
         }
     }
 
-    /// The slot of an id in a table, and its place in the ring, if it is still there.
-    fn seek(&self, slots: &Slots, mark: Mark) -> Option<(usize, usize)> {
+    /// The slot of an id in a table and its position in the ring, if it is still there.
+    fn seek(&self, slots: &Slots, mark: IdMark) -> Option<(usize, usize)> {
         let mut place = 0;
         let slot = slots.find(mark.tag(), |number| {
             place = self.there().place(number);
@@ -215,7 +216,7 @@ impl Ids {
         There { first: self.first, many: self.ring.len() }
     }
 
-    /// The number of the entry at this place.
+    /// The number of the entry at this position.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "numbers wrap around, and the ring is shorter than that"
@@ -233,7 +234,7 @@ struct There {
 }
 
 impl There {
-    /// Where the entry with this number is; beyond the end where it is gone.
+    /// The position of the entry with this number; beyond the end if it is gone.
     const fn place(self, number: u32) -> usize {
         number.wrapping_sub(self.first) as usize
     }

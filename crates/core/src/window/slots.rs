@@ -1,25 +1,26 @@
-//! Where an id is in the ring: a table of words, half of each a piece of the mark and half a number.
+//! A hash table from ids to ring numbers: each slot is one word, half a piece of the mark and half a number.
 //!
-//! An id that was never seen, the usual case, is answered from here alone: one place in memory, or two that are
-//! neighbours. Open addressing with a piece of the mark in every slot, because a table of numbers would have to
-//! look into the ring, which is somewhere else in memory, at every step. The piece also says where a slot belongs,
-//! so removing and growing need no ring either; and as it is used from the top, growing goes through both tables
-//! in order. What is no longer wanted may stay until it is in the way: whoever asks knows it by its number.
+//! An unseen id, the usual case, needs this table alone: one memory location, or two neighbouring ones. The
+//! table uses open addressing with a piece of the mark in every slot, because a table of numbers alone would
+//! have to look into the ring, which is elsewhere in memory, at every step. The piece also gives the slot's
+//! home position, so removing and growing need no ring either; and as its top bits are used first, growing
+//! goes through both tables in order. A stale entry may stay until its slot is needed: the caller recognises
+//! it by its number.
 
-/// Slots that even the smallest table has, so that one is always empty.
+/// Extra slots of even the smallest table, so that one is always empty.
 const SPARE: usize = 8;
 
-/// A table from marks' tags to numbers.
+/// A table from the tags of marks to numbers.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    /// Tag in the upper half, number in the lower; 0 is empty.
+    /// The tag in the upper half, the number in the lower; 0 is empty.
     slots: Vec<u64>,
     used: usize,
 }
 
 impl Slots {
-    /// How many slots are there for so many ids: two for each, so that searches are short, also where the ids of
-    /// some are no longer wanted.
+    /// How many slots this many ids need: two for each, so that searches stay short even with some stale
+    /// entries.
     const fn slots_for(ids: usize) -> usize {
         ids * 2 + SPARE
     }
@@ -29,17 +30,17 @@ impl Slots {
         self.used
     }
 
-    /// Bytes that are set aside.
+    /// Bytes allocated.
     pub(super) const fn bytes(&self) -> usize {
         self.slots.capacity() * size_of::<u64>()
     }
 
-    /// Whether so many fit: a quarter stays empty.
+    /// Whether this many fit: a quarter stays empty.
     pub(super) const fn has_room(&self, ids: usize) -> bool {
         ids <= self.slots.len() / 4 * 3
     }
 
-    /// Makes room for so many, and leaves out those that are no longer wanted.
+    /// Makes room for this many, and leaves out stale entries.
     pub(super) fn grow(&mut self, ids: usize, is_over: impl Fn(u32) -> bool) {
         let wider = vec![0; Self::slots_for(ids)];
         let before = std::mem::replace(&mut self.slots, wider);
@@ -58,15 +59,15 @@ impl Slots {
         self.used = 0;
     }
 
-    /// Looks at the places of some tags that are needed next. One look waits for none of the others, so together
+    /// Reads the slots of some tags that are needed next. The reads do not depend on each other, so together
     /// they take little more time than one.
     pub(super) fn look_at(&self, tags: impl Iterator<Item = u32>) {
         let looks = tags.map(|tag| self.slots.get(self.home(tag)).copied().unwrap_or_default());
-        // Nothing is done with them, which is a reason to leave them out, if they were not asked for.
+        // Keeps the compiler from removing the reads, whose result is not used.
         std::hint::black_box(looks.fold(0, |all, slot| all ^ slot));
     }
 
-    /// Where the first slot is with this tag whose number is accepted.
+    /// The first slot with this tag whose number is accepted.
     pub(super) fn find(&self, tag: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<usize> {
         if self.slots.is_empty() {
             return None;
@@ -85,7 +86,7 @@ impl Slots {
         }
     }
 
-    /// Puts a number in, for which there must be room.
+    /// Inserts a number; there must be room.
     pub(super) fn insert(&mut self, tag: u32, number: u32) {
         let mut at = self.home(tag);
         while self.slots[at] != 0 {
@@ -95,8 +96,8 @@ impl Slots {
         self.used += 1;
     }
 
-    /// Puts a number in, in the place of one with this tag that is accepted, if there is one, and gives that; else
-    /// in the place of one that is no longer wanted, or in an empty one. In one way through the slots.
+    /// Inserts a number in place of an accepted one with this tag, if there is one, and returns the old
+    /// number; otherwise in a stale or empty slot. One pass over the slots.
     pub(super) fn replace(
         &mut self,
         tag: u32,
@@ -126,11 +127,11 @@ impl Slots {
         None
     }
 
-    /// Goes through some slots and empties those that are no longer wanted. Says where to go on.
+    /// Clears the stale entries among some slots. Returns where to continue.
     pub(super) fn clear_some(&mut self, from: usize, many: usize, is_over: impl Fn(u32) -> bool) -> usize {
         let mut at = from;
         for _ in 0..many.min(self.slots.len()) {
-            // Another one may move up into the gap.
+            // Another entry may have moved up into the gap.
             while self.slots[at] != 0 && is_over(parts(self.slots[at]).1) {
                 self.remove(at);
             }
@@ -145,7 +146,8 @@ impl Slots {
         self.slots[at] = whole(tag, number);
     }
 
-    /// Empties a slot, and moves up those that were put further on because of it: no search stops at the gap.
+    /// Empties a slot and moves up the entries behind it that belong further up, so that no search stops at
+    /// the gap.
     fn remove(&mut self, at: usize) {
         let mut gap = at;
         let mut next = self.after(at);
@@ -161,7 +163,7 @@ impl Slots {
         self.used -= 1;
     }
 
-    /// Where a tag belongs: its share of the table, from the top bits down.
+    /// The home position of a tag: its share of the table, from the top bits down.
     #[allow(clippy::cast_possible_truncation, reason = "less than the number of slots")]
     const fn home(&self, tag: u32) -> usize {
         ((tag as u64 * self.slots.len() as u64) >> 32) as usize
@@ -171,7 +173,7 @@ impl Slots {
         if at + 1 == self.slots.len() { 0 } else { at + 1 }
     }
 
-    /// Steps from one slot on to another, around the end.
+    /// The number of steps from one slot to another, around the end.
     const fn steps(&self, from: usize, to: usize) -> usize {
         if to >= from { to - from } else { to + self.slots.len() - from }
     }
@@ -189,7 +191,7 @@ const fn parts(slot: u64) -> (u32, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Dice, Seeded};
+    use crate::{RandomSource, SeededRandom};
     use std::collections::BTreeSet;
 
     /// Few tags, all at the end of the table, so that runs are long and go around it.
@@ -197,16 +199,16 @@ mod tests {
     fn whatever_is_removed_the_rest_is_found() {
         let mut slots = Slots::default();
         let mut there = BTreeSet::new();
-        let mut dice = Seeded::new(7);
+        let mut random = SeededRandom::new(7);
         for number in 0..4_000_u32 {
-            let tag = u32::MAX - u32::try_from(dice.roll() % 5).unwrap();
+            let tag = u32::MAX - u32::try_from(random.roll() % 5).unwrap();
             if !slots.has_room(slots.used() + 1) {
                 slots.grow((slots.used() * 2).clamp(4, 40), |_| false);
             }
             slots.insert(tag, number);
             there.insert((tag, number));
             if there.len() > 30 {
-                let skip = usize::try_from(dice.roll() % 30).unwrap();
+                let skip = usize::try_from(random.roll() % 30).unwrap();
                 let (tag, number) = *there.iter().nth(skip).unwrap();
                 let at = slots.find(tag, |found| found == number).unwrap();
                 slots.remove(at);

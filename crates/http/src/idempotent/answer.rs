@@ -1,20 +1,20 @@
-//! What is answered without running: from a record, or instead of one.
+//! Responses that need no run: from a record, or instead of one.
 
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use redrive_core::Moment;
-use redrive_core::ledger::{Answer, Phase, Record};
+use redrive_core::ledger::{LedgerAnswer, LedgerRecord, RecordPhase};
 use redrive_core::names::header;
 
 use super::body::Body;
-use super::identify::Known;
-use super::keep::Unopened;
+use super::identify::KeyedRequest;
 use super::layer::Shared;
-use super::observe::Became;
-use super::outcome::respond_with;
+use super::observe::RequestOutcome;
 use super::problem::Problem;
-use super::remembered::Ready;
+use crate::idempotent::protection::UnsealError;
+use crate::idempotent::replay_cache::ReadyReply;
+use crate::idempotent::run::outcome::respond_with;
 use crate::json::Json;
 
 pub(super) const KEY: HeaderName = HeaderName::from_static(header::IDEMPOTENCY_KEY);
@@ -26,43 +26,49 @@ const FIRST: HeaderName = HeaderName::from_static(header::IDEMPOTENCY_FIRST_RECE
 const ATTEMPT: HeaderName = HeaderName::from_static(header::IDEMPOTENCY_ATTEMPT);
 const APPLIED: HeaderName = HeaderName::from_static(header::PREFERENCE_APPLIED);
 
-/// How long to wait where nothing better is known.
+/// The wait to suggest if no better estimate exists.
 pub(super) const SOON: Duration = Duration::from_secs(1);
 
-/// A moment as a header has it.
+/// A moment as an HTTP date.
 fn date(moment: Moment) -> HeaderValue {
     let text = httpdate::fmt_http_date(SystemTime::from(moment));
     HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-/// What is written down of a run.
+/// What the ledger recorded of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Written {
+pub(super) enum Recorded {
     /// Its answer, which is replayed from now on.
     Answer,
-    /// That it may be run again, that nobody knows, or nothing, as it did nothing.
+    /// Another end: retriable, unknown, or nothing because nothing happened.
     Otherwise,
-    /// Its end could not be written, or nobody knows whether it was.
+    /// The end could not be written, or the outcome of the write is unknown.
     Perhaps,
 }
 
-/// What an answer of a run has beside what its handler said.
-pub(super) fn ran(headers: &mut HeaderMap, known: &Known, attempt: u32, written: Written, now: Moment) {
+/// Adds the layer's headers to the response of a run.
+pub(super) fn ran(
+    headers: &mut HeaderMap,
+    known: &KeyedRequest,
+    attempt: u32,
+    written: Recorded,
+    now: Moment,
+) {
     headers.insert(KEY, known.echo.clone());
     headers.insert(REPLAYED, HeaderValue::from_static("false"));
     let status = match (written, attempt) {
-        (Written::Perhaps, _) => Some("unrecorded"),
-        (Written::Answer, 0 | 1) => Some("created"),
-        (Written::Otherwise, 0 | 1) => None,
+        (Recorded::Perhaps, _) => Some("unrecorded"),
+        (Recorded::Answer, 0 | 1) => Some("created"),
+        (Recorded::Otherwise, 0 | 1) => None,
         _ => Some("resumed"),
     };
-    // What a handler says of itself is not known to be so.
+    // A handler cannot vouch for these headers itself.
     headers.remove(STATUS);
     headers.remove(EXPIRES);
     if let Some(status) = status {
         headers.insert(STATUS, HeaderValue::from_static(status));
     }
-    if written == Written::Answer {
+    if written == Recorded::Answer {
         headers.insert(EXPIRES, date(now + known.ask.retention.answer));
     }
     if attempt > 1 {
@@ -70,32 +76,50 @@ pub(super) fn ran(headers: &mut HeaderMap, known: &Known, attempt: u32, written:
     }
 }
 
-/// What a request is answered that does not run.
-pub(super) fn say(shared: &Shared, known: &Known, answer: Answer, waited: bool) -> Response<Body> {
+/// The response to a request that does not run.
+pub(super) fn say(
+    shared: &Shared,
+    known: &KeyedRequest,
+    answer: LedgerAnswer,
+    waited: bool,
+) -> Response<Body> {
     let now = shared.ledger.now();
     let mut response = match answer {
-        Answer::Reused => {
-            shared.became(Became::Mismatch);
-            let detail = "the key was used for something else; a new intent needs a new key";
+        LedgerAnswer::Reused => {
+            shared.became(RequestOutcome::Mismatch);
+            // A caller with a scope of its own may hear that the first request was its own. Any other learns nothing.
+            let detail = match known.scope.principal() {
+                Some(_) => {
+                    "you used this idempotency key for a different request; use a new key for a new intent"
+                }
+                None => {
+                    "this idempotency key was already used for a different request; use a new key for a new intent"
+                }
+            };
             shared.problem(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "key-reused", detail))
         }
-        Answer::InFlight { left } => {
-            shared.became(Became::InFlight);
+        LedgerAnswer::InFlight { left } => {
+            shared.became(RequestOutcome::InFlight);
             let wait = shared.pace.usual().map_or(left, |usual| usual.min(left)).max(SOON);
-            let problem = Problem::new(StatusCode::CONFLICT, "in-flight", "the first try is still running");
+            let problem = Problem::new(
+                StatusCode::CONFLICT,
+                "in-flight",
+                "the first request with this key is still running",
+            );
             shared.problem(problem.after(wait))
         }
-        Answer::Unknown { .. } => unknown(shared),
-        Answer::BackingOff { until } => {
-            shared.became(Became::BackingOff);
-            let detail = "the first try failed and asked to be left alone for longer";
+        LedgerAnswer::Unknown { .. } => unknown(shared),
+        LedgerAnswer::BackingOff { until } => {
+            shared.became(RequestOutcome::BackingOff);
+            let detail = "the first request with this key failed and its Retry-After has not passed yet";
             let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "backing-off", detail);
             shared.problem(problem.after(until.since(now)))
         }
-        Answer::Replay(record) | Answer::Gone(record) => stored(shared, known, *record, waited),
-        Answer::TooOld => {
-            shared.became(Became::TooOld);
-            let detail = "it was first sent so long ago that its first try may be forgotten; it was not run";
+        LedgerAnswer::Replay(record) | LedgerAnswer::Gone(record) => stored(shared, known, *record, waited),
+        LedgerAnswer::TooOld => {
+            shared.became(RequestOutcome::TooOld);
+            let detail =
+                "the request was first sent so long ago that its record may have expired; it was not run";
             let problem = Problem::new(StatusCode::PRECONDITION_FAILED, "key-too-old", detail);
             let sent = known.ask.first_sent.unwrap_or(now);
             shared.problem(problem.header(EXPIRES, date(sent + known.ask.retention.record())))
@@ -105,23 +129,28 @@ pub(super) fn say(shared: &Shared, known: &Known, answer: Answer, waited: bool) 
     response
 }
 
-/// Nobody knows.
+/// The outcome is unknown.
 pub(super) fn unknown(shared: &Shared) -> Response<Body> {
-    shared.became(Became::Unknown);
-    let detail = "it may have happened, and nobody knows; it is not run again until that is resolved";
+    shared.became(RequestOutcome::Unknown);
+    let mut detail =
+        "the outcome of the first request is unknown; it is not run again until an operator resolves it"
+            .to_owned();
+    if let Some(hint) = &shared.settings.unknown_hint {
+        detail.extend(["; ", hint]);
+    }
     shared.problem(Problem::new(StatusCode::CONFLICT, "outcome-unknown", detail))
 }
 
-/// An answer that was made anew, with what a replay has.
+/// A freshly rendered response, with the headers of a replay.
 pub(super) fn rendered(
     shared: &Shared,
-    known: &Known,
-    record: &Record,
+    known: &KeyedRequest,
+    record: &LedgerRecord,
     mut response: Response<Body>,
     waited: bool,
 ) -> Response<Body> {
-    if let Phase::Completed { reply, at } = &record.phase {
-        shared.became(Became::Replayed);
+    if let RecordPhase::Completed { reply, at } = &record.phase {
+        shared.became(RequestOutcome::Replayed);
         *response.status_mut() = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::OK);
         if let Some(location) = reply.location().and_then(|location| HeaderValue::try_from(location).ok()) {
             response.headers_mut().insert(http::header::LOCATION, location);
@@ -132,7 +161,7 @@ pub(super) fn rendered(
     response
 }
 
-/// What a replay says of itself.
+/// The headers of a replay.
 pub(super) fn replayed(headers: &mut HeaderMap, first: Moment, expires: Moment, waited: bool) {
     headers.insert(REPLAYED, HeaderValue::from_static("true"));
     headers.insert(FIRST, date(first));
@@ -143,8 +172,8 @@ pub(super) fn replayed(headers: &mut HeaderMap, first: Moment, expires: Moment, 
 }
 
 /// An answer that was ready.
-pub(super) fn ready(shared: &Shared, known: &Known, ready: &Ready) -> Response<Body> {
-    shared.became(Became::Replayed);
+pub(super) fn ready(shared: &Shared, known: &KeyedRequest, ready: &ReadyReply) -> Response<Body> {
+    shared.became(RequestOutcome::Replayed);
     let mut response = Response::new(Body::from(ready.body.clone()));
     *response.status_mut() = ready.status;
     *response.headers_mut() = ready.headers.clone();
@@ -153,60 +182,58 @@ pub(super) fn ready(shared: &Shared, known: &Known, ready: &Ready) -> Response<B
 }
 
 /// A record that ended.
-fn stored(shared: &Shared, known: &Known, record: Record, waited: bool) -> Response<Body> {
+fn stored(shared: &Shared, known: &KeyedRequest, record: LedgerRecord, waited: bool) -> Response<Body> {
     let ends = record.ends().unwrap_or_default();
-    let Record { first, phase, .. } = record;
+    let LedgerRecord { first, phase, .. } = record;
     match phase {
-        Phase::Completed { reply, .. } if reply.body.is_some() => {
-            let reply = match shared.settings.keep.replay(&known.scope, reply) {
+        RecordPhase::Completed { reply, .. } if reply.body.is_some() => {
+            let reply = match shared.settings.protection.replay(&known.scope, reply) {
                 Ok(reply) => reply,
-                Err(Unopened { status, location }) => {
+                Err(UnsealError { status, location }) => {
                     unopened(shared, known);
                     return gone(shared, Some(status), location, ends);
                 }
             };
-            shared.became(Became::Replayed);
+            shared.became(RequestOutcome::Replayed);
             let mut response = respond_with(reply);
             replayed(response.headers_mut(), first, ends.0, waited);
             response
         }
-        Phase::Completed { reply, .. } => {
-            shared.became(Became::Gone);
+        RecordPhase::Completed { reply, .. } => {
+            shared.became(RequestOutcome::Gone);
             gone(shared, Some(reply.status), reply.location(), ends)
         }
-        Phase::Tombstone { status, location, .. } => {
-            shared.became(Became::Gone);
+        RecordPhase::Tombstone { status, location, .. } => {
+            shared.became(RequestOutcome::Gone);
             gone(shared, status, location, ends)
         }
-        Phase::InFlight { .. } | Phase::Retriable { .. } | Phase::Unknown { .. } => unknown(shared),
+        RecordPhase::InFlight { .. } | RecordPhase::Retriable { .. } | RecordPhase::Unknown { .. } => {
+            unknown(shared)
+        }
     }
 }
 
-/// No key opens the answer: somebody took one away too early, or the record was meddled with.
-#[cfg_attr(
-    not(feature = "tracing"),
-    expect(unused_variables, reason = "without logs there is nobody to tell")
-)]
-fn unopened(shared: &Shared, known: &Known) {
-    shared.became(Became::Unopened);
+/// No key opens the reply: a key was removed too early, or the record was tampered with.
+#[cfg_attr(not(feature = "tracing"), expect(unused_variables, reason = "only the log uses it"))]
+fn unopened(shared: &Shared, known: &KeyedRequest) {
+    shared.became(RequestOutcome::Unopened);
     #[cfg(feature = "tracing")]
     tracing::warn!(
         operation = known.scope.operation,
         tenant = known.scope.tenant,
-        key = known.scope.key,
-        "no key opens a stored answer; it is told to be gone"
+        key = known.scope.client_key(),
+        "no key opens a stored reply; answered 410 instead"
     );
 }
 
-/// It happened, and there is no answer to replay.
+/// The request completed, but there is no reply to replay.
 fn gone(
     shared: &Shared,
     status: Option<u16>,
     location: Option<String>,
     (answer, record): (Moment, Moment),
 ) -> Response<Body> {
-    let detail =
-        "it ended, and its answer is not kept any more or was too large to be; it is never run again";
+    let detail = "the request was completed, but its reply has expired or was too large to store; it is never run again";
     let mut problem = Problem::new(StatusCode::GONE, "response-expired", detail)
         .header(EXPIRES, date(answer))
         .header(FORGOTTEN, date(record));

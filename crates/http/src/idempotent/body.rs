@@ -1,7 +1,8 @@
 //! Bodies: read whole up to a bound, or passed on.
 //!
-//! A request's body is read before anything is decided, because it is part of what was asked. An answer's is read to be
-//! kept; once it is longer than what is kept, what was read goes before the rest, and nothing more is held.
+//! A request body is read before any decision, because it is part of the fingerprint. A response body is read to be
+//! stored; if it exceeds the limit, the bytes read so far are put back in front of the rest and nothing more is
+//! buffered.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -33,7 +34,7 @@ impl Body {
         Self(Inner::Whole(None))
     }
 
-    /// What another body gives, as it comes.
+    /// Streams another body.
     pub fn stream<B>(body: B) -> Self
     where
         B: HttpBody<Data = Bytes> + Send + 'static,
@@ -112,13 +113,13 @@ fn length(bytes: usize) -> u64 {
 pub(super) enum Read {
     /// All of it.
     Whole(Bytes),
-    /// There is more than was to be read.
+    /// The body exceeds the limit.
     Larger(Body),
     /// It broke off.
     Broken,
 }
 
-/// Reads a body up to so many bytes.
+/// Reads a body up to `max` bytes.
 pub(super) async fn read<B>(body: B, max: usize) -> Read
 where
     B: HttpBody<Data = Bytes> + Send + 'static,
@@ -153,7 +154,7 @@ where
     Read::Whole(joined(chunks, size))
 }
 
-/// Without a copy where there is one piece, which is what small bodies are.
+/// No copy for a single chunk, the common case of small bodies.
 fn joined(mut chunks: VecDeque<Bytes>, size: usize) -> Bytes {
     if chunks.len() <= 1 {
         return chunks.pop_front().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Stopping: no new runs, time for those under way, and an end that is recorded for what is left.
+//! Graceful stop: no new runs, time for those in progress, and a recorded end for the rest.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,14 @@ struct State {
     aborted: bool,
 }
 
-/// What became of the runs that were under way.
+/// The result of a drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Drained {
-    /// How many were ended, and recorded as ones that may run again or that nobody knows of.
+pub struct DrainReport {
+    /// The number of runs that were aborted and recorded as retriable or unknown.
     pub aborted: usize,
 }
 
-/// Counts runs, and tells them to end.
+/// Counts runs, and aborts them on request.
 #[derive(Debug)]
 pub(super) struct Drain(watch::Sender<State>);
 
@@ -31,7 +31,7 @@ impl Default for Drain {
 }
 
 impl Drain {
-    /// A run begins; none where it is closed.
+    /// Registers a run; `None` if closed.
     pub(super) fn enter(self: &Arc<Self>) -> Option<Running> {
         let mut open = true;
         self.0.send_if_modified(|state| {
@@ -47,31 +47,32 @@ impl Drain {
         self.0.borrow().closed
     }
 
-    /// No new runs; waits for those under way, then ends them, and waits until that is recorded.
-    pub(super) async fn drain(&self, grace: Duration) -> Drained {
+    /// Closes, waits up to `grace` for runs in progress, then aborts the rest and waits until their ends are
+    /// recorded.
+    pub(super) async fn drain(&self, grace: Duration) -> DrainReport {
         self.0.send_modify(|state| state.closed = true);
         let mut states = self.0.subscribe();
         let idle = |state: &State| state.running == 0;
         if tokio::time::timeout(grace, states.wait_for(idle)).await.is_ok() {
-            return Drained { aborted: 0 };
+            return DrainReport { aborted: 0 };
         }
         let mut aborted = 0;
         self.0.send_modify(|state| {
             state.aborted = true;
             aborted = state.running;
         });
-        // Each records its end and leaves; a ledger that does not answer gives an error, and that is an end as well.
+        // Each run records its end and leaves; a ledger that does not respond gives an error, which ends it too.
         let _ = states.wait_for(idle).await;
-        Drained { aborted }
+        DrainReport { aborted }
     }
 }
 
-/// A run under way.
+/// A run in progress.
 #[derive(Debug)]
 pub(super) struct Running(Arc<Drain>);
 
 impl Running {
-    /// Comes when the run is to end.
+    /// Resolves when the run must end.
     pub(super) async fn aborted(&self) {
         let mut states = self.0.0.subscribe();
         let _ = states.wait_for(|state| state.aborted).await;

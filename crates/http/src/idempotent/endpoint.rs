@@ -1,7 +1,11 @@
-//! What an operation declares of itself.
+//! The declaration of an operation.
 //!
-//! Two things have no default, because a wrong one is found out by a customer: whose a request is, and what may follow
-//! when nobody knows how it ended. Without them there is no layer to be made.
+//! Two properties have no default, because customers would find out that it is wrong: the tenant, and what may follow
+//! an unknown outcome. Without them no layer can be built.
+
+pub(super) mod bounds;
+pub(super) mod probe;
+pub(super) mod render;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,53 +17,53 @@ use http::{HeaderName, Method, Response};
 use redrive_core::ledger::{Effects, Retention};
 
 use super::body::Body;
-use super::bounds::{DAY, HOUR, MIB, MINUTE, SECOND};
-use super::keep::Keep;
-use super::observe::Observer;
-use super::probe::{Probe, Probed, Probing};
+use super::observe::LedgerObserver;
 use super::problem::PAGE;
-use super::render::{Pointer, Render};
 use crate::fingerprint;
+use crate::idempotent::endpoint::bounds::{DAY, HOUR, MIB, MINUTE, SECOND};
+use crate::idempotent::endpoint::probe::{Probe, ProbeOutcome, ProbeRequest};
+use crate::idempotent::endpoint::render::{Render, RenderRequest};
+use crate::idempotent::protection::ReplyProtection;
 
-/// Something that an endpoint has not been told yet.
+/// A property that an endpoint still needs.
 #[derive(Debug, Clone, Copy)]
-pub struct Missing;
+pub struct Unset;
 
 /// Reads something off a request.
-pub(super) type Reader = Arc<dyn Fn(&Parts) -> Option<String> + Send + Sync>;
+pub(super) type PrincipalReader = Arc<dyn Fn(&Parts) -> Option<String> + Send + Sync>;
 
-/// Whose requests they are.
+/// The tenant of requests.
 #[derive(Clone)]
-pub struct Tenant(pub(super) Whose);
+pub struct Tenant(pub(super) TenantSource);
 
 #[derive(Clone)]
-pub(super) enum Whose {
+pub(super) enum TenantSource {
     Fixed(String),
-    Read(Reader),
+    Read(PrincipalReader),
 }
 
 impl Tenant {
-    /// Always the same one's.
+    /// A fixed tenant.
     pub fn fixed(name: impl Into<String>) -> Self {
-        Self(Whose::Fixed(name.into()))
+        Self(TenantSource::Fixed(name.into()))
     }
 
     /// As the request says, which other layers have authenticated by now. `None` is refused.
     pub fn from(read: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static) -> Self {
-        Self(Whose::Read(Arc::new(read)))
+        Self(TenantSource::Read(Arc::new(read)))
     }
 }
 
 impl fmt::Debug for Tenant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Whose::Fixed(name) => f.debug_tuple("Tenant").field(name).finish(),
-            Whose::Read(_) => f.write_str("Tenant(..)"),
+            TenantSource::Fixed(name) => f.debug_tuple("Tenant").field(name).finish(),
+            TenantSource::Read(_) => f.write_str("Tenant(..)"),
         }
     }
 }
 
-/// An operation whose requests may be repeated.
+/// An operation whose requests clients may repeat.
 ///
 /// ```
 /// use redrive_http::idempotent::{Effects, Endpoint, Tenant};
@@ -72,8 +76,8 @@ impl fmt::Debug for Tenant {
 ///     .retention(Duration::from_secs(3 * 86_400));
 /// ```
 ///
-/// One that begins with a method is for requests of that method, and the others pass; any other is for all methods that
-/// are not safe, each of them an operation of its own.
+/// A name that begins with a method is for requests of that method; others pass through. Any other name covers all
+/// unsafe methods, each as its own operation.
 ///
 /// With a tenant and effects it makes a layer:
 ///
@@ -87,7 +91,7 @@ impl fmt::Debug for Tenant {
 /// }
 /// ```
 ///
-/// Without a tenant there is none:
+/// Without a tenant it does not compile:
 ///
 /// ```compile_fail,E0308
 /// use redrive_http::idempotent::{Effects, Endpoint, Idempotent, Ledger};
@@ -122,7 +126,7 @@ impl fmt::Debug for Tenant {
 /// | [`patience`](Self::patience) | 1 s | up to 1 min |
 /// | [`backoff_max`](Self::backoff_max) | 1 h | up to the retention |
 #[derive(Clone)]
-pub struct Endpoint<T = Missing, E = Missing> {
+pub struct Endpoint<T = Unset, E = Unset> {
     pub(super) settings: Settings,
     pub(super) tenant: T,
     pub(super) effects: E,
@@ -137,7 +141,7 @@ impl<T: fmt::Debug, E: fmt::Debug> fmt::Debug for Endpoint<T, E> {
     }
 }
 
-/// What is set.
+/// The settings of an endpoint.
 #[derive(Clone)]
 pub(super) struct Settings {
     pub(super) operation: String,
@@ -157,15 +161,21 @@ pub(super) struct Settings {
     pub(super) backoff_max: Duration,
     pub(super) stay_open: bool,
     pub(super) uuid_time: bool,
-    pub(super) parts: fingerprint::Parts,
+    pub(super) parts: fingerprint::FingerprintParts,
     pub(super) headers: Vec<HeaderName>,
     pub(super) identity: Vec<String>,
-    pub(super) principal: Option<Reader>,
-    pub(super) keep: Keep,
-    pub(super) observer: Option<Arc<dyn Observer>>,
+    pub(super) principal: Option<PrincipalReader>,
+    /// Whether a keyed request without a principal is refused.
+    pub(super) principal_required: bool,
+    /// What distinguishes callers without a stable name: part of the fingerprint, never of the scope.
+    pub(super) credentials: Option<PrincipalReader>,
+    pub(super) protection: ReplyProtection,
+    pub(super) observer: Option<Arc<dyn LedgerObserver>>,
     pub(super) probe: Option<Probe>,
     pub(super) render: Option<Render>,
     pub(super) page: Cow<'static, str>,
+    /// Appended to the detail of `outcome-unknown`.
+    pub(super) unknown_hint: Option<Cow<'static, str>>,
 }
 
 impl Endpoint {
@@ -193,40 +203,64 @@ impl Endpoint {
             backoff_max: HOUR,
             stay_open: false,
             uuid_time: false,
-            parts: fingerprint::Parts::default(),
+            parts: fingerprint::FingerprintParts::default(),
             headers: Vec::new(),
             identity: Vec::new(),
             principal: None,
-            keep: Keep::new(),
+            principal_required: false,
+            credentials: None,
+            protection: ReplyProtection::new(),
             observer: None,
             probe: None,
             render: None,
             page: Cow::Borrowed(PAGE),
+            unknown_hint: None,
         };
-        Self { settings, tenant: Missing, effects: Missing }
+        Self { settings, tenant: Unset, effects: Unset }
     }
 }
 
-impl<E> Endpoint<Missing, E> {
-    /// Whose requests they are: the same key of two tenants is two keys.
+impl<E> Endpoint<Unset, E> {
+    /// Sets the tenant: the same key of two tenants is two keys.
     pub fn tenant(self, tenant: Tenant) -> Endpoint<Tenant, E> {
         Endpoint { settings: self.settings, tenant, effects: self.effects }
     }
 }
 
-impl<T> Endpoint<T, Missing> {
-    /// What its effects are, and so what may follow when nobody knows how a run ended.
+impl<T> Endpoint<T, Unset> {
+    /// Sets the kind of effects, which decides what may follow an unknown outcome.
     pub fn effects(self, effects: Effects) -> Endpoint<T, Effects> {
         Endpoint { settings: self.settings, tenant: self.tenant, effects }
     }
 }
 
 impl<T, E> Endpoint<T, E> {
-    /// Who asks, as a stable subject: never a token or a session, which are others the next time. One who acts for
-    /// another names that other. The same key with another principal is refused.
+    /// Sets the principal, a stable subject: never a token or a session, which change between attempts. A caller that
+    /// acts for another names that other. Each principal has its own keys: the same key of two principals is two
+    /// keys, so that no caller can use up another's.
+    ///
+    /// A retry must have the principal of its first request; a caller whose name comes and goes runs twice. See
+    /// [`principal_required`](Self::principal_required), and [`credentials`](Self::credentials) for callers without a
+    /// stable name.
     #[must_use]
     pub fn principal(mut self, read: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static) -> Self {
         self.settings.principal = Some(Arc::new(read));
+        self
+    }
+
+    /// A request with a key and without a principal is refused with 403.
+    #[must_use]
+    pub fn principal_required(mut self) -> Self {
+        self.settings.principal_required = true;
+        self
+    }
+
+    /// Sets what distinguishes callers that have no stable name: tokens, sessions, account headers. The same key with
+    /// other credentials is refused and never run: a refreshed token must meet its own key, so credentials are in the
+    /// fingerprint and not in the identity of a request.
+    #[must_use]
+    pub fn credentials(mut self, read: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static) -> Self {
+        self.settings.credentials = Some(Arc::new(read));
         self
     }
 
@@ -251,7 +285,7 @@ impl<T, E> Endpoint<T, E> {
         self
     }
 
-    /// For how long clients may still repeat a request. A retention that is shorter is refused.
+    /// How long clients may repeat a request. A shorter retention is refused.
     #[must_use]
     pub fn horizon(mut self, time: Duration) -> Self {
         self.settings.horizon = time;
@@ -286,8 +320,8 @@ impl<T, E> Endpoint<T, E> {
         self
     }
 
-    /// How many bytes of an answer are kept, its headers counted. A larger one is passed on, and is not replayed: repetitions are told that
-    /// it happened.
+    /// Maximum bytes of a stored reply, headers included. A larger reply is sent but not stored; repeated requests
+    /// get 410.
     #[must_use]
     pub fn reply_max(mut self, bytes: usize) -> Self {
         self.settings.reply_max = bytes;
@@ -296,7 +330,7 @@ impl<T, E> Endpoint<T, E> {
 
     /// Which parts of a JSON body count.
     #[must_use]
-    pub fn fingerprint(mut self, parts: fingerprint::Parts) -> Self {
+    pub fn fingerprint(mut self, parts: fingerprint::FingerprintParts) -> Self {
         self.settings.parts = parts;
         self
     }
@@ -308,7 +342,7 @@ impl<T, E> Endpoint<T, E> {
         self
     }
 
-    /// Where the identity of a request stands in its JSON body, for those that bring no key.
+    /// JSON pointers that identify a request without a key.
     #[must_use]
     pub fn identity<P: Into<String>>(mut self, pointers: impl IntoIterator<Item = P>) -> Self {
         self.settings.identity = pointers.into_iter().map(Into::into).collect();
@@ -322,15 +356,15 @@ impl<T, E> Endpoint<T, E> {
         self
     }
 
-    /// Keys are UUIDs of version 7 whose time is when the request was first sent. Only where clients are known to mint
-    /// them then.
+    /// Keys are version 7 UUIDs whose time is when the request was first sent. Use it only if clients create their
+    /// keys at that moment.
     #[must_use]
     pub fn uuid_time(mut self) -> Self {
         self.settings.uuid_time = true;
         self
     }
 
-    /// How many requests run at once.
+    /// Maximum number of concurrent runs.
     #[must_use]
     pub fn concurrency(mut self, most: usize) -> Self {
         self.settings.concurrency = most;
@@ -351,49 +385,56 @@ impl<T, E> Endpoint<T, E> {
         self
     }
 
-    /// Runs requests also while the ledger does not answer, and says so. They may then happen twice.
+    /// Runs requests also while the ledger is down, and marks their responses. They may then take effect twice.
     #[must_use]
     pub fn stay_open(mut self) -> Self {
         self.settings.stay_open = true;
         self
     }
 
-    /// What is kept of answers, and in which form: parts can be left out, and the rest sealed.
+    /// Redacts or encrypts stored replies.
     #[must_use]
-    pub fn keep(mut self, keep: Keep) -> Self {
-        self.settings.keep = keep;
+    pub fn protect(mut self, protection: ReplyProtection) -> Self {
+        self.settings.protection = protection;
         self
     }
 
-    /// Who is told what becomes of requests, instead of whom the ledger names.
+    /// Sets the observer, instead of the ledger's.
     #[must_use]
-    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+    pub fn observer(mut self, observer: Arc<dyn LedgerObserver>) -> Self {
         self.settings.observer = Some(observer);
         self
     }
 
-    /// Looks whether a run that never ended had its effect, where effects are
-    /// [`OnUnknown::Probe`](redrive_core::ledger::OnUnknown::Probe). It has as long as a lease, and one that panics or
-    /// takes longer knows nothing.
+    /// Sets the probe that checks whether an unfinished run took effect, for
+    /// [`OnUnknown::Probe`](redrive_core::ledger::OnUnknown::Probe). Its time limit is the lease; a probe that panics
+    /// or takes longer counts as still unknown.
     #[must_use]
     pub fn probe<F, P>(mut self, probe: F) -> Self
     where
-        F: Fn(Probing) -> P + Send + Sync + 'static,
-        P: Future<Output = Probed> + Send + 'static,
+        F: Fn(ProbeRequest) -> P + Send + Sync + 'static,
+        P: Future<Output = ProbeOutcome> + Send + 'static,
     {
         self.settings.probe = Some(Probe::new(probe));
         self
     }
 
-    /// Makes answers anew for repetitions instead of keeping them: of the first one, its status and its headers are
-    /// kept, and nothing of its body. `None`, and panics, are told as an answer that is gone.
+    /// Renders replies for repeated requests instead of storing bodies: only status and headers of the first reply
+    /// are stored. If rendering returns `None` or panics, the response is 410.
     #[must_use]
     pub fn render<F, P>(mut self, render: F) -> Self
     where
-        F: Fn(Pointer) -> P + Send + Sync + 'static,
+        F: Fn(RenderRequest) -> P + Send + Sync + 'static,
         P: Future<Output = Option<Response<Body>>> + Send + 'static,
     {
         self.settings.render = Some(Render::new(render));
+        self
+    }
+
+    /// A sentence for clients that meet `outcome-unknown`: what would have made the outcome known.
+    #[must_use]
+    pub fn unknown_hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
+        self.settings.unknown_hint = Some(hint.into());
         self
     }
 

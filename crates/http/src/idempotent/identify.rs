@@ -1,4 +1,4 @@
-//! Which request it is, and what it asks.
+//! The identity and fingerprint of a request.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -9,17 +9,17 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body::Body as HttpBody;
 use redrive_core::Moment;
-use redrive_core::ledger::{Ask, Record, Scope};
+use redrive_core::ledger::{ClaimRequest, LedgerRecord, RequestScope};
 use redrive_core::names::header;
 
 use super::body::{Body, BoxError, Read, read};
-use super::endpoint::Whose;
+use super::endpoint::TenantSource;
 use super::layer::Shared;
 use super::problem::Problem;
-use super::remembered::{Remembered, Spelling};
 use crate::fingerprint::{self, fingerprint};
-use crate::json::{Json, JsonError, Numbers};
-use crate::key;
+use crate::idempotency_key;
+use crate::idempotent::replay_cache::{CachedReply, ExactRequest};
+use crate::json::{Json, JsonError, NumberFormat};
 
 /// What keys are made for that come from a body.
 const CONTEXT: &str = "redrive 2026 identity from pointers v1";
@@ -29,50 +29,53 @@ pub(super) const NAME_MAX: usize = 255;
 
 /// A request that can be looked up.
 #[derive(Debug)]
-pub(super) struct Known {
-    pub(super) scope: Scope,
-    pub(super) ask: Ask,
+pub(super) struct KeyedRequest {
+    pub(super) scope: RequestScope,
+    pub(super) ask: ClaimRequest,
     /// The key, as it goes back with the answer.
     pub(super) echo: HeaderValue,
-    /// How long its client waits for one that runs.
+    /// How long the client waits for a request in progress.
     pub(super) wait: Option<Duration>,
-    /// Who asks, as it is in the fingerprint.
+    /// The principal, as in the fingerprint.
     pub(super) principal: String,
-    /// What is remembered of it, if it is over.
-    pub(super) ended: Option<Arc<Remembered>>,
+    /// The cached reply, if the request has completed.
+    pub(super) ended: Option<Arc<CachedReply>>,
 }
 
-/// What came.
+/// An identified request.
 pub(super) enum Identified {
     /// It has a key.
-    Known(Box<Known>, Bytes),
+    Keyed(Box<KeyedRequest>, Bytes),
     /// It has none, and needs none.
-    Unkeyed(Scope, Body),
+    Unkeyed(RequestScope, Body),
 }
 
-/// Reads a request's key and body. Nothing is looked up for one that is refused here.
+/// Reads a request's key and body. A request refused here causes no lookup.
 pub(super) async fn identify<B>(shared: &Shared, parts: &Parts, body: B) -> Result<Identified, Problem>
 where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
     let settings = &shared.settings;
-    let given = key::of(&parts.headers)
+    let given = idempotency_key::of(&parts.headers)
         .map_err(|error| Problem::new(StatusCode::BAD_REQUEST, "key-invalid", error.to_string()).linked())?;
     if given.is_none() && settings.identity.is_empty() {
         return unkeyed(shared, parts, Body::stream(body));
     }
     let tenant = tenant(shared, parts).ok_or_else(|| {
-        Problem::new(StatusCode::FORBIDDEN, "tenant-missing", "the request does not say whose it is")
+        Problem::new(StatusCode::FORBIDDEN, "tenant-missing", "the request names no tenant")
     })?;
     let bytes = match read(body, settings.body_max).await {
         Read::Whole(bytes) => bytes,
         Read::Larger(_) => {
-            let detail = format!("a request to this operation has at most {} bytes", settings.body_max);
+            let detail = format!(
+                "the request body exceeds the limit of {} bytes for this operation",
+                settings.body_max
+            );
             return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", detail));
         }
         Read::Broken => {
-            let detail = "the request's body broke off; nothing was looked up or run";
+            let detail = "the request body was cut off; nothing was looked up or run";
             return Err(Problem::new(StatusCode::BAD_REQUEST, "body-broken", detail).retryable(true));
         }
     };
@@ -80,42 +83,57 @@ where
         Some(key) => (key, parts.headers.get(header::IDEMPOTENCY_KEY).cloned()),
         None => match from_body(&settings.identity, &bytes) {
             Some(key) => {
-                let echo = key::quoted(&key);
+                let echo = idempotency_key::quoted(&key);
                 (key, echo)
             }
             None => return unkeyed(shared, parts, Body::from(bytes)),
         },
     };
     let first_sent = first_sent(shared, &parts.headers, &key)?;
-    let scope = Scope { tenant, operation: named(shared, &parts.method), key };
-    let principal = settings.principal.as_ref().and_then(|read| read(parts)).unwrap_or_default();
-    let ended = shared.ledger.recall(&scope);
+    let caller = principal(shared, parts);
+    if caller.is_none() && settings.principal_required {
+        let detail = "the request names no principal";
+        return Err(Problem::new(StatusCode::FORBIDDEN, "principal-missing", detail));
+    }
+    let scope = RequestScope { tenant, operation: named(shared, &parts.method), key };
+    let scope = caller.iter().fold(scope, |scope, caller| scope.of_principal(caller));
+    let credentials = || settings.credentials.as_ref().and_then(|read| read(parts));
+    let principal = caller.or_else(credentials).unwrap_or_default();
+    let ended = shared.ledger.cached(&scope);
     let headers = headers(shared, parts);
     let asked = asked(parts, &scope.tenant, &principal, &headers, &bytes);
     let ask = ask(shared, &asked, ended.as_deref(), first_sent)?;
     let echo = echo.unwrap_or_else(|| HeaderValue::from_static(""));
-    let known = Known { scope, ask, echo, wait: wait(&parts.headers), principal, ended };
-    Ok(Identified::Known(Box::new(known), bytes))
+    let known = KeyedRequest { scope, ask, echo, wait: wait(&parts.headers), principal, ended };
+    Ok(Identified::Keyed(Box::new(known), bytes))
 }
 
 fn unkeyed(shared: &Shared, parts: &Parts, body: Body) -> Result<Identified, Problem> {
     if shared.settings.required {
-        let detail = "mint an Idempotency-Key for each intent, and keep it over all tries";
+        let detail =
+            "this operation requires an Idempotency-Key; create one per intent and reuse it for every retry";
         return Err(Problem::new(StatusCode::BAD_REQUEST, "key-missing", detail).linked());
     }
     let tenant = tenant(shared, parts).unwrap_or_default();
-    let key = key::mint().to_str().unwrap_or_default().trim_matches('"').to_owned();
-    Ok(Identified::Unkeyed(Scope { tenant, operation: named(shared, &parts.method), key }, body))
+    let key = idempotency_key::mint().to_str().unwrap_or_default().trim_matches('"').to_owned();
+    Ok(Identified::Unkeyed(RequestScope { tenant, operation: named(shared, &parts.method), key }, body))
 }
 
 pub(super) fn tenant(shared: &Shared, parts: &Parts) -> Option<String> {
     match &shared.tenant.0 {
-        Whose::Fixed(name) => Some(name.clone()),
-        Whose::Read(read) => read(parts).filter(|name| name.len() <= NAME_MAX),
+        TenantSource::Fixed(name) => Some(name.clone()),
+        TenantSource::Read(read) => read(parts).filter(|name| name.len() <= NAME_MAX),
     }
 }
 
-/// The name of the operation; with the method before it, where it is for several.
+/// The principal, in a form that fits into a scope.
+pub(super) fn principal(shared: &Shared, parts: &Parts) -> Option<String> {
+    let name = shared.settings.principal.as_ref().and_then(|read| read(parts))?;
+    let fits = name.len() <= NAME_MAX && !name.chars().any(char::is_control);
+    Some(if fits { name } else { format!("blake3:{}", blake3::hash(name.as_bytes()).to_hex()) })
+}
+
+/// The operation's name, prefixed with the method if it covers several.
 pub(super) fn named(shared: &Shared, method: &Method) -> String {
     let name = &shared.settings.operation;
     if shared.settings.method.is_some() { name.clone() } else { format!("{method} {name}") }
@@ -137,9 +155,9 @@ fn asked<'a>(
     principal: &'a str,
     headers: &'a [(&'a str, &'a [u8])],
     body: &'a [u8],
-) -> fingerprint::Asked<'a> {
+) -> fingerprint::FingerprintInput<'a> {
     let media_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    fingerprint::Asked {
+    fingerprint::FingerprintInput {
         tenant,
         principal,
         path: parts.uri.path(),
@@ -152,10 +170,10 @@ fn asked<'a>(
 
 fn ask(
     shared: &Shared,
-    asked: &fingerprint::Asked<'_>,
-    ended: Option<&Remembered>,
+    asked: &fingerprint::FingerprintInput<'_>,
+    ended: Option<&CachedReply>,
     first_sent: Option<Moment>,
-) -> Result<Ask, Problem> {
+) -> Result<ClaimRequest, Problem> {
     let settings = &shared.settings;
     let ambiguous =
         |error: JsonError| Problem::new(StatusCode::BAD_REQUEST, "body-ambiguous", error.to_string());
@@ -166,7 +184,7 @@ fn ask(
             (print, fingerprint::older(asked, &settings.parts).map_err(ambiguous)?)
         }
     };
-    Ok(Ask {
+    Ok(ClaimRequest {
         print,
         older,
         effects: shared.effects,
@@ -177,16 +195,22 @@ fn ask(
     })
 }
 
-/// Has a ledger remember a request that is over, in its memory.
-pub(super) fn remember(shared: &Shared, known: &Known, parts: &Parts, body: &[u8], record: &Record) {
-    let spelling = || {
+/// Caches the reply of a completed request in the ledger's memory.
+pub(super) fn remember(
+    shared: &Shared,
+    known: &KeyedRequest,
+    parts: &Parts,
+    body: &[u8],
+    record: &LedgerRecord,
+) {
+    let exact = || {
         let headers = headers(shared, parts);
         let asked = asked(parts, &known.scope.tenant, &known.principal, &headers, body);
-        Spelling::of(&asked, &shared.settings.parts, &known.ask)
+        ExactRequest::of(&asked, &shared.settings.parts, &known.ask)
     };
-    let spelling = shared.settings.keep.keeps_all().then(spelling).flatten();
-    if let Some(ended) = Remembered::new(record) {
-        shared.ledger.remember(&known.scope, ended.asked(spelling));
+    let exact = shared.settings.protection.keeps_all().then(exact).flatten();
+    if let Some(ended) = CachedReply::new(record) {
+        shared.ledger.cache(&known.scope, ended.asked(exact));
     }
 }
 
@@ -195,7 +219,8 @@ fn first_sent(shared: &Shared, headers: &HeaderMap, key: &str) -> Result<Option<
     if let Some(value) = headers.get(header::REPEATABILITY_FIRST_SENT) {
         let date = value.to_str().ok().and_then(|text| httpdate::parse_http_date(text).ok());
         return date.map(|date| Some(Moment::from(date))).ok_or_else(|| {
-            let detail = "Repeatability-First-Sent is an HTTP date, such as `Sun, 06 Nov 1994 08:49:37 GMT`";
+            let detail =
+                "Repeatability-First-Outgoing is an HTTP date, such as `Sun, 06 Nov 1994 08:49:37 GMT`";
             Problem::new(StatusCode::BAD_REQUEST, "first-sent-invalid", detail)
         });
     }
@@ -210,13 +235,13 @@ fn first_sent(shared: &Shared, headers: &HeaderMap, key: &str) -> Result<Option<
     }))
 }
 
-/// A key made of what stands in the body; none where something is missing.
+/// Derives a key from the body; `None` if a value is missing.
 fn from_body(pointers: &[String], body: &[u8]) -> Option<String> {
     let json = Json::parse(body).ok()?;
     let mut hasher = blake3::Hasher::new_derive_key(CONTEXT);
     for pointer in pointers {
         let value = json.at(pointer).filter(|value| **value != Json::Null)?;
-        for part in [pointer, &value.canonical(Numbers::Exact).ok()?] {
+        for part in [pointer, &value.canonical(NumberFormat::Exact).ok()?] {
             hasher.update(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
             hasher.update(part.as_bytes());
         }

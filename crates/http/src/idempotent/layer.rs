@@ -1,8 +1,8 @@
 //! The layer: a request through the table, from its key to its answer.
 //!
-//! Until a request is claimed it belongs to its connection; from then on it runs to its end, also when the client hangs
-//! up: what is left of it becomes a task ([`Answering`]). So a request that runs in one go, and every replay, costs no
-//! task of its own.
+//! Until a request is claimed it belongs to its connection. From then on it runs to its end even if the client
+//! disconnects: the rest becomes a task ([`IdempotentFuture`]). So replays, and requests that run uninterrupted, cost
+//! no task.
 
 use std::fmt;
 use std::pin::Pin;
@@ -19,23 +19,23 @@ use tokio::sync::Semaphore;
 use tower::{Layer, Service};
 
 use super::body::{Body, BoxError};
-use super::bounds::EndpointError;
-use super::drain::{Drain, Drained};
+use super::drain::{Drain, DrainReport};
 use super::endpoint::{Endpoint, Settings, Tenant};
-use super::hints::Hints;
-use super::identify::Known;
-use super::keys::Keys;
+use super::identify::KeyedRequest;
 use super::ledger::Ledger;
-use super::minted::Minted;
-use super::observe::Became;
-use super::pace::Pace;
+use super::observe::RequestOutcome;
 use super::problem::Problem;
 use super::serve::serve;
+use crate::idempotent::endpoint::bounds::EndpointError;
+use crate::idempotent::key_lookup::KeyLookup;
+use crate::idempotent::serve::latency::LatencyHistogram;
+use crate::idempotent::serve::rekeyed::RecentRequests;
+use crate::idempotent::serve::wakeups::Wakeups;
 
 /// Answers the repetition of a request with the answer of the first.
 ///
-/// To be put inside of whatever authenticates and authorizes, so that both happen again for each repetition. Clones are
-/// the same one.
+/// Put it inside the layers that authenticate and authorise, so that both run for each repeated request. Clones share
+/// their state.
 #[derive(Clone, Debug)]
 pub struct Idempotent(Arc<Shared>);
 
@@ -56,26 +56,26 @@ impl Idempotent {
             ledger,
             permits,
             drain: Arc::default(),
-            pace: Pace::default(),
-            hints: Hints::default(),
-            minted: Minted::default(),
+            pace: LatencyHistogram::default(),
+            hints: Wakeups::default(),
+            minted: RecentRequests::default(),
         })))
     }
 
-    /// A service that tells what is remembered under a key, for a route of its own: `GET /bookings/keys/{key}`.
+    /// A service that returns the record of a key, for its own route: `GET /bookings/keys/{key}`.
     #[must_use]
-    pub fn keys(&self) -> Keys {
-        Keys(Arc::clone(&self.0))
+    pub fn keys(&self) -> KeyLookup {
+        KeyLookup(Arc::clone(&self.0))
     }
 
-    /// Stops: no new runs, those under way get `grace`, and what is left is ended and recorded, as one that may run
-    /// again where that is safe and as unknown where not. Replays go on.
-    pub async fn drain(&self, grace: Duration) -> Drained {
+    /// Drains: no new runs; runs in progress get `grace`; the rest is aborted and recorded as retriable if that is
+    /// safe, otherwise as unknown. Replays continue.
+    pub async fn drain(&self, grace: Duration) -> DrainReport {
         self.0.drain.drain(grace).await
     }
 }
 
-/// What all requests of an operation share.
+/// The state shared by all requests of an operation.
 pub(super) struct Shared {
     pub(super) settings: Settings,
     pub(super) tenant: Tenant,
@@ -83,9 +83,9 @@ pub(super) struct Shared {
     pub(super) ledger: Arc<dyn Ledger>,
     pub(super) permits: Arc<Semaphore>,
     pub(super) drain: Arc<Drain>,
-    pub(super) pace: Pace,
-    pub(super) hints: Hints,
-    pub(super) minted: Minted,
+    pub(super) pace: LatencyHistogram,
+    pub(super) hints: Wakeups,
+    pub(super) minted: RecentRequests,
 }
 
 impl fmt::Debug for Shared {
@@ -102,45 +102,45 @@ impl Shared {
         problem.response(&self.settings.page)
     }
 
-    pub(super) fn became(&self, became: Became) {
+    pub(super) fn became(&self, became: RequestOutcome) {
         if let Some(observer) = &self.settings.observer {
             observer.became(&self.settings.operation, became);
         }
     }
 
-    /// A request that is new to the ledger is about to run.
-    pub(super) fn begins(&self, known: &Known, attempt: u32) {
-        self.became(if attempt <= 1 { Became::Fresh } else { Became::TakenOver });
+    /// Reports a request that is new to the ledger and about to run.
+    pub(super) fn begins(&self, known: &KeyedRequest, attempt: u32) {
+        self.became(if attempt <= 1 { RequestOutcome::Fresh } else { RequestOutcome::TakenOver });
         if attempt <= 1
             && let Some(observer) = &self.settings.observer
             && self.minted.is_repeated(&known.ask.print, &known.scope.key)
         {
-            observer.minted_again(&self.settings.operation);
+            observer.rekeyed(&self.settings.operation);
         }
     }
 
     pub(super) fn refused(&self, problem: Problem) -> Response<Body> {
-        self.became(Became::Refused);
+        self.became(RequestOutcome::Refused);
         self.problem(problem)
     }
 }
 
 impl<S> Layer<S> for Idempotent {
-    type Service = Guarded<S>;
+    type Service = IdempotentService<S>;
 
-    fn layer(&self, inner: S) -> Guarded<S> {
-        Guarded { shared: Arc::clone(&self.0), inner }
+    fn layer(&self, inner: S) -> IdempotentService<S> {
+        IdempotentService { shared: Arc::clone(&self.0), inner }
     }
 }
 
-/// A service whose requests may be repeated. Made by [`Idempotent`].
+/// An idempotent service. Made by [`Idempotent`].
 #[derive(Clone, Debug)]
-pub struct Guarded<S> {
+pub struct IdempotentService<S> {
     shared: Arc<Shared>,
     inner: S,
 }
 
-impl<S, B, R> Service<Request<B>> for Guarded<S>
+impl<S, B, R> Service<Request<B>> for IdempotentService<S>
 where
     S: Service<Request<Body>, Response = Response<R>> + Clone + Send + 'static,
     S::Future: Send,
@@ -152,33 +152,33 @@ where
 {
     type Response = Response<Body>;
     type Error = S::Error;
-    type Future = Answering<S::Error>;
+    type Future = IdempotentFuture<S::Error>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<B>) -> Answering<S::Error> {
-        // The one that was asked whether it is ready is the one to be called.
+    fn call(&mut self, request: Request<B>) -> IdempotentFuture<S::Error> {
+        // The instance that was polled ready is the one to call.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
-        let entered = Entered::default();
+        let entered = ClaimFlag::default();
         let method = request.method();
         let enrolled =
             !method.is_safe() && self.shared.settings.method.as_ref().is_none_or(|one| one == method);
         if !enrolled {
             let passing = inner.call(request.map(Body::stream));
             let answer = async move { passing.await.map(|response| response.map(Body::stream)) };
-            return Answering::new(Box::pin(answer), entered);
+            return IdempotentFuture::new(Box::pin(answer), entered);
         }
         let answer = serve(Arc::clone(&self.shared), inner, request, entered.clone());
-        Answering::new(Box::pin(answer), entered)
+        IdempotentFuture::new(Box::pin(answer), entered)
     }
 }
 
 /// Whether a request has been claimed, or is about to be: then it runs to its end.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Entered(Arc<Flags>);
+pub(super) struct ClaimFlag(Arc<Flags>);
 
 #[derive(Debug, Default)]
 struct Flags {
@@ -186,30 +186,30 @@ struct Flags {
     detached: AtomicBool,
 }
 
-impl Entered {
+impl ClaimFlag {
     pub(super) fn set(&self, entered: bool) {
         self.0.entered.store(entered, Ordering::Relaxed);
     }
 
-    /// Whether its client is gone, and it goes on by itself.
+    /// Whether the client is gone and the run continues on its own.
     pub(super) fn is_detached(&self) -> bool {
         self.0.detached.load(Ordering::Relaxed)
     }
 }
 
-type Boxed<E> = Pin<Box<dyn Future<Output = Result<Response<Body>, E>> + Send>>;
+type BoxedError<E> = Pin<Box<dyn Future<Output = Result<Response<Body>, E>> + Send>>;
 
-/// The answer to come. Dropped while its handler runs, that goes on by itself.
-pub struct Answering<E: Send + 'static> {
-    answer: Option<Boxed<E>>,
-    entered: Entered,
-    /// Where it came from, for what goes on by itself.
+/// The future of a response. If dropped while the handler runs, the handler continues on its own.
+pub struct IdempotentFuture<E: Send + 'static> {
+    answer: Option<BoxedError<E>>,
+    entered: ClaimFlag,
+    /// The current span, for a run that continues on its own.
     #[cfg(feature = "tracing")]
     span: tracing::Span,
 }
 
-impl<E: Send + 'static> Answering<E> {
-    fn new(answer: Boxed<E>, entered: Entered) -> Self {
+impl<E: Send + 'static> IdempotentFuture<E> {
+    fn new(answer: BoxedError<E>, entered: ClaimFlag) -> Self {
         Self {
             answer: Some(answer),
             entered,
@@ -219,13 +219,13 @@ impl<E: Send + 'static> Answering<E> {
     }
 }
 
-impl<E: Send + 'static> fmt::Debug for Answering<E> {
+impl<E: Send + 'static> fmt::Debug for IdempotentFuture<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answering").field("entered", &self.entered).finish_non_exhaustive()
+        f.debug_struct("IdempotentFuture").field("entered", &self.entered).finish_non_exhaustive()
     }
 }
 
-impl<E: Send + 'static> Future for Answering<E> {
+impl<E: Send + 'static> Future for IdempotentFuture<E> {
     type Output = Result<Response<Body>, E>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -238,7 +238,7 @@ impl<E: Send + 'static> Future for Answering<E> {
     }
 }
 
-impl<E: Send + 'static> Drop for Answering<E> {
+impl<E: Send + 'static> Drop for IdempotentFuture<E> {
     fn drop(&mut self) {
         if let Some(answer) = self.answer.take()
             && self.entered.0.entered.load(Ordering::Relaxed)

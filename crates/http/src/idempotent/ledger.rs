@@ -1,7 +1,7 @@
-//! What the layer needs of a ledger.
+//! The contract between the layer and a ledger.
 //!
-//! Written down here and not taken from the store, because this crate may be used with any: `redrive` has the bridge
-//! (`Redrive::ledger`). Every verb is one commit, and what it decides is `redrive_core::ledger`'s.
+//! Defined here rather than in the store crate, so that any store can implement it; `redrive` has an implementation
+//! (`Redrive::ledger`). Every method is one commit, and `redrive_core::ledger` makes the decisions.
 
 use std::any::Any;
 use std::error::Error;
@@ -11,65 +11,72 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_core::Moment;
-use redrive_core::ledger::{Ask, Claim, End, Fenced, Record, Renewed, Scope};
+use redrive_core::ledger::{
+    ClaimRequest, FencedRun, LedgerClaim, LedgerRecord, RenewResult, RequestScope, RunEnding,
+};
 
-use super::observe::Observer;
-use super::remembered::Remembered;
+use super::observe::LedgerObserver;
+use crate::idempotent::replay_cache::CachedReply;
 
 /// The answer to come.
-pub type Asked<T> = Pin<Box<dyn Future<Output = Result<T, LedgerError>> + Send>>;
+pub type LedgerFuture<T> = Pin<Box<dyn Future<Output = Result<T, LedgerError>> + Send>>;
 
 /// Where requests are remembered. Its clock is the only clock.
 pub trait Ledger: Any + Send + Sync + Debug {
     /// What time it is.
     fn now(&self) -> Moment;
 
-    /// Asks what to do with a request, and has it, where it is to run.
-    fn claim(&self, scope: Scope, ask: Ask) -> Asked<Claim>;
+    /// Decides what to do with a request, and claims it if it is to run.
+    fn claim(&self, scope: RequestScope, ask: ClaimRequest) -> LedgerFuture<LedgerClaim>;
 
-    /// Has a run go on.
+    /// Renews the lease of a run.
     fn renew(
         &self,
-        scope: Scope,
+        scope: RequestScope,
         epoch: u64,
         lease: Duration,
         run_max: Duration,
-    ) -> Asked<Result<Renewed, Option<Fenced>>>;
+    ) -> LedgerFuture<Result<RenewResult, Option<FencedRun>>>;
 
-    /// Says how a run ended. Refused where it was taken over: with the record as it is, if there is one.
-    fn end(&self, scope: Scope, epoch: u64, end: End) -> Asked<Result<(), Option<Fenced>>>;
+    /// Records the end of a run. Fenced if it was taken over: returns the current record, if there is one.
+    fn end(
+        &self,
+        scope: RequestScope,
+        epoch: u64,
+        end: RunEnding,
+    ) -> LedgerFuture<Result<(), Option<FencedRun>>>;
 
-    /// What is remembered of a request.
-    fn record(&self, scope: Scope) -> Asked<Option<Record>>;
+    /// The record of a request.
+    fn record(&self, scope: RequestScope) -> LedgerFuture<Option<LedgerRecord>>;
 
-    /// What this process remembers of a request that ended. Asked before each claim, so it must be quick, and must not
-    /// wait for the ledger.
-    fn recall(&self, scope: &Scope) -> Option<Arc<Remembered>> {
+    /// The cached reply of a completed request. Called before each claim, so it must be fast and must not wait for
+    /// the ledger.
+    fn cached(&self, scope: &RequestScope) -> Option<Arc<CachedReply>> {
         let _ = scope;
         None
     }
 
-    /// A request ended, and its answer was just asked for again: to be remembered for as long as there is room. What is
-    /// over never changes, so nothing has to be taken back.
-    fn remember(&self, scope: &Scope, ended: Remembered) {
+    /// Caches the reply of a completed request that was just repeated. A completed request never changes, so no
+    /// invalidation is needed.
+    fn cache(&self, scope: &RequestScope, ended: CachedReply) {
         let _ = (scope, ended);
     }
 
-    /// Who is told what becomes of requests, where an endpoint names nobody.
-    fn observer(&self) -> Option<Arc<dyn Observer>> {
+    /// The observer for endpoints without their own.
+    fn observer(&self) -> Option<Arc<dyn LedgerObserver>> {
         self.inside().and_then(|inside| inside.observer())
     }
 
-    /// The ledger that this one stands before, where it only does: one that counts, or fails on request. Bridges look
-    /// there for their own.
+    /// The wrapped ledger, if this one is only a wrapper that counts or injects failures. Implementations use it to
+    /// find their own type.
     fn inside(&self) -> Option<&dyn Ledger> {
         None
     }
 }
 
-/// The ledger did not answer, or could not. What was asked may have been done all the same.
+/// The ledger did not respond or failed. The operation may have been performed all the same.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("the ledger did not answer: {cause}")]
+#[error("the ledger did not respond: {cause}")]
 pub struct LedgerError {
     #[source]
     cause: Arc<dyn Error + Send + Sync>,
@@ -82,8 +89,8 @@ impl LedgerError {
         Self { cause: Arc::from(cause.into()), down: true }
     }
 
-    /// It is there, and cannot tell of this request: its record is damaged, or makes no sense. No endpoint runs it then,
-    /// also not one that stays open. With its cause.
+    /// The ledger is up but cannot read this record: it is damaged or inconsistent. No endpoint runs the request
+    /// then, not even one that stays open. With its cause.
     pub fn unreadable(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { cause: Arc::from(cause.into()), down: false }
     }

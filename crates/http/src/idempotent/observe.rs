@@ -1,13 +1,13 @@
-//! Telling whoever counts what becomes of requests.
+//! Observers of requests, for metrics and logs.
 //!
 //! An observer is called in line, so it must be quick and must not block. Without one, nothing is paid.
 
 use std::fmt::Debug;
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Became {
+pub enum RequestOutcome {
     /// It ran for the first time.
     Fresh,
     /// The first answer was given again.
@@ -18,7 +18,7 @@ pub enum Became {
     Mismatch,
     /// It ran again, after a run that did not end or that failed.
     TakenOver,
-    /// Nobody knows whether it happened.
+    /// The outcome is unknown.
     Unknown,
     /// It ran without the ledger.
     Bypassed,
@@ -34,7 +34,7 @@ pub enum Became {
     Refused,
 }
 
-impl Became {
+impl RequestOutcome {
     /// The label `result` of `redrive_ledger_total`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -55,13 +55,13 @@ impl Became {
     }
 }
 
-/// Hears what becomes of requests.
-pub trait Observer: Send + Sync + Debug {
+/// Observes requests.
+pub trait LedgerObserver: Send + Sync + Debug {
     /// A request was decided on. `operation` is the endpoint's name.
-    fn became(&self, operation: &str, became: Became);
+    fn became(&self, operation: &str, became: RequestOutcome);
 
-    /// A request asks what another key asked lately: perhaps a client that mints a key for each attempt.
-    fn minted_again(&self, operation: &str) {
+    /// A request equals a recent one under another key: perhaps a client that creates a key per attempt.
+    fn rekeyed(&self, operation: &str) {
         let _ = operation;
     }
 }

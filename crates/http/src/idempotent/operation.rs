@@ -1,14 +1,14 @@
-//! What a handler knows of the request that it runs for.
+//! The request that a handler runs for.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use redrive_core::ledger::{Record, Reply, Scope};
+use redrive_core::ledger::{LedgerRecord, RequestScope, StoredReply};
 
 use super::identify::NAME_MAX;
 use super::layer::Shared;
 use super::ledger::Ledger;
-use super::outcome;
+use super::run::outcome;
 
 /// What keys are derived for.
 const CONTEXT: &str = "redrive 2026 derived key v1";
@@ -16,7 +16,7 @@ const CONTEXT: &str = "redrive 2026 derived key v1";
 /// Why a handler runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Mode {
+pub enum RunMode {
     /// The request came for the first time.
     First,
     /// It was begun before, and did not end or failed.
@@ -29,47 +29,53 @@ pub enum Mode {
 
 /// The request that a handler runs for, in the request's extensions. With the feature `axum` an extractor.
 #[derive(Clone)]
-pub struct Operation(Arc<Inner>);
+pub struct KeyedOperation(Arc<Inner>);
 
 struct Inner {
     shared: Arc<Shared>,
-    scope: Scope,
+    scope: RequestScope,
     epoch: Option<u64>,
     attempt: u32,
-    mode: Mode,
-    said: Mutex<Said>,
+    mode: RunMode,
+    said: Mutex<HandlerState>,
 }
 
-/// What the handler has said so far.
+/// The state that a handler has set so far.
 #[derive(Debug, Default)]
-struct Said {
+struct HandlerState {
     resource: Option<String>,
     commit: Commit,
 }
 
-/// How far a handler has come with its own commit.
+/// The state of a handler's own commit.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) enum Commit {
     /// There was none.
     #[default]
     None,
     /// This was committed.
-    Done(Arc<Reply>),
-    /// Nobody knows whether it was committed.
+    Done(Arc<StoredReply>),
+    /// The outcome of the commit is unknown.
     InDoubt,
 }
 
-impl Operation {
-    pub(super) fn claimed(shared: &Arc<Shared>, scope: &Scope, record: &Record) -> Self {
-        let mode = if record.attempt <= 1 { Mode::First } else { Mode::Resumed };
+impl KeyedOperation {
+    pub(super) fn claimed(shared: &Arc<Shared>, scope: &RequestScope, record: &LedgerRecord) -> Self {
+        let mode = if record.attempt <= 1 { RunMode::First } else { RunMode::Resumed };
         Self::new(shared, scope.clone(), Some(record.epoch), record.attempt, mode)
     }
 
-    pub(super) fn free(shared: &Arc<Shared>, scope: Scope, mode: Mode) -> Self {
+    pub(super) fn free(shared: &Arc<Shared>, scope: RequestScope, mode: RunMode) -> Self {
         Self::new(shared, scope, None, 1, mode)
     }
 
-    fn new(shared: &Arc<Shared>, scope: Scope, epoch: Option<u64>, attempt: u32, mode: Mode) -> Self {
+    fn new(
+        shared: &Arc<Shared>,
+        scope: RequestScope,
+        epoch: Option<u64>,
+        attempt: u32,
+        mode: RunMode,
+    ) -> Self {
         let shared = Arc::clone(shared);
         Self(Arc::new(Inner { shared, scope, epoch, attempt, mode, said: Mutex::default() }))
     }
@@ -77,10 +83,16 @@ impl Operation {
     /// The key: the client's own, or one made up for a request that has none.
     #[must_use]
     pub fn key(&self) -> &str {
-        &self.0.scope.key
+        self.0.scope.client_key()
     }
 
-    /// Whose request it is.
+    /// The principal of the request, if the endpoint names one.
+    #[must_use]
+    pub fn principal(&self) -> Option<&str> {
+        self.0.scope.principal()
+    }
+
+    /// The tenant of the request.
     #[must_use]
     pub fn tenant(&self) -> &str {
         &self.0.scope.tenant
@@ -94,15 +106,15 @@ impl Operation {
 
     /// Why it runs.
     #[must_use]
-    pub fn mode(&self) -> Mode {
+    pub fn mode(&self) -> RunMode {
         self.0.mode
     }
 
-    /// A key for a call further down, or an id for an event: the same over all attempts and processes, another for each
-    /// name, key, operation and tenant. It looks like a UUID, which every provider takes.
+    /// Derives a key for a downstream call, or an id for an event: the same for all attempts and processes, different
+    /// for each name, key, principal, operation and tenant. It looks like a UUID, which every provider accepts.
     #[must_use]
     pub fn derive(&self, name: &str) -> String {
-        let Scope { tenant, operation, key } = &self.0.scope;
+        let RequestScope { tenant, operation, key } = &self.0.scope;
         let mut hasher = blake3::Hasher::new_derive_key(CONTEXT);
         for part in [tenant.as_str(), operation, key, name] {
             hasher.update(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
@@ -115,18 +127,19 @@ impl Operation {
         builder.into_uuid().to_string()
     }
 
-    /// Names what was made, so that the request can be found by it. At most 255 bytes; a longer name is none.
+    /// Names the created resource, so that the request can be found by it. At most 255 bytes; a longer name is
+    /// ignored.
     pub fn resource(&self, id: impl Into<String>) {
         self.said().resource = Some(id.into()).filter(|id| id.len() <= NAME_MAX);
     }
 
     /// Which request it is. For bridges to a ledger.
     #[must_use]
-    pub fn scope(&self) -> &Scope {
+    pub fn scope(&self) -> &RequestScope {
         &self.0.scope
     }
 
-    /// The fence under which it runs; none where nothing is remembered of it. For bridges to a ledger.
+    /// The fencing epoch of the run; `None` if there is no record. For ledger implementations.
     #[must_use]
     pub fn epoch(&self) -> Option<u64> {
         self.0.epoch
@@ -138,26 +151,26 @@ impl Operation {
         &self.0.shared.ledger
     }
 
-    /// An answer as it is to be kept: without what is never replayed, without a body that is too large, and as the
-    /// endpoint's [`Keep`](super::Keep) has it. For bridges to a ledger.
+    /// A reply as it is stored: without headers that are never replayed, without an oversized body, and protected by
+    /// the endpoint's [`ReplyProtection`](super::ReplyProtection). For ledger implementations.
     #[must_use]
-    pub fn kept(&self, reply: &Reply) -> Reply {
+    pub fn kept(&self, reply: &StoredReply) -> StoredReply {
         outcome::kept(&self.0.shared, &self.0.scope, reply.clone())
     }
 
-    /// What was made, if the handler named it.
+    /// The created resource, if the handler named it.
     #[must_use]
     pub fn named_resource(&self) -> Option<String> {
         self.said().resource.clone()
     }
 
-    /// Tells that this answer was committed in the ledger: it is what is sent, whatever the handler does next. For
-    /// bridges to a ledger.
-    pub fn committed(&self, reply: Arc<Reply>) {
+    /// Marks this reply as committed in the ledger: it is sent whatever the handler does next. For ledger
+    /// implementations.
+    pub fn committed(&self, reply: Arc<StoredReply>) {
         self.said().commit = Commit::Done(reply);
     }
 
-    /// Tells that nobody knows whether it was committed. For bridges to a ledger.
+    /// Marks the outcome of the commit as unknown. For ledger implementations.
     pub fn in_doubt(&self) {
         self.said().commit = Commit::InDoubt;
     }
@@ -172,12 +185,12 @@ impl Operation {
         self.said().commit.clone()
     }
 
-    fn said(&self) -> MutexGuard<'_, Said> {
+    fn said(&self) -> MutexGuard<'_, HandlerState> {
         self.0.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Debug for Operation {
+impl fmt::Debug for KeyedOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Inner { scope, epoch, attempt, mode, .. } = &*self.0;
         let mut it = f.debug_struct("Operation");

@@ -11,53 +11,57 @@
 //! Status 400. The `Idempotency-Key` cannot be one; the detail says why. Nothing was looked up.
 //!
 //! ## first-sent-invalid
-//! Status 400. `Repeatability-First-Sent` is not an HTTP date.
+//! Status 400. `Repeatability-First-Outgoing` is not an HTTP date.
 //!
 //! ## body-ambiguous
-//! Status 400. A name stands twice in one object of the JSON body, and readers differ in which one counts.
+//! Status 400. A name occurs twice in one object of the JSON body, and parsers differ in which value counts.
 //!
 //! ## body-broken
 //! Status 400. The request's body broke off. Nothing was looked up or run.
 //!
 //! ## tenant-missing
-//! Status 403. The request does not say whose it is. The server's own layers before this one have to.
+//! Status 403. The request names no tenant. Layers in front of this one have to set it.
+//!
+//! ## principal-missing
+//! Status 403. The request has a key and names no principal. Layers in front of this one have to set it.
 //!
 //! ## body-too-large
 //! Status 413. The body is larger than this operation takes.
 //!
 //! ## key-too-old
-//! Status 412. The request was first sent so long ago that its first try may have been forgotten. It was not run. Find out
-//! whether it happened; if not, it is a new intent with a new key.
+//! Status 412. The request was first sent so long ago that its record may have expired. It was not run. Find out
+//! whether it took effect; if not, send it as a new intent with a new key.
 //!
 //! ## key-reused
-//! Status 422. The key was used for something else, or by somebody else. A new intent needs a new key.
+//! Status 422. The key was used for another request, or with other credentials. A new intent needs a new key.
 //!
 //! ## in-flight
-//! Status 409, retryable. The first try is still running, or what it may have done settles before it is looked for. The
-//! same request again, after `Retry-After`.
+//! Status 409, retryable. The first request is still running, or its possible effect is still settling. Repeat the
+//! request after `Retry-After`.
 //!
 //! ## outcome-unknown
-//! Status 409. The request may have happened, and nobody knows. It is not run again until an operator, or the late end of its
-//! first try, says how it was.
+//! Status 409. The outcome is unknown. The request is not run again until an operator, or the late end of the first
+//! run, resolves it.
 //!
 //! ## backing-off
 //! Status 503, retryable. The first try failed and asked to be left alone until then.
 //!
 //! ## response-expired
-//! Status 410. It happened, and its answer is not kept any more, or was too large to be. `original_status` and `Location` say
-//! what there is to say. It is never run again.
+//! Status 410. The request completed, but its reply has expired or was too large to store. `original_status` and
+//! `Location` are kept. It is never run again.
 //!
 //! ## ledger-down
 //! Status 503, retryable. The ledger does not answer, or cannot read the record, and without it nothing is run.
 //!
 //! ## too-busy
-//! Status 503, retryable. As many requests run as may, and this one would have to run. Nothing was claimed or run.
+//! Status 503, retryable. The limit of concurrent runs is reached, and this request would have to run. Nothing was
+//! claimed or run.
 //!
 //! ## shutting-down
 //! Status 503. The server stops. Retryable where the operation may be run again.
 //!
 //! ## timed-out
-//! Status 504. The handler ran for longer than it may and was ended. Retryable where the operation may be run again.
+//! Status 504. The handler exceeded its time limit and was ended. Retryable if the operation may run again.
 //!
 //! ## handler-failed
 //! Status 500. The handler panicked, or its answer broke off. Retryable where the operation may be run again.
@@ -67,8 +71,8 @@
 //! the server's code. Nothing happened.
 //!
 //! ## commit-unknown
-//! Status 503. The commit failed in a way that leaves its fate open. Retryable under a key: the same request again finds
-//! out. Without a key it is another request, and nobody does.
+//! Status 503. The outcome of the commit is unknown. Retryable under a key: repeat the request to learn it. Without a
+//! key it would be a new request.
 //!
 //! ## no-such-key
 //! Status 404. Nothing is remembered under this key.
@@ -79,22 +83,22 @@ use http::header::{CONTENT_TYPE, LINK, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 
 use super::body::Body;
-use crate::json::{Json, Numbers};
+use crate::json::{Json, NumberFormat};
 
 /// Where the paragraphs above are found.
 pub(super) const PAGE: &str =
     "https://docs.rs/redrive-http/latest/redrive_http/idempotent/problem/index.html";
 
-/// An answer that is no success.
+/// An unsuccessful response.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Problem {
     /// The status.
     pub status: StatusCode,
     /// What clients may go by.
     pub code: &'static str,
-    /// What is wrong this time, and what to do.
+    /// What went wrong, and what to do.
     pub detail: String,
-    /// Whether the same request may help, later.
+    /// Whether the same request may succeed later.
     pub retryable: bool,
     /// How much later.
     pub retry_after: Option<Duration>,
@@ -118,7 +122,7 @@ impl Problem {
         }
     }
 
-    /// One that another try may solve, after so long.
+    /// Retryable after `wait`.
     #[must_use]
     pub fn after(mut self, wait: Duration) -> Self {
         self.retryable = true;
@@ -126,7 +130,7 @@ impl Problem {
         self
     }
 
-    /// One that another try may solve, if so.
+    /// Sets whether the request is retryable.
     #[must_use]
     pub fn retryable(mut self, retryable: bool) -> Self {
         self.retryable = retryable;
@@ -143,7 +147,7 @@ impl Problem {
         self
     }
 
-    /// With a link to what is expected.
+    /// Links to the documentation of the requirement.
     pub(super) fn linked(mut self) -> Self {
         self.linked = true;
         self
@@ -168,7 +172,7 @@ impl Problem {
         }
         members.extend(self.more);
         let members = members.into_iter().map(|(name, value)| (name.to_owned(), value));
-        let body = Json::Object(members.collect()).canonical(Numbers::Exact).unwrap_or_default();
+        let body = Json::Object(members.collect()).canonical(NumberFormat::Exact).unwrap_or_default();
         let mut response = Response::new(Body::from(body.into_bytes()));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();

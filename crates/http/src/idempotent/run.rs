@@ -1,7 +1,10 @@
-//! One run of a handler: to its end, its panic, the end of its time or of the server, and what is then recorded.
+//! One run of a handler: until it ends, panics, exceeds its time or the server stops; then its end is recorded.
 //!
-//! The handler is polled where the request is, so that what the layers around this one set up for it (spans, scopes)
-//! is there.
+//! The handler is polled in the request's own task, so that the context of outer layers (spans, scopes) applies.
+
+pub(super) mod lease;
+pub(super) mod outcome;
+pub(super) mod panic;
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -11,25 +14,25 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body as HttpBody;
-use redrive_core::ledger::{End, Fenced};
+use redrive_core::ledger::{FencedRun, RunEnding};
 use tower::Service;
 
-use super::answer::{self, Written};
+use super::answer::{self, Recorded};
 use super::body::{Body, BoxError, Read, read};
-use super::caught::Caught;
-use super::identify::Known;
+use super::identify::KeyedRequest;
 use super::layer::Shared;
-use super::lease::{Held, Lease};
-use super::operation::Operation;
-use super::outcome::{Ended, Sent, is_stream, verdict};
-use super::place::Place;
+use super::operation::KeyedOperation;
+use crate::idempotent::run::lease::{ClaimedRecord, Lease};
+use crate::idempotent::run::outcome::{Outgoing, RunEnd, is_stream, verdict};
+use crate::idempotent::run::panic::CatchPanic;
+use crate::idempotent::serve::permit::Permit;
 
-/// What came of a run.
-pub(super) enum Ran<E> {
-    /// This is to be sent.
-    Sent(Result<Response<Body>, E>),
+/// The result of a run.
+pub(super) enum RunResult<E> {
+    /// The response to send.
+    Outgoing(Result<Response<Body>, E>),
     /// Another run has the request.
-    Lost(Option<Fenced>),
+    Lost(Option<FencedRun>),
 }
 
 /// Runs the handler, and records how it ended.
@@ -37,82 +40,82 @@ pub(super) async fn run<S, R>(
     shared: &Arc<Shared>,
     inner: S,
     (mut parts, body): (Parts, Bytes),
-    known: &Known,
-    held: &Held,
-    place: Place,
-) -> Ran<S::Error>
+    known: &KeyedRequest,
+    held: &ClaimedRecord,
+    place: Permit,
+) -> RunResult<S::Error>
 where
     S: Service<Request<Body>, Response = Response<R>>,
     R: HttpBody<Data = Bytes> + Send + 'static,
     R::Error: Into<BoxError>,
 {
     let record = &held.record;
-    let operation = Operation::claimed(shared, &known.scope, record);
+    let operation = KeyedOperation::claimed(shared, &known.scope, record);
     parts.extensions.insert(operation.clone());
     let (lease, too_long) = Lease::renewed(shared, &known.scope, held);
-    // A task that was just made waits for its own thread, which the handler may keep; so it has its turn first.
+    // A new task starts on this thread, which the handler may block; so the lease task gets its first turn now.
     tokio::task::yield_now().await;
     let handler = handle(inner, Request::from_parts(parts, Body::from(body)), shared.settings.reply_max);
-    // What is committed is not undone by the end of its lease.
+    // A commit is not undone when the lease ends.
     let lapsed = poll_fn(|_| match lease.is_lapsed() && !operation.is_committed() {
         true => Poll::Ready(()),
         false => Poll::Pending,
     });
     let ended = tokio::select! {
         biased;
-        () = lapsed => Ended::TooLong,
+        () = lapsed => RunEnd::TooLong,
         ended = handler => ended,
-        _ = too_long => Ended::TooLong,
-        () = place.running.aborted() => Ended::Drained,
+        _ = too_long => RunEnd::TooLong,
+        () = place.running.aborted() => RunEnd::Drained,
     };
     drop(lease);
     shared.pace.took(held.asked.elapsed());
     let now = shared.ledger.now();
     let (end, sent) = verdict(shared, &operation, ended, now);
     let written = match &end {
-        Some(End::Completed { .. }) => Written::Answer,
-        Some(_) => Written::Otherwise,
-        None if operation.is_committed() => Written::Answer,
-        None => Written::Perhaps,
+        Some(RunEnding::Completed { .. }) => Recorded::Answer,
+        Some(_) => Recorded::Otherwise,
+        None if operation.is_committed() => Recorded::Answer,
+        None => Recorded::Perhaps,
     };
     let written = match end {
         None => written,
         Some(end) => match shared.ledger.end(known.scope.clone(), record.epoch, end).await {
             Ok(Ok(())) => written,
-            Ok(Err(fenced)) => return Ran::Lost(fenced),
-            // What is sent is true; that it happened may be asked again.
-            Err(_) => Written::Perhaps,
+            Ok(Err(fenced)) => return RunResult::Lost(fenced),
+            // The response is correct; only its record may be missing.
+            Err(_) => Recorded::Perhaps,
         },
     };
     shared.hints.ended(&known.scope);
     match sent {
-        Sent::Error(error) => Ran::Sent(Err(error)),
-        Sent::Answer(mut response) => {
+        Outgoing::Error(error) => RunResult::Outgoing(Err(error)),
+        Outgoing::Answer(mut response) => {
             answer::ran(response.headers_mut(), known, record.attempt, written, now);
-            Ran::Sent(Ok(response))
+            RunResult::Outgoing(Ok(response))
         }
     }
 }
 
-/// Calls the handler and reads its answer, as far as it is kept. Panics are caught.
-pub(super) async fn handle<S, R>(mut inner: S, request: Request<Body>, reply_max: usize) -> Ended<S::Error>
+/// Calls the handler and reads its response up to the stored size. Panics are caught.
+pub(super) async fn handle<S, R>(mut inner: S, request: Request<Body>, reply_max: usize) -> RunEnd<S::Error>
 where
     S: Service<Request<Body>, Response = Response<R>>,
     R: HttpBody<Data = Bytes> + Send + 'static,
     R::Error: Into<BoxError>,
 {
-    // Called inside, so that its panics are caught like those of its future.
-    let handling = Caught::new(async move {
+    // Called inside, so that a panic in `call` is caught like one of its future.
+    let handling = CatchPanic::new(async move {
         let (parts, body) = match inner.call(request).await {
             Ok(response) => response.into_parts(),
-            Err(error) => return Ended::Failed(error),
+            Err(error) => return RunEnd::Failed(error),
         };
         let read = if is_stream(&parts.headers) {
             Read::Larger(Body::stream(body))
         } else {
             read(body, reply_max).await
         };
-        Ended::Answered(Box::new(parts), read)
+        RunEnd::Answered(Box::new(parts), read)
     });
-    handling.await.unwrap_or(Ended::Panicked)
+    handling.await.unwrap_or(RunEnd::Panicked)
 }

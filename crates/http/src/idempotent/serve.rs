@@ -1,40 +1,45 @@
 //! A request through the table, from its key to its answer.
 
+pub(super) mod latency;
+pub(super) mod permit;
+pub(super) mod rekeyed;
+pub(super) mod wait;
+pub(super) mod wakeups;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::Body as HttpBody;
-use redrive_core::ledger::{Answer, Claim, End, Phase, Record, Renewed};
+use redrive_core::ledger::{LedgerAnswer, LedgerClaim, LedgerRecord, RecordPhase, RenewResult, RunEnding};
 use redrive_core::names::header;
 use tokio::time::Instant;
 use tower::Service;
 
 use super::answer::{self, SOON, STATUS};
 use super::body::{Body, BoxError};
-use super::caught::Caught;
 use super::drain::Running;
-use super::identify::{Identified, Known, identify, remember};
-use super::layer::{Entered, Shared};
-use super::lease::{Held, Lease};
-use super::observe::Became;
-use super::operation::{Commit, Mode, Operation};
-use super::outcome::{in_doubt, is_uncommitted, kept, not_committed, respond};
-use super::place::{Turned, place};
-use super::probe::Probed;
+use super::identify::{Identified, KeyedRequest, identify, remember};
+use super::layer::{ClaimFlag, Shared};
+use super::observe::RequestOutcome;
+use super::operation::{Commit, KeyedOperation, RunMode};
 use super::problem::Problem;
-use super::remembered::Recalled;
-use super::render::Pointer;
-use super::run::{Ran, run};
-use super::wait;
+use super::run::{RunResult, run};
+use crate::idempotent::endpoint::probe::ProbeOutcome;
+use crate::idempotent::endpoint::render::RenderRequest;
+use crate::idempotent::replay_cache::CacheHit;
+use crate::idempotent::run::lease::{ClaimedRecord, Lease};
+use crate::idempotent::run::outcome::{in_doubt, is_uncommitted, kept, not_committed, respond};
+use crate::idempotent::run::panic::CatchPanic;
+use crate::idempotent::serve::permit::{Denied, permit};
 
 /// Serves a request.
 pub(super) async fn serve<S, B, R>(
     shared: Arc<Shared>,
     inner: S,
     request: Request<B>,
-    entered: Entered,
+    entered: ClaimFlag,
 ) -> Result<Response<Body>, S::Error>
 where
     S: Service<Request<Body>, Response = Response<R>>,
@@ -45,30 +50,30 @@ where
 {
     let (parts, body) = request.into_parts();
     let (known, body) = match identify(&shared, &parts, body).await {
-        Ok(Identified::Known(known, body)) => (known, body),
+        Ok(Identified::Keyed(known, body)) => (known, body),
         Ok(Identified::Unkeyed(scope, body)) => {
-            let operation = Operation::free(&shared, scope, Mode::Unkeyed);
+            let operation = KeyedOperation::free(&shared, scope, RunMode::Unkeyed);
             return Box::pin(unrecorded(&shared, inner, (parts, body), operation, "none")).await;
         }
         Err(problem) => return Ok(shared.refused(problem)),
     };
-    // What is over needs no room, and the ledger would say the same.
+    // A cached reply needs no permit, and the ledger would decide the same.
     let recalled = known.ended.as_ref().and_then(|ended| ended.answer(&known.ask, shared.ledger.now()));
     match recalled {
-        Some(Recalled::Ready(ready)) => Ok(answer::ready(&shared, &known, ready)),
-        Some(Recalled::Said(answer)) => Ok(Box::pin(said(&shared, &known, answer, false)).await),
-        // Boxed, so that a replay does not carry about what a run needs: an allocator is quick with small pieces alone.
+        Some(CacheHit::Ready(ready)) => Ok(answer::ready(&shared, &known, ready)),
+        Some(CacheHit::Decided(answer)) => Ok(Box::pin(said(&shared, &known, answer, false)).await),
+        // Boxed, so that a replay does not carry the state of a run: small allocations are cheaper.
         None => Box::pin(looked_up(shared, inner, (parts, body), *known, entered)).await,
     }
 }
 
-/// Asks the ledger what becomes of a request, and has it run where it is to.
+/// Asks the ledger what to do with a request, and runs it if needed.
 async fn looked_up<S, R>(
     shared: Arc<Shared>,
     inner: S,
     (parts, body): (Parts, Bytes),
-    known: Known,
-    entered: Entered,
+    known: KeyedRequest,
+    entered: ClaimFlag,
 ) -> Result<Response<Body>, S::Error>
 where
     S: Service<Request<Body>, Response = Response<R>>,
@@ -78,10 +83,10 @@ where
     let patient = known.wait.map(|wait| Instant::now() + wait.min(shared.settings.wait_max));
     let mut waited = false;
     let (held, place) = loop {
-        let place = match place(&shared, &known).await {
+        let place = match permit(&shared, &known).await {
             Ok(place) => place,
-            Err(Turned::Away(problem)) => return Ok(shared.refused(*problem)),
-            Err(Turned::Answered(answer)) => match again(&shared, &known, answer, patient, waited).await {
+            Err(Denied::Refused(problem)) => return Ok(shared.refused(*problem)),
+            Err(Denied::Answered(answer)) => match again(&shared, &known, answer, patient, waited).await {
                 Some(answer) => return Ok(said(&shared, &known, answer, waited).await),
                 None => {
                     waited = true;
@@ -92,24 +97,24 @@ where
         entered.set(true);
         let began = Instant::now();
         match shared.ledger.claim(known.scope.clone(), known.ask.clone()).await {
-            Ok(Claim::Run(record)) => break (Held { record, began, asked: began }, place),
-            Ok(Claim::Probe(record)) => {
-                let held = Held { record, began, asked: began };
+            Ok(LedgerClaim::Run(record)) => break (ClaimedRecord { record, began, asked: began }, place),
+            Ok(LedgerClaim::Probe(record)) => {
+                let held = ClaimedRecord { record, began, asked: began };
                 match probed(&shared, (&parts, &body), &known, &held, &place.running).await {
-                    Found::Answer(response) => return Ok(response),
-                    Found::Nothing(held) => break (held, place),
+                    ProbeResult::Answer(response) => return Ok(response),
+                    ProbeResult::Nothing(held) => break (held, place),
                 }
             }
-            Ok(Claim::Hold(_)) => {
+            Ok(LedgerClaim::Hold(_)) => {
                 let since = shared.ledger.now();
-                return Ok(answer::say(&shared, &known, Answer::Unknown { since }, waited));
+                return Ok(answer::say(&shared, &known, LedgerAnswer::Unknown { since }, waited));
             }
-            Ok(Claim::Say(answer)) => {
+            Ok(LedgerClaim::Say(answer)) => {
                 entered.set(false);
-                // Whoever waits takes nobody's room; and nobody waits for a client that is gone.
+                // A waiting request holds no permit, and does not wait for a disconnected client.
                 drop(place);
                 let patient = patient.filter(|_| !entered.is_detached());
-                if let Answer::Replay(record) = &answer {
+                if let LedgerAnswer::Replay(record) = &answer {
                     remember(&shared, &known, &parts, &body, record);
                 }
                 match again(&shared, &known, answer, patient, waited).await {
@@ -118,12 +123,12 @@ where
                 }
             }
             Err(error) if shared.settings.stay_open && error.is_down() => {
-                shared.became(Became::Bypassed);
-                let operation = Operation::free(&shared, known.scope, Mode::Bypassed);
+                shared.became(RequestOutcome::Bypassed);
+                let operation = KeyedOperation::free(&shared, known.scope, RunMode::Bypassed);
                 return unrecorded(&shared, inner, (parts, Body::from(body)), operation, "bypassed").await;
             }
             Err(_) => {
-                let detail = "the ledger does not answer, and without it nothing is run";
+                let detail = "the ledger does not respond; nothing is run without it";
                 let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "ledger-down", detail);
                 return Ok(shared.refused(problem.after(SOON)));
             }
@@ -131,8 +136,8 @@ where
     };
     shared.begins(&known, held.record.attempt);
     match Box::pin(run(&shared, inner, (parts, body), &known, &held, place)).await {
-        Ran::Sent(sent) => sent,
-        Ran::Lost(fenced) => {
+        RunResult::Outgoing(sent) => sent,
+        RunResult::Lost(fenced) => {
             entered.set(false);
             let patient = patient.filter(|_| !entered.is_detached());
             Ok(winners(&shared, &known, fenced.map(|fenced| *fenced.0), patient).await)
@@ -140,15 +145,15 @@ where
     }
 }
 
-/// What is to be answered; nothing where the table is to be asked again, because what ran is over.
+/// The response; `None` if the table must be asked again because the run in progress has ended.
 async fn again(
     shared: &Shared,
-    known: &Known,
-    answer: Answer,
+    known: &KeyedRequest,
+    answer: LedgerAnswer,
     patient: Option<Instant>,
     waited: bool,
-) -> Option<Answer> {
-    let (Answer::InFlight { .. }, Some(until)) = (&answer, patient) else { return Some(answer) };
+) -> Option<LedgerAnswer> {
+    let (LedgerAnswer::InFlight { .. }, Some(until)) = (&answer, patient) else { return Some(answer) };
     // It was over, and is not: whatever the reason, it is not asked in one go.
     if waited && wait::pause(until).await.is_break() {
         return Some(answer);
@@ -157,15 +162,15 @@ async fn again(
     (!is_over).then_some(answer)
 }
 
-/// What the ledger answers.
-async fn said(shared: &Shared, known: &Known, answer: Answer, waited: bool) -> Response<Body> {
-    if let (Some(render), Answer::Gone(record)) = (&shared.settings.render, &answer)
-        && let Phase::Completed { reply, .. } = &record.phase
+/// The response for a ledger decision.
+async fn said(shared: &Shared, known: &KeyedRequest, answer: LedgerAnswer, waited: bool) -> Response<Body> {
+    if let (Some(render), LedgerAnswer::Gone(record)) = (&shared.settings.render, &answer)
+        && let RecordPhase::Completed { reply, .. } = &record.phase
     {
         let (tenant, status) = (known.scope.tenant.clone(), reply.status);
         let (resource, location) = (record.resource.clone(), reply.location());
-        let pointer = Pointer { tenant, status, resource, location };
-        let rendering = Caught::new(async { render.render(pointer).await });
+        let pointer = RenderRequest { tenant, status, resource, location };
+        let rendering = CatchPanic::new(async { render.render(pointer).await });
         if let Some(Some(rendered)) = rendering.await {
             return answer::rendered(shared, known, record, rendered, waited);
         }
@@ -173,28 +178,28 @@ async fn said(shared: &Shared, known: &Known, answer: Answer, waited: bool) -> R
     answer::say(shared, known, answer, waited)
 }
 
-/// What a probe came to.
-enum Found {
-    /// This is to be sent.
+/// The result of a probe.
+enum ProbeResult {
+    /// The response to send.
     Answer(Response<Body>),
-    /// It did not happen: it is to run, under a lease that was just renewed.
-    Nothing(Held),
+    /// The effect did not happen: run the request, under a freshly renewed lease.
+    Nothing(ClaimedRecord),
 }
 
-/// Asks whether the run before happened, under a lease that is renewed meanwhile.
+/// Probes whether the earlier run took effect, under a lease that is renewed meanwhile.
 async fn probed(
     shared: &Arc<Shared>,
     (parts, body): (&Parts, &Bytes),
-    known: &Known,
-    held: &Held,
+    known: &KeyedRequest,
+    held: &ClaimedRecord,
     running: &Running,
-) -> Found {
-    let operation = Operation::claimed(shared, &known.scope, &held.record);
+) -> ProbeResult {
+    let operation = KeyedOperation::claimed(shared, &known.scope, &held.record);
     let request = Request::from_parts(parts.clone(), body.clone());
-    let probing = Caught::new(async {
+    let probing = CatchPanic::new(async {
         match &shared.settings.probe {
             Some(probe) => probe.ask(operation, request).await,
-            None => Probed::StillUnknown,
+            None => ProbeOutcome::StillUnknown,
         }
     });
     let (lease, too_long) = Lease::renewed(shared, &known.scope, held);
@@ -205,40 +210,50 @@ async fn probed(
         () = running.aborted() => None,
     };
     drop(lease);
-    if found == Some(Probed::DidNotHappen) {
+    if found == Some(ProbeOutcome::DidNotHappen) {
         return did_not_happen(shared, known, held).await;
     }
-    Found::Answer(settled(shared, known, &held.record, found).await)
+    ProbeResult::Answer(settled(shared, known, &held.record, found).await)
 }
 
-/// What is to run has a whole lease, and nobody took it over meanwhile.
-async fn did_not_happen(shared: &Shared, known: &Known, held: &Held) -> Found {
+/// Renews the lease, so that the run starts with a full one and was not taken over meanwhile.
+async fn did_not_happen(shared: &Shared, known: &KeyedRequest, held: &ClaimedRecord) -> ProbeResult {
     let (scope, epoch) = (&known.scope, held.record.epoch);
     let (lease, max_run) = (shared.settings.lease, shared.settings.max_run);
     let asked = Instant::now();
     match shared.ledger.renew(scope.clone(), epoch, lease, max_run).await {
-        Ok(Ok(Renewed::On(record))) => Found::Nothing(Held { record, began: held.began, asked }),
-        Ok(Err(fenced)) => Found::Answer(winners(shared, known, fenced.map(|fenced| *fenced.0), None).await),
-        Ok(Ok(Renewed::TooLong)) | Err(_) => {
+        Ok(Ok(RenewResult::On(record))) => {
+            ProbeResult::Nothing(ClaimedRecord { record, began: held.began, asked })
+        }
+        Ok(Err(fenced)) => {
+            ProbeResult::Answer(winners(shared, known, fenced.map(|fenced| *fenced.0), None).await)
+        }
+        Ok(Ok(RenewResult::TooLong)) | Err(_) => {
             // Neither the run before nor this one did anything.
-            let _ = shared.ledger.end(scope.clone(), epoch, End::Retriable(None)).await;
+            let _ = shared.ledger.end(scope.clone(), epoch, RunEnding::Retriable(None)).await;
             shared.hints.ended(scope);
-            let detail = "it did not happen, and its lease could not be renewed to run it";
+            let detail =
+                "the earlier attempt did not take effect, but the lease for a new run could not be renewed";
             let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "ledger-down", detail);
-            Found::Answer(shared.refused(problem.after(SOON)))
+            ProbeResult::Answer(shared.refused(problem.after(SOON)))
         }
     }
 }
 
-/// Records what a probe found, or that it found nothing, and says so.
-async fn settled(shared: &Shared, known: &Known, record: &Record, found: Option<Probed>) -> Response<Body> {
+/// Records the result of a probe and responds with it.
+async fn settled(
+    shared: &Shared,
+    known: &KeyedRequest,
+    record: &LedgerRecord,
+    found: Option<ProbeOutcome>,
+) -> Response<Body> {
     let reply = match found {
-        Some(Probed::Completed(reply)) => Some(kept(shared, &known.scope, reply)),
+        Some(ProbeOutcome::Completed(reply)) => Some(kept(shared, &known.scope, reply)),
         _ => None,
     };
     let end = match &reply {
-        Some(reply) => End::Completed { reply: reply.clone(), resource: None },
-        None => End::Unknown,
+        Some(reply) => RunEnding::Completed { reply: reply.clone(), resource: None },
+        None => RunEnding::Unknown,
     };
     let ended = shared.ledger.end(known.scope.clone(), record.epoch, end).await;
     shared.hints.ended(&known.scope);
@@ -247,25 +262,29 @@ async fn settled(shared: &Shared, known: &Known, record: &Record, found: Option<
     }
     let now = shared.ledger.now();
     let answer = match reply {
-        Some(reply) => ended_as(Record { phase: Phase::Completed { reply, at: now }, ..record.clone() }),
-        None => Answer::Unknown { since: now },
+        Some(reply) => {
+            ended_as(LedgerRecord { phase: RecordPhase::Completed { reply, at: now }, ..record.clone() })
+        }
+        None => LedgerAnswer::Unknown { since: now },
     };
     said(shared, known, answer, false).await
 }
 
 /// The answer of a record that ended.
-fn ended_as(record: Record) -> Answer {
+fn ended_as(record: LedgerRecord) -> LedgerAnswer {
     match &record.phase {
-        Phase::Completed { reply, .. } if reply.body.is_some() => Answer::Replay(Box::new(record)),
-        _ => Answer::Gone(Box::new(record)),
+        RecordPhase::Completed { reply, .. } if reply.body.is_some() => {
+            LedgerAnswer::Replay(Box::new(record))
+        }
+        _ => LedgerAnswer::Gone(Box::new(record)),
     }
 }
 
-/// Another run has the request: what it says is what is sent, once it says something.
+/// Another run owns the request: responds with its result, once there is one.
 async fn winners(
     shared: &Shared,
-    known: &Known,
-    mut record: Option<Record>,
+    known: &KeyedRequest,
+    mut record: Option<LedgerRecord>,
     patient: Option<Instant>,
 ) -> Response<Body> {
     let mut waited = false;
@@ -275,20 +294,20 @@ async fn winners(
         }
         let now = shared.ledger.now();
         let answer = match record.take() {
-            // Forgotten, or not to be read: whoever asks again finds out.
-            None => Answer::InFlight { left: SOON },
+            // Forgotten or unreadable: a repeated request finds out.
+            None => LedgerAnswer::InFlight { left: SOON },
             // Forgotten, and used since for something else.
-            Some(record) if !known.ask.is_same_as(&record.print) => Answer::Reused,
+            Some(record) if !known.ask.is_same_as(&record.print) => LedgerAnswer::Reused,
             Some(record) => match record.phase {
-                Phase::Completed { .. } | Phase::Tombstone { .. } => ended_as(record),
-                Phase::InFlight { until, .. } => Answer::InFlight { left: until.since(now) },
-                Phase::Retriable { not_before, .. } => {
-                    Answer::BackingOff { until: not_before.unwrap_or(now + SOON) }
+                RecordPhase::Completed { .. } | RecordPhase::Tombstone { .. } => ended_as(record),
+                RecordPhase::InFlight { until, .. } => LedgerAnswer::InFlight { left: until.since(now) },
+                RecordPhase::Retriable { not_before, .. } => {
+                    LedgerAnswer::BackingOff { until: not_before.unwrap_or(now + SOON) }
                 }
-                Phase::Unknown { since } => Answer::Unknown { since },
+                RecordPhase::Unknown { since } => LedgerAnswer::Unknown { since },
             },
         };
-        if let (Answer::InFlight { .. }, Some(until), false) = (&answer, patient, waited) {
+        if let (LedgerAnswer::InFlight { .. }, Some(until), false) = (&answer, patient, waited) {
             waited = wait::is_over(shared, known, until).await;
             if waited {
                 continue;
@@ -298,12 +317,12 @@ async fn winners(
     }
 }
 
-/// A run of which nothing is remembered.
+/// A run without a record.
 async fn unrecorded<S, R>(
     shared: &Shared,
     mut inner: S,
     (mut parts, body): (Parts, Body),
-    operation: Operation,
+    operation: KeyedOperation,
     status: &'static str,
 ) -> Result<Response<Body>, S::Error>
 where
@@ -315,7 +334,7 @@ where
     let response = inner.call(Request::from_parts(parts, body)).await?;
     let mut response = match operation.commit() {
         Commit::Done(reply) => respond(&reply),
-        // Nobody can find out by asking again: without a record that would be another request.
+        // A repeated request cannot learn the outcome: without a record it would be a new request.
         Commit::InDoubt => shared.problem(in_doubt()),
         Commit::None if is_uncommitted(shared, response.status()) => shared.problem(not_committed()),
         Commit::None => response.map(Body::stream),

@@ -1,9 +1,9 @@
-//! Where in a JSON text something stands, so that it can be replaced and every other byte stays as it was.
+//! Byte ranges in a JSON text, so that values can be replaced without changing any other byte.
 
 use std::ops::Range;
 
 use super::JsonError;
-use super::read::Reader;
+use super::parse::Reader;
 
 /// Whether a text is a JSON pointer (RFC 6901).
 #[must_use]
@@ -12,8 +12,8 @@ pub(crate) fn is_pointer(text: &str) -> bool {
     (text.is_empty() || text.starts_with('/')) && escapes_hold
 }
 
-/// Where what the pointers point to stands, with the place of the pointer in the list, in the order of the text. The
-/// step `*` means every item of a list. A name that stands twice is found twice.
+/// The ranges of the values at these pointers, each with the index of its pointer, in text order. The step `*`
+/// matches every item of a list. A duplicate name matches twice.
 ///
 /// # Errors
 /// Where the text is no JSON.
@@ -30,7 +30,7 @@ pub(crate) fn of(bytes: &[u8], pointers: &[String]) -> Result<Vec<(usize, Range<
     Ok(found)
 }
 
-/// The text with something else in those places. Of two that overlap, the outer one counts.
+/// Replaces the ranges. Of two that overlap, the outer one counts.
 pub(crate) fn replaced(bytes: &[u8], ranges: impl IntoIterator<Item = Range<usize>>, with: &[u8]) -> Vec<u8> {
     let mut ranges: Vec<_> = ranges.into_iter().collect();
     ranges.sort_by_key(|range| (range.start, std::cmp::Reverse(range.end)));
@@ -51,7 +51,7 @@ fn steps(pointer: &str) -> Vec<String> {
     pointer.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~")).collect()
 }
 
-/// What is left of each pointer from here on.
+/// The remaining steps of each pointer.
 type Wanted<'a> = Vec<(usize, &'a [String])>;
 
 fn walk(

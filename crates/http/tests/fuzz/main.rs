@@ -48,9 +48,9 @@ const WORDS: [&[u8]; 28] = [
 ];
 
 /// Numbers that are the same in every run.
-struct Dice(u64);
+struct RandomSource(u64);
 
-impl Dice {
+impl RandomSource {
     fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -111,9 +111,9 @@ fn number(name: &str, default: u64) -> u64 {
 fn run(target: &str, hold: fn(&[u8])) {
     let seeds = seeds(target);
     seeds.iter().for_each(|seed| hold(seed));
-    let mut dice = Dice(number("REDRIVE_FUZZ_SEED", 1));
+    let mut random = RandomSource(number("REDRIVE_FUZZ_SEED", 1));
     for _ in 0..number("REDRIVE_FUZZ_INPUTS", INPUTS) {
-        let input = dice.input(&seeds);
+        let input = random.input(&seeds);
         if catch_unwind(AssertUnwindSafe(|| hold(&input))).is_err() {
             panic!("{target} does not hold of b\"{}\"", input.escape_ascii());
         }

@@ -1,9 +1,9 @@
 //! What holds of every input, however odd. Called by the tests here and by `cargo fuzz` (`fuzz/`), which is why nothing
 //! but the crate itself and its oracles is used.
 
-use redrive_http::fingerprint::{Asked, Parts, fingerprint};
-use redrive_http::json::{Json, JsonError, Numbers};
-use redrive_http::key::{KeyError, parse, quoted};
+use redrive_http::fingerprint::{FingerprintInput, FingerprintParts, fingerprint};
+use redrive_http::idempotency_key::{KeyError, parse, quoted};
+use redrive_http::json::{Json, JsonError, NumberFormat};
 
 /// Keys: what is read can be written and is read again; a quoted one is what RFC 9651 says.
 pub(crate) fn key(value: &[u8]) {
@@ -51,11 +51,11 @@ pub(crate) fn json(text: &[u8]) {
             return;
         }
     };
-    let exact = json.canonical(Numbers::Exact).expect("every number has digits");
+    let exact = json.canonical(NumberFormat::Exact).expect("every number has digits");
     let again = Json::parse(exact.as_bytes()).expect("the one spelling is JSON");
-    assert_eq!(again.canonical(Numbers::Exact).as_ref(), Ok(&exact), "it is its own spelling");
-    let Ok(doubles) = json.canonical(Numbers::Doubles) else {
-        assert!(other.is_err(), "a number without a double is taken by nobody");
+    assert_eq!(again.canonical(NumberFormat::Exact).as_ref(), Ok(&exact), "it is its own spelling");
+    let Ok(doubles) = json.canonical(NumberFormat::Doubles) else {
+        assert!(other.is_err(), "no parser accepts a number without a double");
         return;
     };
     match other {
@@ -78,8 +78,14 @@ pub(crate) fn print(input: &[u8]) {
         _ => "text/plain",
     };
     let print = |body: &[u8]| {
-        let asked = Asked { tenant: "acme", path: "/bookings", media_type, body, ..Asked::default() };
-        fingerprint(&asked, &Parts::default())
+        let asked = FingerprintInput {
+            tenant: "acme",
+            path: "/bookings",
+            media_type,
+            body,
+            ..FingerprintInput::default()
+        };
+        fingerprint(&asked, &FingerprintParts::default())
     };
     let first = print(body);
     assert_eq!(first, print(body), "asked twice");
@@ -88,7 +94,7 @@ pub(crate) fn print(input: &[u8]) {
         return;
     }
     let Ok(json) = Json::parse(body) else { return };
-    let exact = json.canonical(Numbers::Exact).expect("every number has digits");
+    let exact = json.canonical(NumberFormat::Exact).expect("every number has digits");
     assert_eq!(first, print(exact.as_bytes()), "another spelling of the same");
     assert_eq!(first, print(format!(" {exact}\n").as_bytes()), "white space around it");
     assert_ne!(first, print(format!("[{exact}]").as_bytes()), "another value");

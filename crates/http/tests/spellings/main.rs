@@ -5,10 +5,10 @@
 mod write;
 
 use proptest::prelude::*;
-use redrive_http::fingerprint::{Asked, Parts, fingerprint};
-use redrive_http::json::{Json, Numbers};
+use redrive_http::fingerprint::{FingerprintInput, FingerprintParts, fingerprint};
+use redrive_http::json::{Json, NumberFormat};
 
-use write::{Dice, spelt};
+use write::{RandomSource, spelt};
 
 /// Members in any order, names without repetition, numbers as one would write them.
 fn document() -> impl Strategy<Value = Json> {
@@ -46,8 +46,12 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 fn print(body: &str) -> [u8; 32] {
-    let asked = Asked { media_type: "application/json", body: body.as_bytes(), ..Asked::default() };
-    fingerprint(&asked, &Parts::default()).unwrap().hash
+    let asked = FingerprintInput {
+        media_type: "application/json",
+        body: body.as_bytes(),
+        ..FingerprintInput::default()
+    };
+    fingerprint(&asked, &FingerprintParts::default()).unwrap().hash
 }
 
 /// Every document that differs from this one in one place.
@@ -91,23 +95,23 @@ fn changed(json: &Json) -> Vec<Json> {
 proptest! {
     #[test]
     fn two_spellings_of_the_same_have_one_fingerprint(json in document(), one in any::<u64>(), other in any::<u64>()) {
-        let (one, other) = (spelt(&json, &mut Dice(one)), spelt(&json, &mut Dice(other)));
+        let (one, other) = (spelt(&json, &mut RandomSource(one)), spelt(&json, &mut RandomSource(other)));
         prop_assert_eq!(print(&one), print(&other), "{} and {}", one, other);
     }
 
     #[test]
     fn any_changed_value_has_another(json in document(), seed in any::<u64>()) {
-        let own = print(&spelt(&json, &mut Dice(seed)));
+        let own = print(&spelt(&json, &mut RandomSource(seed)));
         for other in changed(&json) {
-            let other = spelt(&other, &mut Dice(seed));
+            let other = spelt(&other, &mut RandomSource(seed));
             prop_assert_ne!(own, print(&other), "{}", other);
         }
     }
 
     #[test]
     fn two_writers_of_the_rfc_agree(json in document(), seed in any::<u64>()) {
-        let text = spelt(&json, &mut Dice(seed));
-        let ours = Json::parse(text.as_bytes()).unwrap().canonical(Numbers::Doubles).unwrap();
+        let text = spelt(&json, &mut RandomSource(seed));
+        let ours = Json::parse(text.as_bytes()).unwrap().canonical(NumberFormat::Doubles).unwrap();
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         prop_assert_eq!(ours, serde_json_canonicalizer::to_string(&value).unwrap());
     }
@@ -119,10 +123,10 @@ proptest! {
         let theirs = serde_json_canonicalizer::to_string(&double).unwrap();
         for text in [format!("{double}"), format!("{double:e}"), format!("{double:E}")] {
             let json = Json::parse(text.as_bytes()).unwrap();
-            prop_assert_eq!(&json.canonical(Numbers::Doubles).unwrap(), &theirs, "{}", text);
+            prop_assert_eq!(&json.canonical(NumberFormat::Doubles).unwrap(), &theirs, "{}", text);
             // What a double says exactly is not spelt otherwise where numbers are exact.
             let shortest = Json::parse(theirs.as_bytes()).unwrap();
-            prop_assert_eq!(&shortest.canonical(Numbers::Exact).unwrap(), &theirs, "{}", text);
+            prop_assert_eq!(&shortest.canonical(NumberFormat::Exact).unwrap(), &theirs, "{}", text);
         }
     }
 }

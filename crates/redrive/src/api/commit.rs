@@ -1,4 +1,4 @@
-//! One commit for everything that a request does in the store's own domain, its answer among it.
+//! One commit for everything that a request does in the store's own domain, including its answer.
 
 use std::error::Error;
 use std::fmt;
@@ -7,21 +7,21 @@ use std::time::Duration;
 
 use axum_core::response::{IntoResponse, Response};
 use http::StatusCode;
-use redrive_core::ledger::Reply;
-use redrive_http::idempotent::{Operation, Problem, respond};
+use redrive_core::ledger::StoredReply;
+use redrive_http::idempotent::{KeyedOperation, Problem, respond};
 use redrive_store::{CompleteError, StoreError};
 
 use crate::engine::TransactError;
 use crate::{Redrive, Transaction};
 
-/// The answer of a request, committed with everything that it did.
+/// The answer of a request, committed together with the request's writes.
 #[derive(Debug, Clone)]
-pub struct Committed(pub(super) Arc<Reply>);
+pub struct Committed(pub(super) Arc<StoredReply>);
 
 impl Committed {
     /// The answer.
     #[must_use]
-    pub fn reply(&self) -> &Reply {
+    pub fn reply(&self) -> &StoredReply {
         &self.0
     }
 }
@@ -32,11 +32,11 @@ impl IntoResponse for Committed {
     }
 }
 
-/// Why nothing was committed. As an answer of the handler it says whether to try again, and nothing of its cause.
+/// Why nothing was committed. As an HTTP answer it says whether to try again and does not reveal the cause.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
-    /// The work said no; everything is rolled back.
+    /// The work returned an error; everything is rolled back.
     #[error("{0}")]
     Work(#[source] Box<dyn Error + Send + Sync>),
     /// The work panicked; everything is rolled back.
@@ -45,19 +45,19 @@ pub enum CommitError {
     /// The work took too long; everything is rolled back.
     #[error("the work in a transaction took too long")]
     TimedOut,
-    /// Another run has the request; everything is rolled back, and what that one says is what is sent.
-    #[error("another run has the request; nothing of this one is kept")]
+    /// Another run took the request over. Everything is rolled back, and the client gets the answer of that run.
+    #[error("another run has the request; this one was rolled back")]
     Fenced,
-    /// The request has committed before; this work did not run.
+    /// The request was committed before; this work did not run.
     #[error("the request has committed already; put all that it does into one commit")]
     Twice,
-    /// The store could not.
+    /// The store operation failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl CommitError {
-    /// What went wrong in the handler's own work.
+    /// An error of the handler's own work.
     pub fn work(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Work(error.into())
     }
@@ -66,8 +66,8 @@ impl CommitError {
 impl IntoResponse for CommitError {
     fn into_response(self) -> Response {
         if matches!(&self, Self::Store(error) if !error.is_definite()) {
-            // Where the request has a key, the layer says instead that asking again finds out.
-            let detail = "the commit failed in a way that leaves its fate open";
+            // If the request has a key, the layer answers instead that repeating the request finds out.
+            let detail = "the commit failed, and its outcome is unknown";
             return Problem::new(StatusCode::SERVICE_UNAVAILABLE, "commit-unknown", detail).into_response();
         }
         let (status, code, detail) = match &self {
@@ -114,8 +114,8 @@ impl Error for Stop {
 
 pub(super) async fn commit<E>(
     redrive: &Redrive,
-    operation: &Operation,
-    mut work: impl FnMut(&mut Transaction<'_>) -> Result<Reply, E> + Send + 'static,
+    operation: &KeyedOperation,
+    mut work: impl FnMut(&mut Transaction<'_>) -> Result<StoredReply, E> + Send + 'static,
 ) -> Result<Committed, CommitError>
 where
     E: Into<Box<dyn Error + Send + Sync>>,
@@ -140,7 +140,7 @@ where
         Err(TransactError::Work(error)) => Err(match error.downcast::<Stop>().map(|stop| *stop) {
             Ok(Stop::Work(error)) => CommitError::Work(error),
             Ok(Stop::Complete(CompleteError::Store(error))) => CommitError::Store(error),
-            // Whatever the handler says now, the layer is told the same when it records it.
+            // Whatever the handler answers now, the layer gets the same error when it records the answer.
             Ok(Stop::Complete(_)) => CommitError::Fenced,
             Err(error) => CommitError::Work(error),
         }),

@@ -1,43 +1,43 @@
-//! The end of a request in the user's own PostgreSQL transaction.
+//! Completing a request in the user's own PostgreSQL transaction.
 
 use std::sync::Arc;
 
-use redrive_core::ledger::{Reply, Scope};
+use redrive_core::ledger::{RequestScope, StoredReply};
 use redrive_http::idempotent;
 use redrive_store::postgres::sqlx::PgTransaction;
 use redrive_store::{CompleteError, postgres};
 
 use super::commit::{CommitError, Committed};
 use super::operation::Operation;
-use super::requests::Requests;
+use super::requests::EngineLedger;
 use crate::Redrive;
 
 impl Operation {
-    /// Completes the request in the caller's own transaction, with this answer: the caller's own tables, events, markers
-    /// and the answer are there together or not at all. Ends with [`Completing::commit`].
+    /// Completes the request in the caller's own transaction, with this answer: the caller's own tables, events,
+    /// markers and the answer commit together or not at all. Finish with [`Completing::commit`].
     ///
-    /// It is the last thing to do before the commit: until then nobody else gets at the request, and the database ends a
-    /// session that does nothing for a third of the store's lease.
+    /// Call it last before the commit: until the commit the request is locked, and the database ends a session that is
+    /// idle for a third of the store's lease.
     ///
     /// ```no_run
-    /// # use redrive::{Committed, Operation, api::{CommitError, Reply}, postgres::sqlx::{self, PgPool}};
+    /// # use redrive::{Committed, Operation, api::{CommitError, StoredReply}, postgres::sqlx::{self, PgPool}};
     /// async fn book(op: Operation, pool: PgPool) -> Result<Committed, CommitError> {
     ///     let mut tx = pool.begin().await.map_err(CommitError::work)?;
     ///     let insert = sqlx::query("INSERT INTO booking (guest) VALUES ('Ada')");
     ///     insert.execute(&mut *tx).await.map_err(CommitError::work)?;
-    ///     let answer = op.complete_in(&mut tx, Reply::new(201).body("booked")).await?;
+    ///     let answer = op.complete_in(&mut tx, StoredReply::new(201).body("booked")).await?;
     ///     answer.commit(tx).await
     /// }
     /// ```
     ///
     /// # Errors
-    /// [`CommitError::Fenced`] where another run has the request; or where the store could not. After any error the
-    /// transaction cannot commit, whatever the caller does with it: its COMMIT is a ROLLBACK, which the driver does not
-    /// tell. Only going back to a savepoint from before this call undoes that, with the call.
+    /// [`CommitError::Fenced`] if another run owns the request; or if the store operation fails. After any error the
+    /// transaction cannot commit: its COMMIT acts as a ROLLBACK, which the driver does not report. Only a rollback to
+    /// a savepoint from before this call undoes that, together with the call.
     pub async fn complete_in(
         &self,
         tx: &mut PgTransaction<'_>,
-        reply: Reply,
+        reply: StoredReply,
     ) -> Result<Completing, CommitError> {
         if self.is_committed() {
             postgres::spoil(tx).await;
@@ -51,24 +51,24 @@ impl Operation {
                 _ => CommitError::Fenced,
             })?;
         }
-        let operation = idempotent::Operation::clone(self);
+        let operation = idempotent::KeyedOperation::clone(self);
         Ok(Completing { operation, reply: Arc::new(reply) })
     }
 }
 
-impl Requests {
-    /// Completes a request in the caller's own transaction, under the fence of the run with this epoch. The last thing
-    /// to do before the commit, as [`Operation::complete_in`] says.
+impl EngineLedger {
+    /// Completes a request in the caller's own transaction, fenced by the epoch of the run. Call it last before the
+    /// commit; see [`Operation::complete_in`].
     ///
     /// # Errors
-    /// [`CompleteError::Fenced`] where another run has it; or where the store could not. After any error the transaction
-    /// cannot commit.
+    /// [`CompleteError::Fenced`] if another run owns the request; or if the store operation fails. After any error the
+    /// transaction cannot commit.
     pub async fn complete_in(
         &self,
         tx: &mut PgTransaction<'_>,
-        scope: &Scope,
+        scope: &RequestScope,
         epoch: u64,
-        reply: Reply,
+        reply: StoredReply,
         resource: Option<String>,
     ) -> Result<(), CompleteError> {
         complete(&self.redrive, tx, scope, epoch, (reply, resource)).await
@@ -78,9 +78,9 @@ impl Requests {
 async fn complete(
     redrive: &Redrive,
     tx: &mut PgTransaction<'_>,
-    scope: &Scope,
+    scope: &RequestScope,
     epoch: u64,
-    answer: (Reply, Option<String>),
+    answer: (StoredReply, Option<String>),
 ) -> Result<(), CompleteError> {
     match redrive.database() {
         Ok(database) => database.complete_in(tx, scope, epoch, answer, redrive.now()).await,
@@ -95,18 +95,19 @@ async fn complete(
 #[derive(Debug)]
 #[must_use = "the answer is kept when its transaction commits"]
 pub struct Completing {
-    operation: idempotent::Operation,
-    reply: Arc<Reply>,
+    operation: idempotent::KeyedOperation,
+    reply: Arc<StoredReply>,
 }
 
 impl Completing {
-    /// Commits the transaction that the request was completed in. From then on that answer is what is sent, whatever the
-    /// handler does next.
+    /// Commits the transaction that completed the request. From then on the client gets this answer, whatever the
+    /// handler returns.
     ///
-    /// Who commits in another way answers what they like: the layer finds the answer that was kept, and sends it.
+    /// A handler that commits in another way may return any answer: the layer finds the stored one and sends it.
     ///
     /// # Errors
-    /// Where it was rolled back, or nobody knows: then the layer says that asking again finds out.
+    /// If the transaction was rolled back, or its outcome is unknown: the layer then answers that repeating the
+    /// request finds out.
     pub async fn commit(self, tx: PgTransaction<'_>) -> Result<Committed, CommitError> {
         let Self { operation, reply } = self;
         match postgres::commit(tx).await {

@@ -1,22 +1,23 @@
-//! The answers that were replayed lately, in this process' memory.
+//! A cache of the answers that this process replayed lately.
 //!
-//! A retry storm asks for the same few answers again and again, and each time the store's writer would have to be asked,
-//! which others wait for. A request that is completed never changes any more: whatever process did it, time alone makes
-//! something else of its record, and that is worked out by the layer as the store does it. So what is found here needs
-//! nobody else, and what is not is asked of the store. What is sealed in the store is sealed here.
+//! A retry storm asks for the same few answers again and again, and each lookup would queue at the store's writer. A
+//! completed request never changes, whichever process completed it: only time changes its record, and the layer
+//! computes that as the store does. A hit therefore needs no lookup in the store. Answers that are sealed in the store
+//! are sealed here as well.
 //!
-//! Bounded in bytes, in two halves: what is not asked for while one half fills up is forgotten with the other.
+//! Bounded in bytes, in two generations: when the young one is full, answers of the old one that were not asked for
+//! are evicted.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use redrive_core::ledger::Scope;
-use redrive_http::idempotent::Remembered;
+use redrive_core::ledger::RequestScope;
+use redrive_http::idempotent::CachedReply;
 
-/// How much is kept: some thousand answers of an API that speaks JSON.
+/// Bytes kept: some thousand JSON answers.
 const BYTES_MAX: usize = 8 << 20;
 
-/// An answer that takes more than this part of the memory is not kept: it would put out too many others.
+/// An answer that takes more than this part of the cache is not kept: it would evict too many others.
 const PART: usize = 8;
 
 #[derive(Debug, Clone, Default)]
@@ -24,15 +25,15 @@ pub(super) struct Answers(Arc<Mutex<Halves>>);
 
 #[derive(Debug, Default)]
 struct Halves {
-    young: HashMap<Scope, Arc<Remembered>>,
-    old: HashMap<Scope, Arc<Remembered>>,
-    /// What the young ones take.
+    young: HashMap<RequestScope, Arc<CachedReply>>,
+    old: HashMap<RequestScope, Arc<CachedReply>>,
+    /// Bytes of the young generation.
     bytes: usize,
 }
 
 impl Answers {
-    /// Remembers an answer that the store gave.
-    pub(super) fn remember(&self, scope: &Scope, ended: Remembered) {
+    /// Caches an answer from the store.
+    pub(super) fn remember(&self, scope: &RequestScope, ended: CachedReply) {
         let size = size(scope, &ended);
         if size > BYTES_MAX / PART {
             return;
@@ -40,7 +41,7 @@ impl Answers {
         self.halves(|halves| halves.put(scope.clone(), Arc::new(ended), size));
     }
 
-    pub(super) fn find(&self, scope: &Scope) -> Option<Arc<Remembered>> {
+    pub(super) fn find(&self, scope: &RequestScope) -> Option<Arc<CachedReply>> {
         self.halves(|halves| {
             if let Some(ended) = halves.young.get(scope) {
                 return Some(Arc::clone(ended));
@@ -58,7 +59,7 @@ impl Answers {
 }
 
 impl Halves {
-    fn put(&mut self, scope: Scope, ended: Arc<Remembered>, size: usize) {
+    fn put(&mut self, scope: RequestScope, ended: Arc<CachedReply>, size: usize) {
         if self.bytes + size > BYTES_MAX / 2 {
             self.old = std::mem::take(&mut self.young);
             self.bytes = 0;
@@ -69,7 +70,7 @@ impl Halves {
     }
 }
 
-fn size(scope: &Scope, ended: &Remembered) -> usize {
+fn size(scope: &RequestScope, ended: &CachedReply) -> usize {
     scope.tenant.len() + scope.operation.len() + scope.key.len() + ended.size()
 }
 
@@ -78,27 +79,27 @@ mod tests {
     use std::time::Duration;
 
     use redrive_core::Moment;
-    use redrive_core::ledger::{Phase, Print, Record, Reply, Retention};
+    use redrive_core::ledger::{LedgerRecord, RecordPhase, RequestFingerprint, Retention, StoredReply};
 
     use super::*;
 
-    fn scope(key: usize) -> Scope {
-        Scope { tenant: "acme".into(), operation: "POST /bookings".into(), key: key.to_string() }
+    fn scope(key: usize) -> RequestScope {
+        RequestScope { tenant: "acme".into(), operation: "POST /bookings".into(), key: key.to_string() }
     }
 
-    fn completed(body: usize) -> Remembered {
-        let reply = Reply { status: 201, headers: vec![], body: Some(vec![7; body]) };
+    fn completed(body: usize) -> CachedReply {
+        let reply = StoredReply { status: 201, headers: vec![], body: Some(vec![7; body]) };
         let at = Moment::from_nanos(1_000_000_000);
-        let record = Record {
-            print: Print { version: 1, hash: [1; 32] },
+        let record = LedgerRecord {
+            print: RequestFingerprint { version: 1, hash: [1; 32] },
             first: at,
             epoch: 1,
             attempt: 1,
-            phase: Phase::Completed { reply, at },
+            phase: RecordPhase::Completed { reply, at },
             retention: Retention { answer: Duration::from_secs(60) },
             resource: None,
         };
-        Remembered::new(&record).expect("it is over")
+        CachedReply::new(&record).expect("it is over")
     }
 
     #[test]

@@ -1,91 +1,99 @@
-//! The engine's store, as the idempotent layer asks it.
+//! The engine's store as the ledger of the idempotent layer.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_core::Moment;
-use redrive_core::ledger::{Ask, Claim, End, Fenced, Record, Renewed, Scope};
-use redrive_http::idempotent::{Asked, Ledger, LedgerError, Observer, Remembered};
-use redrive_store::{Answer, StoreError};
+use redrive_core::ledger::{
+    ClaimRequest, FencedRun, LedgerClaim, LedgerRecord, RenewResult, RequestScope, RunEnding,
+};
+use redrive_http::idempotent::{CachedReply, Ledger, LedgerError, LedgerFuture, LedgerObserver};
+use redrive_store::{StoreError, StoreFuture};
 
 use super::memory::Answers;
-use super::observe::Told;
+use super::observe::LedgerTelemetry;
 use crate::Redrive;
 
-/// The requests that a store remembers. Made by [`Redrive::ledger`].
+/// The ledger of a store. Made by [`Redrive::ledger`].
 #[derive(Debug, Clone)]
-pub struct Requests {
+pub struct EngineLedger {
     pub(super) redrive: Redrive,
     answers: Answers,
 }
 
 impl Redrive {
-    /// The store's ledger, for the layers of an API. Needs no start.
+    /// The store's ledger, for the layers of an API. Works without [`start`](Redrive::start).
     #[must_use]
-    pub fn ledger(&self) -> Requests {
-        Requests { redrive: self.clone(), answers: Answers::default() }
+    pub fn ledger(&self) -> EngineLedger {
+        EngineLedger { redrive: self.clone(), answers: Answers::default() }
     }
 }
 
-impl Requests {
-    /// Forgets requests whose time is over, a bounded slice of them; gives how much. To be called now and then by a
-    /// program that does not [start](Redrive::start) the engine, which does it by itself.
+impl EngineLedger {
+    /// Deletes a bounded number of expired requests and returns how many. Call it now and then from a program that
+    /// does not [start](Redrive::start) the engine; a started engine does it by itself.
     ///
     /// # Errors
-    /// Where the store does not answer.
+    /// If the store does not answer.
     pub async fn sweep(&self) -> Result<usize, StoreError> {
         self.redrive.store().forget(self.now()).await
     }
 }
 
-impl Ledger for Requests {
+impl Ledger for EngineLedger {
     fn now(&self) -> Moment {
-        // Of several processes over one file, one that slept must not think that all leases still run; and one that only
-        // answers requests has no loop that would look.
+        // Of several processes over one file, one that slept must not think that all leases still run. A process that
+        // only answers requests has no loop that would notice.
         self.redrive.follow();
         self.redrive.now()
     }
 
-    fn claim(&self, scope: Scope, ask: Ask) -> Asked<Claim> {
+    fn claim(&self, scope: RequestScope, ask: ClaimRequest) -> LedgerFuture<LedgerClaim> {
         asked(self.redrive.store().claim(scope, ask, self.now()))
     }
 
     fn renew(
         &self,
-        scope: Scope,
+        scope: RequestScope,
         epoch: u64,
         lease: Duration,
         run_max: Duration,
-    ) -> Asked<Result<Renewed, Option<Fenced>>> {
+    ) -> LedgerFuture<Result<RenewResult, Option<FencedRun>>> {
         asked(self.redrive.store().renew(scope, epoch, lease, run_max, self.now()))
     }
 
-    fn end(&self, scope: Scope, epoch: u64, end: End) -> Asked<Result<(), Option<Fenced>>> {
+    fn end(
+        &self,
+        scope: RequestScope,
+        epoch: u64,
+        end: RunEnding,
+    ) -> LedgerFuture<Result<(), Option<FencedRun>>> {
         asked(self.redrive.store().end(scope, epoch, end, self.now()))
     }
 
-    fn record(&self, scope: Scope) -> Asked<Option<Record>> {
+    fn record(&self, scope: RequestScope) -> LedgerFuture<Option<LedgerRecord>> {
         asked(self.redrive.store().record(scope, self.now()))
     }
 
-    fn recall(&self, scope: &Scope) -> Option<Arc<Remembered>> {
+    fn cached(&self, scope: &RequestScope) -> Option<Arc<CachedReply>> {
         self.answers.find(scope)
     }
 
-    fn remember(&self, scope: &Scope, ended: Remembered) {
+    fn cache(&self, scope: &RequestScope, ended: CachedReply) {
         self.answers.remember(scope, ended);
     }
 
-    fn observer(&self) -> Option<Arc<dyn Observer>> {
-        Some(Arc::new(Told))
+    fn observer(&self) -> Option<Arc<dyn LedgerObserver>> {
+        Some(Arc::new(LedgerTelemetry))
     }
 }
 
-fn asked<T: 'static>(answer: Answer<T>) -> Asked<T> {
+fn asked<T: 'static>(answer: StoreFuture<T>) -> LedgerFuture<T> {
     Box::pin(async move { answer.await.map_err(told) })
 }
 
-/// What is not known to be a store that is down is not taken for one: an endpoint that stays open runs without it.
+/// Only an error that is known to mean "the store is down" counts as that: an endpoint that fails open runs without
+/// the ledger.
 fn told(error: StoreError) -> LedgerError {
     match error {
         StoreError::Passing { .. }

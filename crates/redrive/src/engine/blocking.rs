@@ -1,9 +1,8 @@
-//! The engine without async: the same words, and each call waits.
+//! The engine without async: the same API, and each call blocks.
 //!
-//! It brings a runtime of its own, with two threads, that ends with it. Handlers are plain functions on threads
-//! that may block ([`QueueBuilder::handle_blocking`]) or run in the store's transaction
-//! ([`QueueBuilder::handle_in`]). Not to be called from async code, which would wait on its own thread: use
-//! [`engine::Redrive`](super::Redrive) there.
+//! It has a runtime of its own with two threads, which ends with it. Handlers are plain functions on threads that may
+//! block ([`QueueBuilder::handle_blocking`]) or run in the store's transaction ([`QueueBuilder::handle_in`]). Do not
+//! call it from async code, which would block its own thread: use [`engine::Redrive`](super::Redrive) there.
 //!
 //! ```
 //! use redrive::engine::blocking::Redrive;
@@ -30,12 +29,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_core::Event;
-use redrive_store::{Count, Found, Listed, PublishError, Published, Query, StoreError};
+use redrive_store::{EventCount, EventPage, EventQuery, EventStatus, PublishError, Published, StoreError};
 use tokio::runtime::Runtime;
 
-use super::{QueueBuilder, StartError, Stopping, TransactError, Transaction};
+use super::{QueueBuilder, StartError, StopReport, TransactError, Transaction};
 
-/// An open store with its queues, without async. Clones are the same one.
+/// An open store with its queues, without async. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Redrive {
     runtime: Arc<Runtime>,
@@ -46,7 +45,7 @@ impl Redrive {
     /// As [`engine::Redrive::open`](super::Redrive::open).
     ///
     /// # Errors
-    /// With what is in the way.
+    /// If the store cannot be opened.
     pub fn open(address: &str) -> Result<Self, StoreError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -61,17 +60,17 @@ impl Redrive {
         Ok(Self { runtime: Arc::new(runtime), inner })
     }
 
-    /// Waits for anything that is async: what the end of a queue's set-up is.
+    /// Blocks on a future, such as the last call of a queue's set-up.
     pub fn wait<F: Future>(&self, future: F) -> F::Output {
         self.runtime.block_on(future)
     }
 
-    /// A queue to set up; hand what its last word gives to [`wait`](Self::wait).
+    /// Begins to set up a queue; pass the future of its last call to [`wait`](Self::wait).
     pub fn queue(&self, name: impl Into<String>) -> QueueBuilder {
         self.inner.queue(name)
     }
 
-    /// Publishes an event. When this returns, it is kept.
+    /// Publishes an event. When this returns, the event is durable.
     ///
     /// # Errors
     /// As [`engine::Redrive::publish`](super::Redrive::publish).
@@ -79,10 +78,10 @@ impl Redrive {
         self.wait(self.inner.publish(event))
     }
 
-    /// Publishes several events, in their order, with an answer for each.
+    /// Publishes several events in order, with an answer for each.
     ///
     /// # Errors
-    /// Where nothing can be said of any of them.
+    /// If the outcome of none of them can be reported.
     pub fn publish_all(
         &self,
         events: impl IntoIterator<Item = Event>,
@@ -105,42 +104,42 @@ impl Redrive {
         self.wait(self.inner.transact(work))
     }
 
-    /// Where an event is and what happened to it.
+    /// The state and the attempt history of an event.
     ///
     /// # Errors
-    /// Where the store cannot be read.
-    pub fn event(&self, tenant: &str, queue: &str, id: &str) -> Result<Option<Found>, StoreError> {
+    /// If the store cannot be read.
+    pub fn event(&self, tenant: &str, queue: &str, id: &str) -> Result<Option<EventStatus>, StoreError> {
         self.wait(self.inner.event(tenant, queue, id))
     }
 
     /// A page of events, by queue, tenant and state.
     ///
     /// # Errors
-    /// Where the store cannot be read.
-    pub fn events(&self, query: Query) -> Result<Listed, StoreError> {
+    /// If the store cannot be read.
+    pub fn events(&self, query: EventQuery) -> Result<EventPage, StoreError> {
         self.wait(self.inner.events(query))
     }
 
     /// A page of the dead letters of a queue.
     ///
     /// # Errors
-    /// Where the store cannot be read.
-    pub fn dead_letters(&self, queue: &str) -> Result<Listed, StoreError> {
+    /// If the store cannot be read.
+    pub fn dead_letters(&self, queue: &str) -> Result<EventPage, StoreError> {
         self.wait(self.inner.dead_letters(queue))
     }
 
     /// How many events there are, by queue and state.
     ///
     /// # Errors
-    /// Where the store cannot be read.
-    pub fn counts(&self) -> Result<Vec<Count>, StoreError> {
+    /// If the store cannot be read.
+    pub fn counts(&self) -> Result<Vec<EventCount>, StoreError> {
         self.wait(self.inner.counts())
     }
 
-    /// Takes ownership and begins to run handlers.
+    /// Takes ownership of the shards and begins to run handlers.
     ///
     /// # Errors
-    /// Where another process runs them.
+    /// If another process runs the handlers.
     pub fn start(&self) -> Result<(), StartError> {
         self.wait(self.inner.start())
     }
@@ -154,19 +153,19 @@ impl Redrive {
     ///
     /// # Errors
     /// As [`engine::Redrive::run_until_signal`](super::Redrive::run_until_signal).
-    pub fn run_until_signal(&self, grace: Duration) -> Result<Stopping, StartError> {
+    pub fn run_until_signal(&self, grace: Duration) -> Result<StopReport, StartError> {
         self.wait(self.inner.run_until_signal(grace))
     }
 
-    /// Stops: no new attempts, those under way get `grace`.
+    /// Stops: no new attempts start, running ones get `grace`.
     ///
     /// # Errors
-    /// Where the store could not be closed cleanly.
-    pub fn shutdown(&self, grace: Duration) -> Result<Stopping, StoreError> {
+    /// If the store could not be closed cleanly.
+    pub fn shutdown(&self, grace: Duration) -> Result<StopReport, StoreError> {
         self.wait(self.inner.shutdown(grace))
     }
 
-    /// The same one, for async code.
+    /// The same engine, for async code.
     #[must_use]
     pub const fn inner(&self) -> &super::Redrive {
         &self.inner

@@ -6,21 +6,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use redrive_core::classify::Answer;
+use redrive_core::classify::Classification;
 use redrive_core::event::{Cause, check_queue_name};
 use redrive_core::scheduler::{AfterDead, QueuePlan};
 use redrive_core::{Classify, Disposition, Event, Fault, Policy, Rate};
-use redrive_store::{By, Keep, QueueSpec};
+use redrive_store::{DeadLetterRetention, DeclaredBy, QueueSpec};
 
 use super::handler::{Handled, Handler};
 use super::observe::Meters;
 use super::queue::Queue;
 use super::{Delivery, Failure, IntoReply, QueueError, Redrive, Reply, Transaction};
 
-/// How long an identity is remembered after its event ended, unless the queue says otherwise.
+/// How long an identity is remembered after its event ended, unless the queue sets another window.
 const WINDOW: Duration = Duration::from_secs(86_400);
 
-/// What a handler said, its error classified.
+/// A handler's reply, with its error classified.
 fn classified<C, T, E>(classifier: &C, said: Result<T, E>) -> Reply
 where
     C: Classify<E>,
@@ -32,27 +32,28 @@ where
         Err(error) => {
             let disposition = classifier.classify(&error).disposition();
             let reply = Reply::from(Failure::from(error));
-            // Who says that it will not help knows better.
+            // A classifier that says "permanent" knows better.
             let is_victim = reply.is_victim
-                && !matches!(disposition, Some(Disposition::Permanent(_) | Disposition::Discard));
+                && !matches!(disposition, Some(Disposition::Permanent(_) | Disposition::Drop));
             Reply { disposition, is_victim, ..reply }
         }
     }
 }
 
-/// Sets up a queue. Ends with one of the `handle` functions, or with [`declare`](Self::declare).
+/// Sets up a queue. Finish with one of the `handle` functions, with [`pull`](Self::pull) or with
+/// [`declare`](Self::declare).
 ///
 /// | setting | default |
 /// |---|---|
 /// | `policy` | [`Policy::default`]: 3 attempts, budgeted retries |
 /// | `concurrency` | 16 attempts at once |
 /// | `rate` | no limit |
-/// | `ordered` | no order, whatever the keys |
-/// | `after_dead` | the next of a key goes on |
+/// | `ordered` | no order, even for events with keys |
+/// | `after_dead` | the next event of the key runs |
 /// | `window` | identities are remembered for a day after their event ended |
 /// | `retry_share` | retries may claim a quarter of the concurrency from first attempts |
 /// | `panics` | a panic is permanent |
-/// | `keep_dead` | dead letters are kept until somebody has dealt with them |
+/// | `keep_dead` | dead letters are kept until an operator resolves them |
 #[must_use = "a queue exists once its handler is set and awaited"]
 #[derive(Debug)]
 pub struct QueueBuilder {
@@ -60,99 +61,98 @@ pub struct QueueBuilder {
     plan: QueuePlan,
     ordered: bool,
     window: Duration,
-    keep: Keep,
+    keep: DeadLetterRetention,
 }
 
 impl QueueBuilder {
     pub(super) fn new(redrive: Redrive, name: String) -> Self {
         let plan = QueuePlan::new(name, Policy::default());
-        Self { redrive, plan, ordered: false, window: WINDOW, keep: Keep::default() }
+        Self { redrive, plan, ordered: false, window: WINDOW, keep: DeadLetterRetention::default() }
     }
 
-    /// What may be repeated, how often and how soon, with the budget and the breaker of what is called. While
-    /// the breaker is open no event is taken, and none burns its attempts; while the budget is spent, retries
-    /// wait.
+    /// Which errors are retried, how often and how soon, with the budget and the breaker of the called service. While
+    /// the breaker is open no attempt starts and none is charged; while the budget is spent, retries wait.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.plan.policy = policy;
         self
     }
 
-    /// How many attempts at once; at least one.
+    /// How many attempts run at once; at least one.
     pub fn concurrency(mut self, concurrency: u32) -> Self {
         self.plan = self.plan.concurrency(concurrency);
         self.plan.concurrency = concurrency;
         self
     }
 
-    /// How many attempts a second.
+    /// How many attempts start per second.
     pub fn rate(mut self, rate: Rate) -> Self {
         self.plan.rate = Some(rate);
         self
     }
 
-    /// Events of one key run one at a time, in the order in which they were published. One that waits for its
-    /// retry holds up its own key and nothing else.
+    /// Events of one key run one at a time, in the order of their publishing. An event that waits for its retry holds
+    /// up its own key only.
     pub fn ordered(mut self) -> Self {
         self.ordered = true;
         self
     }
 
-    /// What becomes of the events that follow a dead letter of the same key. Makes the queue an ordered one.
+    /// What happens to the events that follow a dead letter of the same key. Makes the queue ordered.
     pub fn after_dead(mut self, after_dead: AfterDead) -> Self {
         self.plan.after_dead = after_dead;
         self.ordered = true;
         self
     }
 
-    /// How long an identity is remembered after its event ended. Not shorter than the policy may retry.
+    /// How long an identity is remembered after its event ended. At least as long as the policy may retry.
     pub fn window(mut self, window: Duration) -> Self {
         self.window = window;
         self
     }
 
-    /// How long and how many dead letters are kept: for so long after their death, and so many of the queue, the
-    /// oldest going first. Default: all of them, until somebody has dealt with them. One that holds up its key is
-    /// kept in any case.
+    /// How long and how many dead letters are kept: their age since death, and their number in the queue, oldest
+    /// removed first. Default: all of them, until an operator resolves them. A dead letter that holds up its key is
+    /// always kept.
     pub fn keep_dead(mut self, time: Option<Duration>, count: Option<u64>) -> Self {
-        self.keep = Keep { time, count };
+        self.keep = DeadLetterRetention { time, count };
         self
     }
 
-    /// The share of the concurrency that retries may claim while there are first attempts to make; what one
-    /// of the two does not use is the other's.
+    /// The share of the concurrency that retries may claim while first attempts are due. Either side may use what the
+    /// other leaves free.
     pub fn retry_share(mut self, share: f64) -> Self {
         self.plan.retry_share = share;
         self
     }
 
-    /// What a panic of the handler means.
+    /// How a panic of the handler is classified.
     pub fn panics(mut self, fault: Fault) -> Self {
         self.plan.panics = fault;
         self
     }
 
-    /// Makes the queue known, without a handler: this process publishes, another one runs it, and has the last word
-    /// on its settings. Until it has spoken, events of one key keep their order.
+    /// Declares the queue without a handler: this process publishes, another one runs the queue and decides its
+    /// settings. Until that process has declared them, events of one key keep their order.
     ///
     /// # Errors
-    /// With what is wrong with the queue.
+    /// If the queue's settings are invalid.
     pub async fn declare(self) -> Result<(), QueueError> {
         self.finish(Handler::Elsewhere).await
     }
 
-    /// Has workers outside the engine lease the events: see [`lease`](super::lease). Policy, order and dead letters
-    /// are as with a handler; concurrency, rate, budget and breaker are the workers' own affair.
+    /// Lets workers outside the engine lease the events: see [`lease`](super::lease). Policy, order and dead letters
+    /// work as with a handler; concurrency, rate, budget and breaker are up to the workers.
     ///
     /// # Errors
-    /// With what is wrong with the queue.
+    /// If the queue's settings are invalid.
     pub async fn pull(self) -> Result<(), QueueError> {
         self.finish(Handler::Pulled).await
     }
 
-    /// Handles each event with an async function. An error that nobody classified is permanent.
+    /// Handles each event with an async function. An unclassified error is permanent.
     ///
     /// # Errors
-    /// With what is wrong with the queue.
+    /// If the queue's settings are invalid.
     pub async fn handle<F, Fut>(self, handler: F) -> Result<(), QueueError>
     where
         F: Fn(Delivery) -> Fut + Send + Sync + 'static,
@@ -160,15 +160,15 @@ impl QueueBuilder {
     {
         let one = move |delivery| {
             let handled = handler(delivery);
-            async move { Handled::Said(handled.await.into_reply()) }
+            async move { Handled::AttemptEnd(handled.await.into_reply()) }
         };
         self.finish(Handler::One(Box::new(move |delivery| Box::pin(one(delivery))))).await
     }
 
-    /// Handles each event with an async function, and has a classifier say which of its errors may pass.
+    /// Handles each event with an async function; the classifier says which of its errors are transient.
     ///
     /// # Errors
-    /// With what is wrong with the queue.
+    /// If the queue's settings are invalid.
     pub async fn handle_with<C, F, Fut, T, E>(self, classifier: C, handler: F) -> Result<(), QueueError>
     where
         C: Classify<E> + Send + Sync + 'static,
@@ -180,16 +180,16 @@ impl QueueBuilder {
         let classifier = Arc::new(classifier);
         let one = move |delivery| {
             let (handled, classifier) = (handler(delivery), classifier.clone());
-            async move { Handled::Said(classified(&*classifier, handled.await)) }
+            async move { Handled::AttemptEnd(classified(&*classifier, handled.await)) }
         };
         self.finish(Handler::One(Box::new(move |delivery| Box::pin(one(delivery))))).await
     }
 
-    /// Decodes each payload first. What does not decode, or is not valid, is a dead letter (`undecodable`)
-    /// and the handler does not run. [`json`](super::json) decodes JSON.
+    /// Decodes each payload first. A payload that does not decode, or is not valid, becomes a dead letter
+    /// (`undecodable`) and the handler does not run. [`json`](super::json) decodes JSON.
     ///
     /// # Errors
-    /// With what is wrong with the queue.
+    /// If the queue's settings are invalid.
     pub async fn handle_typed<T, D, DE, F, Fut>(self, decode: D, handler: F) -> Result<(), QueueError>
     where
         D: Fn(&Event) -> Result<T, DE> + Send + Sync + 'static,
@@ -204,7 +204,7 @@ impl QueueBuilder {
                 .map_err(|error| Cause::of(&error));
             async move {
                 match handled {
-                    Ok(handled) => Handled::Said(handled.await.into_reply()),
+                    Ok(handled) => Handled::AttemptEnd(handled.await.into_reply()),
                     Err(cause) => Handled::Undecodable(cause),
                 }
             }
@@ -212,11 +212,11 @@ impl QueueBuilder {
         self.finish(Handler::One(Box::new(move |delivery| Box::pin(one(delivery))))).await
     }
 
-    /// Handles up to `max` events in one call, with one reply for each, in their order. No event waits for
-    /// the batch to fill. The concurrency counts events, and is raised to `max` where it is lower.
+    /// Handles up to `max` events in one call, with one reply for each, in order. No event waits for the batch to
+    /// fill. The concurrency counts events, and is raised to `max` if it is lower.
     ///
     /// # Errors
-    /// With what is wrong with the queue.
+    /// If the queue's settings are invalid.
     pub async fn handle_batch<F, Fut, R>(self, max: usize, handler: F) -> Result<(), QueueError>
     where
         F: Fn(Vec<Delivery>) -> Fut + Send + Sync + 'static,
@@ -239,11 +239,11 @@ impl QueueBuilder {
         builder.finish(Handler::Batch { max, run }).await
     }
 
-    /// Handles each event with a function that blocks, on a thread that may. One that outlasts its time-out
-    /// goes on, and what it says then is not heard.
+    /// Handles each event with a blocking function, on a thread that may block. A function that outlasts its timeout
+    /// keeps running, and its reply is ignored.
     ///
     /// # Errors
-    /// With what is wrong with the queue.
+    /// If the queue's settings are invalid.
     pub async fn handle_blocking<F, R>(self, handler: F) -> Result<(), QueueError>
     where
         F: Fn(Delivery) -> R + Send + Sync + 'static,
@@ -253,13 +253,13 @@ impl QueueBuilder {
         self.finish(Handler::Blocking(Arc::new(run))).await
     }
 
-    /// Handles each event in the store's own transaction: effect and settle are one commit, so that in that
-    /// domain the effect happens once.
+    /// Handles each event in the store's own transaction: effect and settle are one commit, so in that domain the
+    /// effect happens once.
     ///
-    /// The function does database work only: it holds up everybody's commit, and it may run more than once.
+    /// The function does database work only: every other commit waits for it, and it may run more than once.
     ///
     /// # Errors
-    /// With what is wrong with the queue.
+    /// If the queue's settings are invalid.
     pub async fn handle_in<F, R>(self, handler: F) -> Result<(), QueueError>
     where
         F: Fn(&mut Transaction<'_>, &Delivery) -> R + Send + Sync + 'static,
@@ -269,11 +269,11 @@ impl QueueBuilder {
         self.finish(Handler::Transactional(Arc::new(run))).await
     }
 
-    /// As [`handle_in`](Self::handle_in), and has a classifier say which errors may pass: a database that is
-    /// busy, for one.
+    /// As [`handle_in`](Self::handle_in), with a classifier that says which errors are transient, such as a busy
+    /// database.
     ///
     /// # Errors
-    /// With what is wrong with the queue.
+    /// If the queue's settings are invalid.
     pub async fn handle_in_with<C, F, T, E>(self, classifier: C, handler: F) -> Result<(), QueueError>
     where
         C: Classify<E> + Send + Sync + 'static,
@@ -287,8 +287,9 @@ impl QueueBuilder {
         self.finish(Handler::Transactional(Arc::new(run))).await
     }
 
-    /// As [`handle_in`](Self::handle_in), with an async function and the connection of PostgreSQL that the transaction is
-    /// open in: effect and settle are one commit. It has a thread of its own, so what it makes need not go to others.
+    /// As [`handle_in`](Self::handle_in), with an async function and the PostgreSQL connection in which the
+    /// transaction is open: effect and settle are one commit. It runs on a thread of its own, so its future need not
+    /// be `Send`.
     ///
     /// ```no_run
     /// # use redrive::{Delivery, Failure, Redrive, postgres::sqlx::{self, PgConnection}};
@@ -304,7 +305,7 @@ impl QueueBuilder {
     /// ```
     ///
     /// # Errors
-    /// With what is wrong with the queue, and where the store is another.
+    /// If the queue's settings are invalid, or the store is not PostgreSQL.
     #[cfg(feature = "postgres")]
     pub async fn handle_in_postgres<F, R>(self, handler: F) -> Result<(), QueueError>
     where
@@ -314,7 +315,7 @@ impl QueueBuilder {
         self.redrive.database()?;
         let run = move |tx: &mut Transaction<'_>, delivery: &Delivery| {
             let said = tx.postgres(async |conn| handler(conn, delivery).await.into_reply());
-            // There is none in another store, and the store is this one.
+            // Only another store has no connection, and this store is PostgreSQL.
             said.unwrap_or_else(|| {
                 Err::<(), _>(crate::Failure::permanent_text("the store is not in PostgreSQL")).into_reply()
             })
@@ -343,8 +344,8 @@ impl QueueBuilder {
         if redrive.0.starting.load(Ordering::Acquire) && !matches!(handler, Handler::Elsewhere) {
             return Err(QueueError::Started { queue });
         }
-        // Who only publishes does not know whether order matters, and order that was not kept from the start
-        // cannot be had later.
+        // A process that only publishes does not know whether order matters, and order that was not kept from the
+        // start cannot be had later.
         let ordered = ordered || matches!(handler, Handler::Elsewhere);
         plan.ordered = ordered;
         let pull = matches!(handler, Handler::Pulled);
@@ -362,9 +363,9 @@ impl QueueBuilder {
         if !redrive.0.queues.add(made) {
             return Err(QueueError::Twice { queue });
         }
-        // Its word counts where nobody has said anything. Whoever runs the queue has the last one, when it starts: one
-        // that is refused then must not have changed what the other one runs.
-        if let Err(error) = redrive.0.store.declare(spec, By::Publisher).await {
+        // A publisher's settings count until an owner declares its own. The process that runs the queue decides when
+        // it starts: a start that is refused must not have changed the settings that another process runs with.
+        if let Err(error) = redrive.0.store.declare(spec, DeclaredBy::Publisher).await {
             redrive.0.queues.remove(&queue);
             return Err(error.into());
         }

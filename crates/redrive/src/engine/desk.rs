@@ -1,21 +1,22 @@
-//! The operators' desk: looking at dead letters and dealing with them, holding things back, and who did what.
+//! The operators' desk: dead letters, holds, rules, and the audit.
 //!
-//! Everything here is in the store, so it holds over restarts and may be done by a process that does not run
-//! handlers. Every change has a line in the audit, committed with it, under the operator's name. Where this process
-//! runs the handlers, a change is heeded when the call returns: after `pause` nothing of the queue starts any more.
+//! All of it is in the store, so it survives restarts and also works from a process that does not run handlers. Every
+//! change commits with a line in the audit, under the operator's name. If this process runs the handlers, a change is
+//! in effect when the call returns: after `pause` no attempt of the queue starts.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive_core::entry::Seq;
 use redrive_core::event::{EventError, Fingerprint, State};
+use redrive_core::queue_entry::Seq;
 use redrive_core::triage::rule::check_words;
-use redrive_core::triage::{Controls, Filter, Operator, Redrive as How, Rule};
+use redrive_core::triage::{ActiveRules, Filter, Operator, RedriveOptions as How, Rule};
 use redrive_core::{Event, Moment};
 use redrive_store::operate::{
-    Act, AuditLine, Edited, Group, GroupQuery, Operated, Order, Refusal, Target, What,
+    AuditLine, CommandResult, EditedEvent, EventAction, EventRef, FailingGroup, FailingQuery, Group,
+    GroupQuery, OperatorAction, OperatorCommand, Refusal,
 };
-use redrive_store::{Found, Listed, Query, StoreError};
+use redrive_store::{EventPage, EventQuery, EventStatus, StoreError};
 
 use super::Redrive;
 
@@ -23,31 +24,31 @@ mod exchange;
 mod jobs;
 mod requests;
 
-pub use exchange::{ExchangeError, Exported, Imported};
-pub use jobs::Plan;
+pub use exchange::{ExchangeError, ExportReport, ImportReport};
+pub use jobs::JobPreview;
 
-/// How long the name of an operator is, at most, in letters.
+/// The maximal length of an operator's name, in characters.
 const NAME_MAX: usize = 128;
 
 /// How many events are shown that wait behind another one.
 const BEHIND_MAX: usize = 100;
 
-/// Why the desk could not do it.
+/// Why a command of the desk failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeskError {
-    /// It was refused, and nothing was changed.
+    /// The command was refused, and nothing was changed.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// What an event was to be replaced with is none.
+    /// The replacement is not a valid event.
     #[error(transparent)]
     Event(#[from] EventError),
-    /// The store could not.
+    /// The store operation failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// The desk, as one operator sits at it. Made by [`Redrive::desk`].
+/// The desk, for one operator. Made by [`Redrive::desk`].
 #[derive(Debug, Clone)]
 pub struct Desk {
     redrive: Redrive,
@@ -56,39 +57,39 @@ pub struct Desk {
 
 /// An event with everything that is known of it.
 #[derive(Debug, Clone)]
-pub struct Shown {
-    /// The event itself; none where only its receipt is left.
+pub struct EventDetails {
+    /// The event itself; `None` if only its dedupe record is left.
     pub event: Option<Arc<Event>>,
-    /// What is known of it.
-    pub found: Found,
-    /// Events of its key that come after it and have not ended: the first hundred.
-    pub behind: Vec<(Arc<Event>, Found)>,
+    /// Its status.
+    pub found: EventStatus,
+    /// Later events of its key that have not ended: the first hundred.
+    pub behind: Vec<(Arc<Event>, EventStatus)>,
 }
 
-/// What a dead letter is to be replaced with. What is none stays as it was.
+/// The replacement of a dead letter. `None` leaves a field unchanged.
 #[derive(Debug, Clone, Default)]
 pub struct Edit {
-    /// The new identity.
+    /// The new event id.
     pub id: String,
-    /// Another payload.
+    /// A new payload.
     pub payload: Option<Vec<u8>>,
-    /// Another content type.
+    /// A new content type.
     pub content_type: Option<String>,
-    /// Other headers, all of them.
+    /// New headers, which replace all of the old ones.
     pub headers: Option<Vec<(String, String)>>,
-    /// Whether it may run although later ones of its key may have run before it.
+    /// Whether it may run although later events of its key may have run before it.
     pub out_of_order: bool,
 }
 
-/// What became of an edit.
+/// The result of an edit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EditDone {
-    /// Whether an earlier attempt of the original may have had its effect: then there may be two.
+pub struct EditResult {
+    /// Whether an earlier attempt of the original may have had its effect: then the effect may happen twice.
     pub unsure: bool,
 }
 
 impl Redrive {
-    /// The operators' desk, for somebody: `who` is a name or a role, `from` an address or a program. Both go into
+    /// The operators' desk for one operator: `who` is a name or a role, `from` an address or a program. Both go into
     /// the audit.
     #[must_use]
     pub fn desk(&self, who: impl Into<String>, from: impl Into<String>) -> Desk {
@@ -97,40 +98,56 @@ impl Redrive {
 }
 
 impl Desk {
-    /// Dead letters, put together by what they died of, by queue or by tenant; those with most letters first.
+    /// Dead letters, grouped by cause, by queue or by tenant; the largest groups first.
     ///
     /// # Errors
-    /// Where the store cannot be read.
+    /// If the store cannot be read.
     pub async fn groups(&self, query: GroupQuery) -> Result<Vec<Group>, StoreError> {
         self.redrive.store().groups(query).await
     }
 
-    /// A page of events: dead letters, those that wait, run, are parked, quarantined or discarded.
+    /// Events that failed and are retried, grouped by cause; the largest groups first.
+    ///
+    /// An outage shows here before any event is dead. [`JobAct::RetryNow`](redrive_core::triage::JobAct::RetryNow)
+    /// retries them at once when it is over.
     ///
     /// # Errors
-    /// Where the store cannot be read.
-    pub async fn list(&self, query: Query) -> Result<Listed, StoreError> {
+    /// If the store cannot be read.
+    pub async fn failing(&self, query: FailingQuery) -> Result<Vec<FailingGroup>, StoreError> {
+        self.redrive.store().failing(query).await
+    }
+
+    /// A page of events: dead, waiting, running, parked, quarantined or discarded.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn list(&self, query: EventQuery) -> Result<EventPage, StoreError> {
         self.redrive.events(query).await
     }
 
     /// A page of dead letters.
     ///
     /// # Errors
-    /// Where the store cannot be read.
-    pub async fn letters(&self, filter: Filter, after: Option<Seq>) -> Result<Listed, StoreError> {
-        self.list(Query { filter, state: Some(State::Dead), after, limit: 0 }).await
+    /// If the store cannot be read.
+    pub async fn letters(&self, filter: Filter, after: Option<Seq>) -> Result<EventPage, StoreError> {
+        self.list(EventQuery { filter, state: Some(State::Dead), after, limit: 0 }).await
     }
 
-    /// An event with all that is known of it, and what waits behind it.
+    /// An event with everything that is known of it, and the events that wait behind it.
     ///
     /// # Errors
-    /// Where the store cannot be read.
-    pub async fn show(&self, tenant: &str, queue: &str, id: &str) -> Result<Option<Shown>, StoreError> {
+    /// If the store cannot be read.
+    pub async fn show(
+        &self,
+        tenant: &str,
+        queue: &str,
+        id: &str,
+    ) -> Result<Option<EventDetails>, StoreError> {
         let Some(found) = self.redrive.event(tenant, queue, id).await? else { return Ok(None) };
         let one = |state| {
             let (queue, tenant) = (Some(queue.to_owned()), Some(tenant.to_owned()));
             let filter = Filter { queue, tenant, id: Some(id.to_owned()), ..Filter::default() };
-            Query { filter, state, after: None, limit: 1 }
+            EventQuery { filter, state, after: None, limit: 1 }
         };
         let state = (found.state == State::Discarded).then_some(State::Discarded);
         let event = self.redrive.store().list(one(state)).await?.events.into_iter().next();
@@ -141,9 +158,9 @@ impl Desk {
             Some(key) => {
                 let (queue, tenant) = (Some(queue.to_owned()), Some(tenant.to_owned()));
                 let filter = Filter { queue, tenant, key: Some(key), ..Filter::default() };
-                let mut query = Query { filter, state: None, after: Some(found.seq), limit: BEHIND_MAX };
+                let mut query = EventQuery { filter, state: None, after: Some(found.seq), limit: BEHIND_MAX };
                 let mut behind = Vec::new();
-                // A page ends where enough was looked at, and may have few of them.
+                // A page ends after a bounded number of rows, so it may hold few of them.
                 while behind.len() < BEHIND_MAX && query.after.is_some() {
                     query.limit = BEHIND_MAX - behind.len();
                     let page = self.redrive.store().list(query.clone()).await?;
@@ -153,58 +170,58 @@ impl Desk {
                 behind
             }
         };
-        Ok(Some(Shown { event, found, behind }))
+        Ok(Some(EventDetails { event, found, behind }))
     }
 
-    /// Puts dead letters back: same identity, story kept, attempts counted anew unless `how` says otherwise.
+    /// Redrives dead letters: same identity, attempt history kept, attempts counted anew unless `how` says otherwise.
     ///
     /// # Errors
-    /// Where the store could not. What was refused is in the answer.
-    pub async fn redrive(&self, letters: Vec<Target>, how: How) -> Result<Operated, StoreError> {
-        self.order(What::Events(letters, Act::Redrive(how))).await
+    /// If the store operation fails. The result lists refused events.
+    pub async fn redrive(&self, letters: Vec<EventRef>, how: How) -> Result<CommandResult, StoreError> {
+        self.order(OperatorAction::Events(letters, EventAction::Redrive(how))).await
     }
 
-    /// Takes events away. They can be restored while their receipts are kept. What runs here just now is refused.
+    /// Discards events. They can be restored while their dedupe records are kept. Events that run here are refused.
     ///
     /// # Errors
-    /// Where the store could not. What was refused is in the answer.
-    pub async fn discard(&self, events: Vec<Target>) -> Result<Operated, StoreError> {
-        self.take_from(events, Act::Discard).await
+    /// If the store operation fails. The result lists refused events.
+    pub async fn discard(&self, events: Vec<EventRef>) -> Result<CommandResult, StoreError> {
+        self.take_from(events, EventAction::Discard).await
     }
 
-    /// Makes dead letters again of what was discarded.
+    /// Restores discarded events as dead letters.
     ///
     /// # Errors
-    /// Where the store could not. What was refused is in the answer.
-    pub async fn restore(&self, events: Vec<Target>) -> Result<Operated, StoreError> {
-        self.order(What::Events(events, Act::Restore)).await
+    /// If the store operation fails. The result lists refused events.
+    pub async fn restore(&self, events: Vec<EventRef>) -> Result<CommandResult, StoreError> {
+        self.order(OperatorAction::Events(events, EventAction::Restore)).await
     }
 
-    /// Makes dead letters of events that wait. What runs here just now is refused.
+    /// Makes dead letters of waiting events. Events that run here are refused.
     ///
     /// # Errors
-    /// Where the store could not. What was refused is in the answer.
-    pub async fn kill(&self, events: Vec<Target>) -> Result<Operated, StoreError> {
-        self.take_from(events, Act::Kill).await
+    /// If the store operation fails. The result lists refused events.
+    pub async fn kill(&self, events: Vec<EventRef>) -> Result<CommandResult, StoreError> {
+        self.take_from(events, EventAction::Kill).await
     }
 
-    /// Makes events due now that wait for their time.
+    /// Makes waiting events due now.
     ///
     /// # Errors
-    /// Where the store could not. What was refused is in the answer.
-    pub async fn retry_now(&self, events: Vec<Target>) -> Result<Operated, StoreError> {
-        self.order(What::Events(events, Act::RetryNow)).await
+    /// If the store operation fails. The result lists refused events.
+    pub async fn retry_now(&self, events: Vec<EventRef>) -> Result<CommandResult, StoreError> {
+        self.order(OperatorAction::Events(events, EventAction::RetryNow)).await
     }
 
-    /// Replaces a dead letter and puts it back: under a new id that names the original as its cause, at the same
-    /// place in the order of its key. The original is resolved by it, and cannot be restored.
+    /// Replaces a dead letter and redrives the replacement: under a new id that names the original as its cause, at
+    /// the same position in the order of its key. The original is resolved by it, and cannot be restored.
     ///
     /// # Errors
-    /// [`DeskError::Refused`] where somebody else changed it, it is not dead, or the id is taken.
-    pub async fn edit(&self, letter: Target, edit: Edit) -> Result<EditDone, DeskError> {
+    /// [`DeskError::Refused`] if it was changed concurrently, it is not dead, or the id is taken.
+    pub async fn edit(&self, letter: EventRef, edit: Edit) -> Result<EditResult, DeskError> {
         let shown = self.show(&letter.tenant, &letter.queue, &letter.id).await?.ok_or(Refusal::Unknown)?;
         let Some(original) = shown.event else {
-            let Found { state, edited_into, .. } = shown.found;
+            let EventStatus { state, edited_into, .. } = shown.found;
             let refusal = edited_into.map_or(Refusal::State { is: state }, |into| Refusal::Edited { into });
             return Err(refusal.into());
         };
@@ -218,25 +235,25 @@ impl Desk {
         meta.headers = edit.headers.unwrap_or(std::mem::take(&mut meta.headers));
         event.check()?;
         let fingerprint = Fingerprint::of(&event);
-        let edited = Edited { event: Arc::new(event), fingerprint, out_of_order: edit.out_of_order };
-        // What is edited is what was looked at.
-        let letter = Target { rev: letter.rev.or(Some(shown.found.rev)), ..letter };
-        let done = self.one(What::Edit(letter, Box::new(edited))).await?;
-        Ok(EditDone { unsure: !done.unsure.is_empty() })
+        let edited = EditedEvent { event: Arc::new(event), fingerprint, out_of_order: edit.out_of_order };
+        // The edit applies to the revision that was shown.
+        let letter = EventRef { rev: letter.rev.or(Some(shown.found.rev)), ..letter };
+        let done = self.one(OperatorAction::Edit(letter, Box::new(edited))).await?;
+        Ok(EditResult { unsure: !done.unsure.is_empty() })
     }
 
-    /// Starts nothing of a queue any more, for so long or until [`resume`](Self::resume).
+    /// Pauses a queue: no attempt starts for `time`, or until [`resume`](Self::resume).
     ///
     /// # Errors
-    /// Where there is no such queue, or the store could not.
+    /// If there is no such queue, or the store operation fails.
     pub async fn pause(&self, queue: &str, time: Option<Duration>) -> Result<(), DeskError> {
         self.set(Rule::Pause { queue: queue.to_owned() }, time, "").await
     }
 
-    /// Starts no retries and redrives of a queue any more; first attempts go on.
+    /// Pauses retries and redrives of a queue; first attempts go on.
     ///
     /// # Errors
-    /// Where there is no such queue, or the store could not.
+    /// If there is no such queue, or the store operation fails.
     pub async fn pause_retries(&self, queue: &str, time: Option<Duration>) -> Result<(), DeskError> {
         self.set(Rule::PauseRetries { queue: queue.to_owned() }, time, "").await
     }
@@ -244,7 +261,7 @@ impl Desk {
     /// Ends both pauses of a queue.
     ///
     /// # Errors
-    /// Where it is not paused, or the store could not.
+    /// If it is not paused, or the store operation fails.
     pub async fn resume(&self, queue: &str) -> Result<(), DeskError> {
         let [whole, retries] =
             [Rule::Pause { queue: queue.to_owned() }, Rule::PauseRetries { queue: queue.to_owned() }];
@@ -259,68 +276,68 @@ impl Desk {
         self.lift(whole).await
     }
 
-    /// Makes a rule: a quarantine of a tenant or a key, a parked key, another route. It holds for so long, or until
-    /// [`lift`](Self::lift). `why` is for whoever finds it.
+    /// Sets a rule: a quarantine of a tenant or a key, a parked key, a reroute. It holds for `time`, or until
+    /// [`lift`](Self::lift). `why` explains it to other operators.
     ///
     /// # Errors
-    /// Where a queue of it does not exist, or the store could not.
+    /// If a queue of the rule does not exist, or the store operation fails.
     pub async fn set(&self, rule: Rule, time: Option<Duration>, why: &str) -> Result<(), DeskError> {
         rule.check().map_err(Refusal::Senseless)?;
         check_words(why).map_err(Refusal::Senseless)?;
         let until = time.map(|time| self.redrive.now() + time);
-        self.one(What::Set { rule, until, why: why.to_owned() }).await.map(drop)
+        self.one(OperatorAction::Set { rule, until, why: why.to_owned() }).await.map(drop)
     }
 
-    /// Ends a rule.
+    /// Lifts a rule.
     ///
     /// # Errors
-    /// Where there is none, or the store could not.
+    /// If there is no such rule, or the store operation fails.
     pub async fn lift(&self, rule: Rule) -> Result<(), DeskError> {
-        self.one(What::Lift(rule)).await.map(drop)
+        self.one(OperatorAction::Lift(rule)).await.map(drop)
     }
 
-    /// Lets everything go on that a key holds up: a rule that parks it, and its dead letters. Those stay dead.
+    /// Unparks a key: lifts the rule that parks it, and lets its dead letters hold it up no longer. They stay dead.
     ///
     /// # Errors
-    /// Where nothing holds it up, or the store could not.
+    /// If nothing holds the key up, or the store operation fails.
     pub async fn unpark(&self, queue: &str, tenant: &str, key: &str) -> Result<(), DeskError> {
         let (queue, tenant, key) = (queue.to_owned(), tenant.to_owned(), key.to_owned());
-        self.one(What::Unpark { queue, tenant, key }).await.map(drop)
+        self.one(OperatorAction::Unpark { queue, tenant, key }).await.map(drop)
     }
 
-    /// Lets those go on that wait behind the dead letter at the head of a key. It stays dead.
+    /// Lets the events behind the dead letter at the head of a key run. The dead letter stays dead.
     ///
     /// # Errors
-    /// Where no dead letter holds up the key, or the store could not.
+    /// If no dead letter holds up the key, or the store operation fails.
     pub async fn skip_head(&self, queue: &str, tenant: &str, key: &str) -> Result<(), DeskError> {
         let (queue, tenant, key) = (queue.to_owned(), tenant.to_owned(), key.to_owned());
-        self.one(What::SkipHead { queue, tenant, key }).await.map(drop)
+        self.one(OperatorAction::SkipHead { queue, tenant, key }).await.map(drop)
     }
 
-    /// The rules that hold.
+    /// The active rules.
     ///
     /// # Errors
-    /// Where the store cannot be read.
-    pub async fn rules(&self) -> Result<Controls, StoreError> {
+    /// If the store cannot be read.
+    pub async fn rules(&self) -> Result<ActiveRules, StoreError> {
         let mut controls = self.redrive.store().controls().await?;
         let now = self.now();
         controls.list.retain(|control| control.until.is_none_or(|until| until > now));
         Ok(controls)
     }
 
-    /// Who did what, the latest first, before the line with this number; a hundred lines where `limit` is 0.
+    /// The audit, latest first, before the line with this number; a hundred lines if `limit` is 0.
     ///
     /// # Errors
-    /// Where the store cannot be read.
+    /// If the store cannot be read.
     pub async fn audit(&self, before: Option<u64>, limit: usize) -> Result<Vec<AuditLine>, StoreError> {
         self.redrive.store().audit(before, limit).await
     }
 
-    /// Writes a line of the audit about something that is not the engine's: what the program around it changes of its
-    /// own. Nothing else is done. The target is kept short, as names are.
+    /// Writes a line of the audit about a change outside the engine, in the program around it. It does nothing else.
+    /// The target is truncated like names.
     ///
     /// # Errors
-    /// Where the store cannot be written.
+    /// If the store cannot be written.
     pub async fn note(
         &self,
         verb: &'static str,
@@ -329,13 +346,13 @@ impl Desk {
         note: &str,
     ) -> Result<(), StoreError> {
         let (target, note) = (plain(target.to_owned()), plain(note.to_owned()));
-        self.order(What::Note { verb, target, count, note }).await.map(drop)
+        self.order(OperatorAction::Note { verb, target, count, note }).await.map(drop)
     }
 
-    /// An order that takes events away, but for those that run here: what they say would not be written.
-    async fn take_from(&self, events: Vec<Target>, act: Act) -> Result<Operated, StoreError> {
+    /// A command that takes events away, except those that run here: their result could not be written.
+    async fn take_from(&self, events: Vec<EventRef>, act: EventAction) -> Result<CommandResult, StoreError> {
         let running = self.redrive.running().await;
-        let runs = |target: &Target| {
+        let runs = |target: &EventRef| {
             running.iter().any(|entry| {
                 let Event { tenant, queue, id, .. } = &*entry.event;
                 (tenant, queue, id) == (&target.tenant, &target.queue, &target.id)
@@ -344,7 +361,7 @@ impl Desk {
         let (busy, free): (Vec<_>, Vec<_>) =
             events.into_iter().enumerate().partition(|(_, target)| runs(target));
         let (places, free): (Vec<_>, Vec<_>) = free.into_iter().unzip();
-        let mut done = self.order(What::Events(free, act)).await?;
+        let mut done = self.order(OperatorAction::Events(free, act)).await?;
         done.refused.iter_mut().for_each(|(at, _)| *at = places.get(*at).copied().unwrap_or(*at));
         done.unsure.iter_mut().for_each(|at| *at = places.get(*at).copied().unwrap_or(*at));
         let is = State::Running;
@@ -353,18 +370,18 @@ impl Desk {
         Ok(done)
     }
 
-    /// An order that is done or refused as a whole.
-    async fn one(&self, what: What) -> Result<Operated, DeskError> {
+    /// A command that is done or refused as a whole.
+    async fn one(&self, what: OperatorAction) -> Result<CommandResult, DeskError> {
         let done = self.order(what).await?;
         match done.refused.into_iter().next() {
             Some((_, refusal)) => Err(refusal.into()),
-            None => Ok(Operated { refused: Vec::new(), ..done }),
+            None => Ok(CommandResult { refused: Vec::new(), ..done }),
         }
     }
 
-    async fn order(&self, what: What) -> Result<Operated, StoreError> {
+    async fn order(&self, what: OperatorAction) -> Result<CommandResult, StoreError> {
         let verb = what.word();
-        let order = Order { by: self.by.clone(), at: self.now(), what };
+        let order = OperatorCommand { by: self.by.clone(), at: self.now(), what };
         let done = self.redrive.store().operate(order).await?;
         super::observe::ordered(verb, &self.by, &done);
         self.redrive.heed().await;
@@ -376,7 +393,7 @@ impl Desk {
     }
 }
 
-/// A name as it is kept: short, and of letters that can be shown.
+/// A name as it is stored: truncated, and of printable characters.
 fn plain(name: String) -> String {
     let shown = |c: char| if c.is_control() { ' ' } else { c };
     name.chars().take(NAME_MAX).map(shown).collect()

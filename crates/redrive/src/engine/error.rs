@@ -1,4 +1,4 @@
-//! What can go wrong around a queue.
+//! Errors around queues.
 
 use std::error::Error;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use redrive_store::StoreError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueueError {
-    /// Its name is none.
+    /// Its name is invalid.
     #[error(transparent)]
     Name(#[from] EventError),
-    /// It would forget an identity while a retry of it may still come.
+    /// It would forget an identity while a retry of its event may still come.
     #[error(
         "queue `{queue}` remembers identities for {window:?} after their end, but its policy may still retry \
          for longer: {sum}; widen the window with `.window(…)` or shorten the policy"
@@ -21,7 +21,7 @@ pub enum QueueError {
     Window {
         /// The queue.
         queue: String,
-        /// How long it remembers.
+        /// How long it remembers identities.
         window: Duration,
         /// How long the policy retries, as a sum.
         sum: String,
@@ -46,7 +46,7 @@ pub enum QueueError {
         /// What is wrong, and what to do.
         what: String,
     },
-    /// The store could not.
+    /// The store operation failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -55,13 +55,13 @@ pub enum QueueError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// They do already.
+    /// They were started before.
     #[error("it is started already")]
     Twice,
-    /// The store could not, or failed while it ran.
+    /// The store refused, or failed while handlers ran.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// No signal can be waited for.
+    /// The process cannot wait for signals.
     #[error("cannot wait for signals")]
     Signal(#[source] std::io::Error),
 }
@@ -70,7 +70,7 @@ pub enum StartError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransactError {
-    /// The work said no; everything is rolled back.
+    /// The work returned an error; everything is rolled back.
     #[error("{0}")]
     Work(#[source] Box<dyn Error + Send + Sync>),
     /// The work panicked; everything is rolled back.
@@ -79,7 +79,7 @@ pub enum TransactError {
     /// The work took too long; everything is rolled back.
     #[error("the work in a transaction took too long")]
     TimedOut,
-    /// The store could not.
+    /// The store operation failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

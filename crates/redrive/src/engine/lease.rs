@@ -1,9 +1,9 @@
-//! Leases: events that workers outside the engine fetch, and settle later.
+//! Leases: workers outside the engine fetch events and settle them later.
 //!
 //! For workers that are not written in Rust, or run elsewhere. A queue that is [pulled](super::QueueBuilder::pull)
-//! has no handler here; its policy still decides what becomes of a failure. A lease is durable, and is judged by its
-//! attempt: a late answer counts as long as nobody else was given the event since, also after a restart. Who does not
-//! answer in time has made an attempt of unknown outcome.
+//! from has no handler here; its policy still decides what happens after a failure. A lease is durable and belongs to
+//! one attempt: a late answer counts as long as no other worker has leased the event since, also after a restart. If a
+//! worker does not answer in time, its attempt has an unknown outcome.
 //!
 //! ```
 //! use redrive::{Event, Redrive, Reply};
@@ -12,7 +12,7 @@
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 //! let redrive = Redrive::open("memory:").await?;
 //! redrive.queue("mails").pull().await?;
-//! redrive.start().await?; // looks after leases that nobody settles
+//! redrive.start().await?; // also expires leases that are not settled
 //! redrive.publish(Event::new("mails", "mail-17")).await?;
 //!
 //! for lease in redrive.lease("mails", 10, Duration::from_secs(30)).await? {
@@ -30,73 +30,74 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use redrive_core::entry::{Change, Entry, Seq};
 use redrive_core::event::{Cause, Mode, State, identity};
 use redrive_core::observe::Outcome;
-use redrive_core::scheduler::{Ending, Said, Told, judge};
+use redrive_core::queue_entry::{EventChange, QueueEntry, Seq};
+use redrive_core::scheduler::{AttemptEnd, EndedAttempt, SettledEvent, judge};
 use redrive_core::triage::Filter;
-use redrive_core::{Event, Moment, Seeded};
+use redrive_core::{Event, Moment, SeededRandom};
 use redrive_store::lease::{
-    Decide, Held as Kept, Lapse, Lapsed, Lease as Call, LeaseSettle, LeaseSettled, Term,
+    DeadByExpiry, ExpiryDecision, LeasePeriod, LeaseRef as Kept, LeaseRequest as Call, LeaseSettle,
+    LeaseSettleResult, SettleDecision,
 };
-use redrive_store::{Query, Store, StoreError};
+use redrive_store::{EventQuery, Store, StoreError};
 
 use super::queue::Queue;
 use super::{IntoReply, Redrive, Reply, observe};
 
-/// How many events a call gives at most.
+/// How many events a call returns at most.
 pub const LEASES_MAX: usize = 1_000;
-/// How many bytes of payload a call gives where nobody says, roughly.
+/// How many bytes of payload a call returns by default, roughly.
 const BYTES_MAX: usize = 16 << 20;
 
-/// How much a call for events gives at most.
+/// How much a call for events returns at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct LeaseLimits {
     /// How many events; never more than [`LEASES_MAX`].
     pub events: usize,
-    /// How many bytes of payload in all: the event that goes over it is the last, so there is at least one.
+    /// How many bytes of payload in all: the event that exceeds it is the last, so there is at least one.
     pub bytes: usize,
 }
 
-impl Default for Limits {
+impl Default for LeaseLimits {
     fn default() -> Self {
         Self { events: LEASES_MAX, bytes: BYTES_MAX }
     }
 }
 
-/// An event that somebody outside has for a while.
+/// An event that a worker outside the engine holds for a while.
 #[derive(Clone, PartialEq)]
 pub struct Lease {
     /// The event.
     pub event: Arc<Event>,
-    /// Which attempt this is, from 1.
+    /// The number of this attempt, from 1.
     pub attempt: u32,
     /// Why it runs.
     pub mode: Mode,
-    /// Whether later events of its key may have run before it: an operator put it back all the same.
+    /// Whether later events of its key may have run before it: an operator redrove it out of order.
     pub out_of_order: bool,
-    /// Until when it is to be settled, or extended.
+    /// The deadline: settle or extend the lease before it.
     pub until: SystemTime,
-    /// What proves that it is the holder's.
+    /// Proves that the caller holds the lease.
     pub token: String,
 }
 
-/// What a call for events gives.
+/// The result of a call for events.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Fetched {
+pub struct LeasedBatch {
     /// The leases.
     pub leases: Vec<Lease>,
-    /// After how long there may be more: an event is due, or a lease is over; at once, where not all were given that
-    /// are due. What is published meanwhile is not known here.
+    /// After how long there may be more: an event becomes due, or a lease runs out; zero if not all due events were
+    /// returned. Events published meanwhile are not known here.
     pub next: Option<Duration>,
 }
 
 impl Lease {
-    /// What is needed to settle it.
+    /// The reference with which to settle it.
     #[must_use]
-    pub fn held(&self) -> Held {
+    pub fn held(&self) -> LeaseHandle {
         let Event { tenant, queue, id, .. } = &*self.event;
-        Held {
+        LeaseHandle {
             tenant: tenant.clone(),
             queue: queue.clone(),
             id: id.clone(),
@@ -105,7 +106,7 @@ impl Lease {
         }
     }
 
-    /// The key for calls downstream: the same over all attempts, whoever makes them.
+    /// The idempotency key for calls downstream: the same over all attempts, whichever worker makes them.
     #[must_use]
     pub fn idempotency_key(&self) -> String {
         let Event { tenant, queue, id, .. } = &*self.event;
@@ -113,7 +114,7 @@ impl Lease {
     }
 }
 
-/// Without the token: logs are read by others than its holder.
+/// Without the token: a log has more readers than the lease has holders.
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { event, attempt, until, .. } = self;
@@ -122,23 +123,23 @@ impl fmt::Debug for Lease {
     }
 }
 
-/// What somebody says who settles or extends a lease.
+/// A reference to a lease, for settling or extending it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Held {
-    /// Of which tenant.
+pub struct LeaseHandle {
+    /// The tenant.
     pub tenant: String,
-    /// Of which queue.
+    /// The queue.
     pub queue: String,
-    /// Of which event.
+    /// The event id.
     pub id: String,
-    /// Which attempt.
+    /// The number of the attempt.
     pub attempt: u32,
-    /// What proves that it is the holder's.
+    /// Proves that the caller holds the lease.
     pub token: String,
 }
 
 /// Without the token, as a [`Lease`].
-impl fmt::Debug for Held {
+impl fmt::Debug for LeaseHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { tenant, queue, id, attempt, .. } = self;
         let mut held = f.debug_struct("Held");
@@ -147,7 +148,7 @@ impl fmt::Debug for Held {
     }
 }
 
-impl Held {
+impl LeaseHandle {
     fn kept(self) -> Kept {
         let Self { tenant, queue, id, attempt, token } = self;
         Kept { tenant, queue, id, attempt, token: identity::token_hash(&token) }
@@ -155,16 +156,16 @@ impl Held {
 }
 
 impl Redrive {
-    /// Fetches up to `max` events of a queue that is pulled from, each for `time`.
+    /// Leases up to `max` events of a queue that is pulled from, each for `time`.
     ///
     /// # Errors
-    /// Where the queue is not set up here to be pulled from, or the store could not.
+    /// If the queue is not set up here to be pulled from, or the store operation fails.
     pub async fn lease(&self, queue: &str, max: usize, time: Duration) -> Result<Vec<Lease>, StoreError> {
-        let limits = Limits { events: max, ..Limits::default() };
+        let limits = LeaseLimits { events: max, ..LeaseLimits::default() };
         Ok(self.lease_for(queue, None, limits, time).await?.leases)
     }
 
-    /// The same for one tenant alone, where one is named, and with when there may be more.
+    /// The same for one tenant, if given, with the time after which there may be more.
     ///
     /// # Errors
     /// As [`lease`](Self::lease).
@@ -172,11 +173,11 @@ impl Redrive {
         &self,
         queue: &str,
         tenant: Option<&str>,
-        limits: Limits,
+        limits: LeaseLimits,
         time: Duration,
-    ) -> Result<Fetched, StoreError> {
+    ) -> Result<LeasedBatch, StoreError> {
         let Some(queue) = self.0.queues.to_pull().into_iter().find(|known| known.name() == queue) else {
-            let what = format!("the queue `{queue}` is not one that is pulled from; set it up with `pull`");
+            let what = format!("the queue `{queue}` is not pulled from; set it up with `pull`");
             return Err(StoreError::Broken { what, source: None });
         };
         let at = self.now();
@@ -194,7 +195,7 @@ impl Redrive {
         };
         let leased = self.store().lease(call).await?;
         seen.tell(&queue);
-        let lease = |(entry, token): (Entry, String)| Lease {
+        let lease = |(entry, token): (QueueEntry, String)| Lease {
             attempt: entry.progress.attempts + 1,
             mode: entry.progress.mode,
             out_of_order: entry.progress.out_of_order,
@@ -203,46 +204,50 @@ impl Redrive {
             token,
         };
         let next = leased.next_due.map(|due| due.since(at));
-        Ok(Fetched { leases: leased.entries.into_iter().zip(tokens).map(lease).collect(), next })
+        Ok(LeasedBatch { leases: leased.entries.into_iter().zip(tokens).map(lease).collect(), next })
     }
 
-    /// Makes leases good for `time` from now. The answers are in their order.
+    /// Extends leases to `time` from now. The answers are in the order of the leases.
     ///
     /// # Errors
-    /// Where the store could not.
-    pub async fn extend(&self, leases: Vec<Held>, time: Duration) -> Result<Vec<LeaseSettled>, StoreError> {
+    /// If the store operation fails.
+    pub async fn extend(
+        &self,
+        leases: Vec<LeaseHandle>,
+        time: Duration,
+    ) -> Result<Vec<LeaseSettleResult>, StoreError> {
         let at = self.now();
-        self.store().extend(leases.into_iter().map(Held::kept).collect(), at, at + time).await
+        self.store().extend(leases.into_iter().map(LeaseHandle::kept).collect(), at, at + time).await
     }
 
-    /// Says what became of leased events. The answers are in their order; see [`LeaseSettled`].
+    /// Settles leased events. The answers are in the order of the leases; see [`LeaseSettleResult`].
     ///
     /// # Errors
-    /// Where the store could not. The same call may be made again: what is done by then says `Already`, a retry is
-    /// decided once more, and what is dead, dropped or expired is a conflict that says so.
+    /// If the store operation fails. The call may be repeated: an event that is done answers `Already`, a retry is
+    /// decided again, and an event that is dead, dropped or expired answers with a conflict that says so.
     pub async fn settle(
         &self,
-        replies: Vec<(Held, impl IntoReply)>,
-    ) -> Result<Vec<LeaseSettled>, StoreError> {
+        replies: Vec<(LeaseHandle, impl IntoReply)>,
+    ) -> Result<Vec<LeaseSettleResult>, StoreError> {
         let at = self.now();
         let pulled = self.0.queues.to_pull();
         let mut settles = Vec::with_capacity(replies.len());
         let mut decided = Vec::with_capacity(replies.len());
         for (held, reply) in replies {
             let Some(queue) = pulled.iter().find(|known| known.name() == held.queue) else {
-                let what = format!("the queue `{}` is not one that is pulled from", held.queue);
+                let what = format!("the queue `{}` is not pulled from", held.queue);
                 return Err(StoreError::Broken { what, source: None });
             };
             let began = began(&held.token).unwrap_or(at);
-            let (ending, seen) = (said(reply.into_reply(), began, at), Decided::default());
-            let decide = decide(queue.clone(), ending.clone(), (began, at), &seen);
+            let (ended, seen) = (said(reply.into_reply(), began, at), Decided::default());
+            let decide = decide(queue.clone(), ended.clone(), (began, at), &seen);
             settles.push(LeaseSettle { lease: held.kept(), at, decide });
-            decided.push((queue.clone(), ending, seen));
+            decided.push((queue.clone(), ended, seen));
         }
         let answers = self.store().settle_leased(settles).await?;
-        for ((queue, ending, seen), answer) in decided.into_iter().zip(&answers) {
-            if *answer == LeaseSettled::Applied {
-                queue.meters.ended(&ending);
+        for ((queue, ended, seen), answer) in decided.into_iter().zip(&answers) {
+            if *answer == LeaseSettleResult::Applied {
+                queue.meters.ended(&ended);
                 seen.tell(&queue);
             }
         }
@@ -250,11 +255,11 @@ impl Redrive {
     }
 }
 
-/// Whether somebody has leases of a queue that is not pulled from any more. Nobody asks for its events, so these have
-/// to be let lapse by whoever runs it.
+/// Whether there are leases of a queue that is no longer pulled from. No worker asks for its events, so the process
+/// that runs the queue must let them lapse.
 pub(super) async fn has_leases(store: &dyn Store, queue: &Queue) -> Result<bool, StoreError> {
     let filter = Filter::queue(queue.name());
-    let mut query = Query { filter, state: Some(State::Running), after: None, limit: 1 };
+    let mut query = EventQuery { filter, state: Some(State::Running), after: None, limit: 1 };
     loop {
         let page = store.list(query.clone()).await?;
         if !page.events.is_empty() || page.next.is_none() {
@@ -264,7 +269,7 @@ pub(super) async fn has_leases(store: &dyn Store, queue: &Queue) -> Result<bool,
     }
 }
 
-/// Deals with leases that nobody settled in time.
+/// Lets leases lapse that were not settled in time.
 pub(super) fn let_lapse(
     store: &Arc<dyn Store>,
     queue: &Arc<Queue>,
@@ -287,58 +292,63 @@ pub(super) fn let_lapse(
     }
 }
 
-/// What was decided, to be told once it is written, and whether it was about a dead letter. The store may ask for a
+/// Decisions, reported once they are written, and whether each was about a dead letter. The store may ask for a
 /// decision more than once.
 #[derive(Debug, Clone, Default)]
-struct Decided(Arc<Mutex<BTreeMap<Seq, (Told, bool)>>>);
+struct Decided(Arc<Mutex<BTreeMap<Seq, (SettledEvent, bool)>>>);
 
 impl Decided {
     fn tell(&self, queue: &Queue) {
         for (told, was_dead) in std::mem::take(&mut *self.all()).values() {
             match told.change {
-                // It was counted when it died; only the cause is another now.
-                Change::Dead { .. } if *was_dead => observe::known_better(told),
+                // It was counted when it died; only its cause changed.
+                EventChange::Dead { .. } if *was_dead => observe::known_better(told),
                 _ => observe::told(queue, told),
             }
         }
     }
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<Seq, (Told, bool)>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<Seq, (SettledEvent, bool)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The attempt ended with its lease, whenever that is noticed; what follows begins now.
-fn lapsed(queue: Arc<Queue>, now: Moment, seen: &Decided) -> Lapse {
+/// The attempt ended with its lease, whenever that is noticed; its consequences start now.
+fn lapsed(queue: Arc<Queue>, now: Moment, seen: &Decided) -> ExpiryDecision {
     let seen = seen.clone();
-    Box::new(move |entry, Term { from, until }| {
-        let cause = Some(Cause::new("lease", "its lease was over before it was settled"));
+    Box::new(move |entry, LeasePeriod { from, until }| {
+        let cause = Some(Cause::new("lease", "its lease ran out before it was settled"));
         let took = until.since(from);
-        let ending = Ending { cause, took, ..Ending::new(Said::Outcome(Outcome::TimedOut)) };
-        decide(queue.clone(), ending, (from, now), &seen)(entry, None)
+        let ended = EndedAttempt { cause, took, ..EndedAttempt::new(AttemptEnd::Outcome(Outcome::TimedOut)) };
+        decide(queue.clone(), ended, (from, now), &seen)(entry, None)
     })
 }
 
-fn said(reply: Reply, began: Moment, now: Moment) -> Ending {
-    let Reply { disposition, cause, result, is_victim: _ } = reply;
+fn said(reply: Reply, began: Moment, now: Moment) -> EndedAttempt {
+    let Reply { disposition, cause, result, is_victim: _, is_put_off: _ } = reply;
     let took = now.since(began);
-    Ending { cause, result, took, ..Ending::new(Said::Outcome(disposition.into())) }
+    EndedAttempt { cause, result, took, ..EndedAttempt::new(AttemptEnd::Outcome(disposition.into())) }
 }
 
-fn decide(queue: Arc<Queue>, ending: Ending, (began, now): (Moment, Moment), seen: &Decided) -> Decide {
+fn decide(
+    queue: Arc<Queue>,
+    ended: EndedAttempt,
+    (began, now): (Moment, Moment),
+    seen: &Decided,
+) -> SettleDecision {
     let seen = seen.clone();
     Box::new(move |entry, lapsed| {
-        // The same waits each time that it is asked: a commit may be tried twice.
-        let mut dice = Seeded::new(entry.seq.0 ^ now.as_nanos());
-        let change = judge(&queue.plan, entry, began, &ending, now, &mut dice).unwrap_or(Change::Done);
-        let change = Lapsed::bounded(lapsed, change);
-        let told = Told { queue: 0, entry: entry.clone(), change: change.clone() };
+        // The same waits for each call: a commit may be tried twice.
+        let mut random = SeededRandom::new(entry.seq.0 ^ now.as_nanos());
+        let change = judge(&queue.plan, entry, began, &ended, now, &mut random).unwrap_or(EventChange::Done);
+        let change = DeadByExpiry::bounded(lapsed, change);
+        let told = SettledEvent { queue: 0, entry: entry.clone(), change: change.clone() };
         seen.all().insert(entry.seq, (told, lapsed.is_some()));
         change
     })
 }
 
-/// What only its holder knows, and when it was given.
+/// A secret of the holder, with the moment it was issued.
 fn token(at: Moment) -> Result<String, StoreError> {
     let mut secret = [0; 16];
     getrandom::fill(&mut secret).map_err(|error| StoreError::Passing {
@@ -349,7 +359,7 @@ fn token(at: Moment) -> Result<String, StoreError> {
     Ok(format!("{:x}.{secret}", at.as_nanos() / 1_000_000))
 }
 
-/// When a token was given.
+/// When a token was issued.
 fn began(token: &str) -> Option<Moment> {
     let millis = u64::from_str_radix(token.split('.').next()?, 16).ok()?;
     Some(Moment::from_nanos(millis.saturating_mul(1_000_000)))

@@ -1,5 +1,5 @@
-//! Telling whoever listens: counters behind the feature `metrics`, logs and spans behind `tracing`. Without
-//! them there is a stand-in for each that does nothing. Never a payload.
+//! Metrics behind the feature `metrics`, logs and spans behind `tracing`. Without the features, stand-ins do nothing.
+//! Never a payload.
 
 #[cfg(feature = "metrics")]
 mod counted;
@@ -13,20 +13,22 @@ mod logged;
 #[path = "observe/unlogged.rs"]
 mod logged;
 
-use redrive_core::scheduler::Told;
+use redrive_core::scheduler::SettledEvent;
 
 use super::queue::Queue;
 
-pub(super) use counted::{Meters, Name, fenced, name_of, owned, published, taken_over};
-pub(super) use logged::{Span, damaged, failed, in_trouble, lost, ordered, unhandled};
+pub(super) use counted::{Meters, Name, fenced, name_of, owned, published, stalled_shards, taken_over};
+pub(super) use logged::{
+    Span, clock_is_behind, damaged, failed, in_trouble, lost, ordered, stalled, unhandled,
+};
 
-/// What became of an event, other than a success at the first attempt.
-pub(super) fn told(queue: &Queue, told: &Told) {
+/// The outcome of an event, other than a success at the first attempt.
+pub(super) fn told(queue: &Queue, told: &SettledEvent) {
     counted::told(queue.name(), told);
     logged::told(told);
 }
 
-/// What became of a dead letter that stays one: it is counted already.
-pub(super) fn known_better(told: &Told) {
+/// The new cause of a dead letter, which was counted before.
+pub(super) fn known_better(told: &SettledEvent) {
     logged::told(told);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redrive_core::policy::{PolicySettings, Tuning};
 use redrive_core::scheduler::QueuePlan;
 use redrive_core::{Event, Moment};
-use redrive_store::{New, PublishError, QueueSpec};
+use redrive_store::{NewEvent, PublishError, QueueSpec};
 
 use super::handler::Handler;
 use super::observe::Meters;
@@ -17,13 +17,13 @@ use super::observe::Meters;
 pub(super) struct Queue {
     pub(super) plan: QueuePlan,
     pub(super) window: Duration,
-    /// As the store is told of it.
+    /// Its declaration in the store.
     pub(super) spec: QueueSpec,
     pub(super) handler: Handler,
     pub(super) meters: Meters,
-    /// Whether its transactions took too long once, and have a commit of their own from then on.
+    /// Whether one of its transactions took too long; since then they have commits of their own.
     pub(super) slow: AtomicBool,
-    /// Blocking handlers that run, also those that nobody waits for any more.
+    /// Blocking handlers that run, including those whose attempt has timed out.
     pub(super) blocking: AtomicUsize,
 }
 
@@ -32,7 +32,7 @@ impl Queue {
         &self.plan.name
     }
 
-    /// The horizon for an event with changes of its own.
+    /// The horizon of an event with a policy override of its own.
     fn horizon_of(&self, tuning: &Tuning) -> Result<Duration, PublishError> {
         let horizon = self.plan.policy.settings().tuned(tuning).horizon();
         if horizon.total() > self.window {
@@ -42,7 +42,7 @@ impl Queue {
     }
 }
 
-/// The queues that are set up, in the order in which that was done.
+/// The queues that are set up, in that order.
 #[derive(Debug, Default)]
 pub(super) struct Queues(Mutex<Vec<Arc<Queue>>>);
 
@@ -51,7 +51,7 @@ impl Queues {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a queue; `false` where there is one of that name.
+    /// Adds a queue; `false` if there is one of that name.
     pub(super) fn add(&self, queue: Arc<Queue>) -> bool {
         let mut all = self.all();
         let is_new = all.iter().all(|known| known.name() != queue.name());
@@ -65,30 +65,30 @@ impl Queues {
         self.all().retain(|queue| queue.name() != name);
     }
 
-    /// Those that have a handler here.
+    /// The queues with a handler here.
     pub(super) fn to_run(&self) -> Vec<Arc<Queue>> {
         let runs = |queue: &&Arc<Queue>| !matches!(queue.handler, Handler::Elsewhere | Handler::Pulled);
         self.all().iter().filter(runs).cloned().collect()
     }
 
-    /// Those that are run or leased here, as the store is told of them.
+    /// The queues that are run or leased from here, as declared to the store.
     pub(super) fn specs(&self) -> Vec<QueueSpec> {
         let own = |queue: &&Arc<Queue>| !matches!(queue.handler, Handler::Elsewhere);
         self.all().iter().filter(own).map(|queue| queue.spec.clone()).collect()
     }
 
-    /// Those whose events are leased.
+    /// The queues that workers lease from.
     pub(super) fn to_pull(&self) -> Vec<Arc<Queue>> {
         let pulls = |queue: &&Arc<Queue>| matches!(queue.handler, Handler::Pulled);
         self.all().iter().filter(pulls).cloned().collect()
     }
 
-    /// Makes an event ready for the store. The horizon of one with changes of its own is what its queue's policy
-    /// makes of them, or the default policy where the queue is not set up here.
-    pub(super) fn prepare(&self, event: Event, now: Moment) -> Result<New, PublishError> {
+    /// Prepares an event for the store. The horizon of an event with a policy override comes from its queue's policy,
+    /// or from the default policy if the queue is not set up here.
+    pub(super) fn prepare(&self, event: Event, now: Moment) -> Result<NewEvent, PublishError> {
         event.check()?;
         let tuning = event.meta.as_ref().and_then(|meta| meta.tuning.clone());
-        let mut new = New::at(event, now);
+        let mut new = NewEvent::at(event, now);
         if let Some(tuning) = tuning {
             let queue = self.all().iter().find(|queue| queue.name() == new.event.queue).cloned();
             new.horizon = Some(match queue {

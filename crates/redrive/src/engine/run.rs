@@ -1,4 +1,4 @@
-//! Running until told to stop, and stopping.
+//! Running until a signal, and stopping.
 
 use std::time::Duration;
 
@@ -6,30 +6,30 @@ use redrive_store::StoreError;
 
 use super::{Redrive, StartError};
 
-/// How a stop went.
+/// The result of a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stopping {
-    /// Whether every attempt under way ended within the grace. Those that did not are made again after the
-    /// next start, and are not charged.
+pub struct StopReport {
+    /// Whether every running attempt ended within the grace. The others run again after the next start, and are not
+    /// charged.
     pub all_ended: bool,
 }
 
-pub(super) async fn drain(redrive: &Redrive, grace: Duration) -> Stopping {
-    let all_ended = match redrive.0.conductor.get() {
-        Some(conductor) => conductor.stop(grace).await,
+pub(super) async fn drain(redrive: &Redrive, grace: Duration) -> StopReport {
+    let all_ended = match redrive.0.driver.get() {
+        Some(driver) => driver.stop(grace).await,
         None => true,
     };
-    Stopping { all_ended }
+    StopReport { all_ended }
 }
 
-pub(super) async fn shutdown(redrive: &Redrive, grace: Duration) -> Result<Stopping, StoreError> {
+pub(super) async fn shutdown(redrive: &Redrive, grace: Duration) -> Result<StopReport, StoreError> {
     let stopping = drain(redrive, grace).await;
     redrive.store().close().await?;
     Ok(stopping)
 }
 
-pub(super) async fn until_signal(redrive: &Redrive, grace: Duration) -> Result<Stopping, StartError> {
-    // First, so that a signal during recovery is not the end of the process.
+pub(super) async fn until_signal(redrive: &Redrive, grace: Duration) -> Result<StopReport, StartError> {
+    // First, so that a signal during recovery does not kill the process.
     let mut signals = Signals::new().map_err(StartError::Signal)?;
     match redrive.start().await {
         Ok(()) | Err(StartError::Twice) => {}
@@ -41,7 +41,7 @@ pub(super) async fn until_signal(redrive: &Redrive, grace: Duration) -> Result<S
     }
     tokio::select! {
         stopping = shutdown(redrive, grace) => Ok(stopping?),
-        // At once: what is under way is given up.
+        // At once: running attempts are abandoned.
         () = signals.next() => Ok(shutdown(redrive, Duration::ZERO).await?),
     }
 }

@@ -1,5 +1,5 @@
-//! The window without async: the same words, and a commit waits on its thread. It needs no runtime, and must not be
-//! called from async code.
+//! The window without async: the same API, and a commit blocks its thread. It needs no runtime, and must not be called
+//! from async code.
 //!
 //! ```
 //! use redrive::window::blocking::{Claim, Window};
@@ -19,11 +19,11 @@ use redrive_core::Moment;
 use redrive_store::StoreError;
 
 use super::once::failed;
-use super::{ClaimError, CommitError, Figures, Once, OnceError, Settings};
+use super::{Once, OnceError, WindowClaimError, WindowCommitError, WindowSettings, WindowStats};
 use crate::address::Address;
-use crate::engine::{Failure, Timepiece};
+use crate::engine::{EventClock, Failure};
 
-/// A window of ids that were dealt with. Clones are the same one.
+/// A window of processed ids. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Window {
     inner: super::Window,
@@ -32,21 +32,21 @@ pub struct Window {
 /// The answer to a claim; see [`window::Claim`](super::Claim).
 #[derive(Debug)]
 pub enum Claim {
-    /// Nobody has dealt with it as far as the window goes back: do it, then commit.
+    /// No consumer has processed it within the window: process it, then commit.
     First(Ticket),
-    /// It was dealt with: acknowledge it.
+    /// It was processed: acknowledge it.
     Seen {
         /// When that was committed.
         since: Moment,
     },
-    /// Somebody is at it: have it delivered again later.
+    /// Another consumer is working on it: have it delivered again later.
     Busy {
-        /// When their claim runs out, if it is not settled before.
+        /// When that claim runs out, if it is not settled before.
         until: Moment,
     },
 }
 
-/// The right to deal with an id, until it runs out; see [`window::Ticket`](super::Ticket).
+/// The right to process an id, until it runs out; see [`window::ClaimTicket`](super::Ticket).
 #[derive(Debug)]
 #[must_use = "commit it after the effect, or release it where there was none; dropped, it runs out by itself"]
 pub struct Ticket {
@@ -57,14 +57,14 @@ impl Window {
     /// As [`window::Window::open`](super::Window::open).
     ///
     /// # Errors
-    /// With what is in the way, and what to do about it.
-    pub fn open(address: &str, settings: Settings) -> Result<Self, StoreError> {
-        let clock = Timepiece::wall();
+    /// If it cannot be opened, with what to do about it.
+    pub fn open(address: &str, settings: WindowSettings) -> Result<Self, StoreError> {
+        let clock = EventClock::wall();
         let inner = match Address::parse(address)? {
             Address::Memory => super::Window::memory(address, settings, clock)?,
             #[cfg(feature = "sqlite")]
             Address::Sqlite(path) => {
-                super::Window::over(super::store::Window::open(path, settings, clock.now())?, clock)
+                super::Window::over(super::store::SharedWindow::open(path, settings, clock.now())?, clock)
             }
             #[cfg(feature = "postgres")]
             Address::Postgres(_) => return Err(crate::address::no_window()),
@@ -72,11 +72,11 @@ impl Window {
         Ok(Self { inner })
     }
 
-    /// Asks for an id, before its effect. Costs no write.
+    /// Claims an id, before its effect. Costs no write.
     ///
     /// # Errors
     /// As [`window::Window::claim`](super::Window::claim).
-    pub fn claim(&self, id: impl AsRef<[u8]>) -> Result<Claim, ClaimError> {
+    pub fn claim(&self, id: impl AsRef<[u8]>) -> Result<Claim, WindowClaimError> {
         self.claim_in("", id)
     }
 
@@ -84,7 +84,7 @@ impl Window {
     ///
     /// # Errors
     /// As [`window::Window::claim`](super::Window::claim).
-    pub fn claim_in(&self, scope: &str, id: impl AsRef<[u8]>) -> Result<Claim, ClaimError> {
+    pub fn claim_in(&self, scope: &str, id: impl AsRef<[u8]>) -> Result<Claim, WindowClaimError> {
         Ok(match self.inner.ask(scope, id.as_ref())? {
             super::Claim::First(inner) => Claim::First(Ticket { inner }),
             super::Claim::Seen { since } => Claim::Seen { since },
@@ -92,10 +92,10 @@ impl Window {
         })
     }
 
-    /// Runs an effect if nobody has, and commits it; see [`window::Window::once`](super::Window::once).
+    /// Runs an effect unless it has happened, and commits it; see [`window::Window::once`](super::Window::once).
     ///
     /// # Errors
-    /// Where nothing can be said of the id, or the effect failed.
+    /// If the window cannot decide about the id, or the effect failed.
     pub fn once<T>(
         &self,
         id: impl AsRef<[u8]>,
@@ -111,9 +111,9 @@ impl Window {
         }
     }
 
-    /// How it stands, and what it has seen since it was opened.
+    /// Its present size, and its counters since it was opened.
     #[must_use]
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> WindowStats {
         self.inner.figures()
     }
 
@@ -122,7 +122,7 @@ impl Window {
         self.inner.shared.store.close_blocking();
     }
 
-    /// The same one, for async code.
+    /// The same window, for async code.
     #[must_use]
     pub const fn inner(&self) -> &super::Window {
         &self.inner
@@ -130,21 +130,21 @@ impl Window {
 }
 
 impl Ticket {
-    /// When it runs out.
+    /// When the claim runs out.
     #[must_use]
     pub const fn until(&self) -> Moment {
         self.inner.until()
     }
 
-    /// Says that the effect happened, and waits until that is on the disk.
+    /// Commits: the effect happened. Blocks until that is on the disk.
     ///
     /// # Errors
-    /// As [`window::Ticket::commit`](super::Ticket::commit).
-    pub fn commit(&self) -> Result<(), CommitError> {
+    /// As [`window::ClaimTicket::commit`](super::Ticket::commit).
+    pub fn commit(&self) -> Result<(), WindowCommitError> {
         self.inner.commit_blocking()
     }
 
-    /// Says that the effect certainly did not happen.
+    /// Releases the claim: the effect certainly did not happen.
     pub fn release(self) -> bool {
         self.inner.release()
     }

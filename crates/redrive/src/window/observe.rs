@@ -1,8 +1,8 @@
-//! Telling whoever listens: counters behind the feature `metrics`, logs behind `tracing`. Never an id.
+//! Metrics behind the feature `metrics`, logs behind `tracing`. Never an id.
 
-use redrive_store::window::Figures;
+use redrive_store::window::WindowStats;
 
-/// An id came a second time.
+/// An id was claimed a second time.
 pub(super) fn duplicate() {
     #[cfg(feature = "metrics")]
     {
@@ -15,14 +15,14 @@ pub(super) fn duplicate() {
 pub(super) fn damaged(rows: &[String]) {
     #[cfg(feature = "tracing")]
     for row in rows {
-        tracing::error!(row, "damaged; what comes again of its ids runs again");
+        tracing::error!(row, "damaged; redelivered messages with its ids run again");
     }
     #[cfg(not(feature = "tracing"))]
     let _ = rows;
 }
 
-/// Ids were forgotten before their time, so many of which were told of before.
-pub(super) fn evicted(before: u64, figures: &Figures) {
+/// Ids were evicted before their time; the first `before` were reported.
+pub(super) fn evicted(before: u64, figures: &WindowStats) {
     let more = figures.evicted_early.saturating_sub(before);
     #[cfg(feature = "metrics")]
     if more > 0 {

@@ -2,39 +2,39 @@
 
 use std::future::Future;
 
-use redrive_core::disposition::Again;
+use redrive_core::disposition::RetryAdvice;
 use redrive_core::{Executed, Fault, Moment};
-use redrive_store::window::{ClaimError, CommitError};
+use redrive_store::window::{WindowClaimError, WindowCommitError};
 
 use super::{Claim, Ticket, Window};
 use crate::engine::Failure;
 
-/// What became of an effect that is to happen once.
+/// The result of an effect that must happen once.
 #[derive(Debug)]
 pub enum Once<T> {
-    /// It happened now, and that is written down.
+    /// It happened now, and the commit is durable.
     Done(T),
-    /// It happened now, and that could not be written down: it may happen again.
+    /// It happened now, but the commit failed: it may happen again.
     Unmarked {
-        /// What it gave.
+        /// The effect's value.
         value: T,
-        /// Why.
-        error: CommitError,
+        /// Why the commit failed.
+        error: WindowCommitError,
     },
     /// It had happened before.
     Seen {
         /// When that was committed.
         since: Moment,
     },
-    /// Somebody is at it.
+    /// Another consumer is working on it.
     Busy {
-        /// When their claim runs out, if it is not settled before.
+        /// When that claim runs out, if it is not settled before.
         until: Moment,
     },
 }
 
 impl<T> Once<T> {
-    pub(super) fn marked(value: T, committed: Result<(), CommitError>) -> Self {
+    pub(super) fn marked(value: T, committed: Result<(), WindowCommitError>) -> Self {
         match committed {
             Ok(()) => Self::Done(value),
             Err(error) => Self::Unmarked { value, error },
@@ -42,24 +42,24 @@ impl<T> Once<T> {
     }
 }
 
-/// Why an effect did not happen, or may not have.
+/// Why an effect did not happen, or may not have happened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OnceError {
-    /// Nothing could be said of the id. The effect was not tried.
+    /// The window could not decide about the id. The effect was not tried.
     #[error(transparent)]
-    Claim(#[from] ClaimError),
+    Claim(#[from] WindowClaimError),
     /// The effect failed.
     #[error("{}", .0.cause().message)]
     Effect(Failure),
 }
 
 impl Window {
-    /// Runs an effect if nobody has, and commits it. The effect is not begun where the id is seen or busy.
+    /// Runs an effect unless it has happened, and commits it. The effect does not begin if the id is seen or busy.
     ///
-    /// Where it fails and the failure says that nothing was executed ([`Failure::not_executed`]), the claim is given
-    /// back, and the next delivery may try at once. Every other failure leaves open whether it happened, so the claim
-    /// stays until it runs out, as it does where this future is dropped.
+    /// If it fails and the failure says that nothing was executed ([`Failure::not_executed`]), the claim is released,
+    /// and the next delivery may try at once. After every other failure the outcome is unknown, so the claim stays
+    /// until it runs out, as it does if this future is dropped.
     ///
     /// ```
     /// use redrive::window::{Once, Window};
@@ -78,7 +78,7 @@ impl Window {
     /// ```
     ///
     /// # Errors
-    /// Where nothing can be said of the id, or the effect failed.
+    /// If the window cannot decide about the id, or the effect failed.
     pub async fn once<T>(
         &self,
         id: impl AsRef<[u8]>,
@@ -98,10 +98,10 @@ impl Window {
     }
 }
 
-/// Gives the claim back where nothing was executed.
+/// Releases the claim if nothing was executed.
 pub(super) fn failed(ticket: Ticket, failure: Failure) -> OnceError {
     let executed = match failure.fault() {
-        Some(Fault::Retry(Again { executed, .. }) | Fault::Permanent(executed)) => executed,
+        Some(Fault::Retry(RetryAdvice { executed, .. }) | Fault::Permanent(executed)) => executed,
         None => Executed::Unknown,
     };
     if executed == Executed::No {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use redrive::api::{CommitError, Effects, Endpoint, Reply, Tenant};
-use redrive::store::memory::Fault;
+use redrive::api::{CommitError, Effects, Endpoint, StoredReply, Tenant};
+use redrive::store::memory::InjectedFault;
 use redrive::{Committed, Operation, PublishError, Redrive, testing};
 
 use crate::shop::{BOOK, Calls, keyed, memory, records, serve};
@@ -24,7 +24,7 @@ async fn book(op: &Operation, who: &'static str) -> Result<Committed, CommitErro
         let cabins = tx.memory().unwrap();
         cabins.insert(format!("cabin-{}", cabins.len()), who.into());
         tx.publish(email.clone())?;
-        Ok::<_, PublishError>(Reply::new(201).header("location", "/bookings/7").body(who))
+        Ok::<_, PublishError>(StoredReply::new(201).header("location", "/bookings/7").body(who))
     })
     .await
 }
@@ -87,7 +87,7 @@ async fn what_is_rolled_back_did_not_happen_and_runs_again() {
         let call = counted.add();
         let committed = op.commit(move |tx| {
             tx.memory().unwrap().insert(format!("cabin-{call}"), b"taken".to_vec());
-            if call == 1 { Err("sold out") } else { Ok(Reply::new(201)) }
+            if call == 1 { Err("sold out") } else { Ok(StoredReply::new(201)) }
         });
         committed.await
     };
@@ -136,7 +136,7 @@ async fn row_21_a_commit_of_unknown_fate_is_answered_503_and_found_out_by_asking
         let counted = calls.clone();
         let handler = move |op: Operation| async move {
             if counted.add() == 1 {
-                failing.fail_next(Fault::FailedSync { lands });
+                failing.fail_next(InjectedFault::FailedSync { lands });
             }
             book(&op, "ann").await
         };
@@ -161,7 +161,7 @@ async fn row_21_a_commit_of_unknown_fate_is_answered_503_and_found_out_by_asking
 async fn a_committed_answer_over_the_cap_is_sent_and_completes_without_its_body() {
     let (redrive, _) = memory();
     let handler = |op: Operation| async move {
-        op.commit(|_| Ok::<_, std::fmt::Error>(Reply::new(201).body("x".repeat(2000)))).await
+        op.commit(|_| Ok::<_, std::fmt::Error>(StoredReply::new(201).body("x".repeat(2000)))).await
     };
     let server = serve(&redrive, transactional().reply_max(1000), handler).await;
     assert_eq!(server.ask(&post("{}").key("k")).await.body.len(), 2000);
@@ -209,7 +209,7 @@ async fn derived_keys_are_the_same_over_attempts_and_processes_and_differ_by_eve
         all.extend(keys.split(' ').map(str::to_owned));
     }
     for key in &all {
-        assert_eq!(redrive::http::key::parse(key.as_bytes()).as_deref(), Ok(key.as_str()));
+        assert_eq!(redrive::http::idempotency_key::parse(key.as_bytes()).as_deref(), Ok(key.as_str()));
     }
     let count = all.len();
     all.sort();
@@ -241,9 +241,9 @@ async fn a_commit_of_unknown_fate_without_a_key_is_not_to_be_repeated() {
             redrive.queue("emails").declare().await.unwrap();
             let failing = store.clone();
             let handler = move |op: Operation| async move {
-                failing.fail_next(Fault::FailedSync { lands });
+                failing.fail_next(InjectedFault::FailedSync { lands });
                 let committed = book(&op, "ann").await;
-                // Whatever the handler makes of it.
+                // Whatever the handler returns.
                 if hidden { StatusCode::OK.into_response() } else { committed.into_response() }
             };
             let server = serve(&redrive, transactional(), handler).await;
@@ -289,12 +289,12 @@ async fn created_is_said_only_where_something_was_completed() {
     let resumed = server.ask(&post("503").key("503")).await;
     assert_eq!(resumed.header("idempotency-status").as_deref(), Some("resumed"));
     assert_eq!(resumed.header("idempotency-expires"), None);
-    // Nothing is kept, and nobody knows.
+    // Nothing is kept, and the outcome is unknown.
     let refusing = serve(&redrive, transactional(), || async { StatusCode::NOT_FOUND }).await;
     assert_eq!(refusing.ask(&post("{}").key("nothing")).await.header("idempotency-status"), None);
     let handler = move |op: Operation| async move {
-        failing.fail_next(Fault::FailedSync { lands: true });
-        op.commit(|_| Ok::<_, std::fmt::Error>(Reply::new(201))).await
+        failing.fail_next(InjectedFault::FailedSync { lands: true });
+        op.commit(|_| Ok::<_, std::fmt::Error>(StoredReply::new(201))).await
     };
     let server = serve(&redrive, transactional(), handler).await;
     let answer = server.ask(&post("{}").key("in-doubt")).await;

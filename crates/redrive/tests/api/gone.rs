@@ -1,9 +1,9 @@
-//! Answers that are not there to be replayed: rows 17, 18, 19 and 19b.
+//! Answers that can no longer be replayed: rows 17, 18, 19 and 19b.
 
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use redrive::http::idempotent::{Body, Operation, Phase, Pointer};
+use redrive::http::idempotent::{Body, KeyedOperation, RecordPhase, RenderRequest};
 use redrive::testing;
 
 use crate::shop::{Calls, counting, keyed, memory, records, serve};
@@ -16,12 +16,12 @@ async fn row_17_an_answer_with_secrets_is_made_anew_and_not_kept() {
     let (redrive, store) = memory();
     let calls = Calls::default();
     let counted = calls.clone();
-    let handler = move |op: Operation| async move {
+    let handler = move |op: KeyedOperation| async move {
         counted.add();
         op.resource("card-7");
         (StatusCode::CREATED, [("location", "/cards/7")], "number 4111")
     };
-    let render = |pointer: Pointer| async move {
+    let render = |pointer: RenderRequest| async move {
         let card = pointer.resource?;
         (card == "card-7").then(|| axum::http::Response::new(Body::from(b"number 4111, again".to_vec())))
     };
@@ -33,7 +33,7 @@ async fn row_17_an_answer_with_secrets_is_made_anew_and_not_kept() {
     assert_eq!(again.header("idempotent-replayed").as_deref(), Some("true"));
     assert_eq!(calls.count(), 1);
     let (_, record) = &records(&redrive, &store).await[0];
-    let Phase::Completed { reply, .. } = &record.phase else { panic!("{record:?}") };
+    let RecordPhase::Completed { reply, .. } = &record.phase else { panic!("{record:?}") };
     assert_eq!((reply.status, &reply.body), (201, &None));
 }
 
@@ -42,7 +42,7 @@ async fn row_17_what_cannot_be_made_anew_is_gone() {
     let (redrive, _) = memory();
     let handler = || async { "once" };
     for panics in [false, true] {
-        let render = move |_: Pointer| async move {
+        let render = move |_: RenderRequest| async move {
             assert!(!panics, "as it was told to");
             None
         };

@@ -1,12 +1,14 @@
-//! What is kept of answers: parts that are left out, and the rest sealed.
+//! The stored part of answers: redacted parts, and the rest sealed.
 
 use std::sync::{Arc, Mutex};
 
 use axum::http::StatusCode;
-use redrive::api::{Became, CommitError, Effects, Endpoint, Keep, Observer, Reply, Tenant};
-use redrive::desk::{Phase, Scope};
+use redrive::api::{
+    CommitError, Effects, Endpoint, LedgerObserver, ReplyProtection, RequestOutcome, StoredReply, Tenant,
+};
+use redrive::desk::{RecordPhase, RequestScope};
 use redrive::http::idempotent::Ledger as _;
-use redrive::http::seal::{Key, Ring};
+use redrive::http::seal::{KeyRing, SealKey};
 use redrive::{Committed, Operation, Redrive, testing};
 
 use crate::shop::{BOOK, Calls, keyed, serve};
@@ -14,8 +16,8 @@ use crate::wire::{Server, post};
 
 const CARD: &str = r#"{"id": 7, "card": {"number": "4111-SECRET", "brand": "V"}}"#;
 
-fn ring(keys: &[u8]) -> Ring {
-    Ring::new(keys.iter().map(|n| Key::new(&[*n; 32]))).unwrap()
+fn ring(keys: &[u8]) -> KeyRing {
+    KeyRing::new(keys.iter().map(|n| SealKey::new(&[*n; 32]))).unwrap()
 }
 
 async fn cards(redrive: &Redrive, endpoint: Endpoint<Tenant, Effects>, calls: &Calls) -> Server {
@@ -28,16 +30,16 @@ async fn cards(redrive: &Redrive, endpoint: Endpoint<Tenant, Effects>, calls: &C
     serve(redrive, endpoint, handler).await
 }
 
-/// What the store has of the request, as text.
-async fn stored(redrive: &Redrive) -> Reply {
-    let scope = Scope { tenant: "acme".into(), operation: BOOK.into(), key: "k".into() };
+/// The stored answer of the request, as text.
+async fn stored(redrive: &Redrive) -> StoredReply {
+    let scope = RequestScope { tenant: "acme".into(), operation: BOOK.into(), key: "k".into() };
     match redrive.ledger().record(scope).await.unwrap().unwrap().phase {
-        Phase::Completed { reply, .. } => reply,
+        RecordPhase::Completed { reply, .. } => reply,
         other => panic!("{other:?}"),
     }
 }
 
-fn holds(reply: &Reply, text: &str) -> bool {
+fn holds(reply: &StoredReply, text: &str) -> bool {
     let parts = reply.headers.iter().map(|(_, value)| value.as_slice()).chain(reply.body.as_deref());
     parts.into_iter().any(|bytes| bytes.windows(text.len()).any(|part| part == text.as_bytes()))
 }
@@ -45,8 +47,9 @@ fn holds(reply: &Reply, text: &str) -> bool {
 #[tokio::test]
 async fn what_is_left_out_is_sent_once_and_never_stored() {
     let (redrive, calls) = (testing::memory(), Calls::default());
-    let keep = Keep::new().without_headers(["x-token"]).unwrap().without(["/card/number"]).unwrap();
-    let server = cards(&redrive, keyed().keep(keep), &calls).await;
+    let protection =
+        ReplyProtection::new().without_headers(["x-token"]).unwrap().without(["/card/number"]).unwrap();
+    let server = cards(&redrive, keyed().protect(protection), &calls).await;
     let first = server.ask(&post("{}").key("k")).await;
     assert_eq!((first.status, first.text().as_str()), (201, CARD));
     assert_eq!(first.header("x-token").as_deref(), Some("SECRET"));
@@ -63,10 +66,10 @@ async fn what_is_left_out_is_sent_once_and_never_stored() {
 }
 
 #[derive(Debug, Default)]
-struct Heard(Mutex<Vec<Became>>);
+struct Heard(Mutex<Vec<RequestOutcome>>);
 
-impl Observer for Heard {
-    fn became(&self, _: &str, became: Became) {
+impl LedgerObserver for Heard {
+    fn became(&self, _: &str, became: RequestOutcome) {
         self.0.lock().unwrap().push(became);
     }
 }
@@ -76,7 +79,7 @@ async fn row_18_what_is_sealed_is_replayed_until_its_key_is_gone_and_never_run_a
     let (redrive, calls) = (testing::memory(), Calls::default());
     let heard = Arc::new(Heard::default());
     let with = async |keys: &[u8]| {
-        let endpoint = keyed().observer(heard.clone()).keep(Keep::new().sealed(ring(keys)));
+        let endpoint = keyed().observer(heard.clone()).protect(ReplyProtection::new().sealed(ring(keys)));
         cards(&redrive, endpoint, &calls).await
     };
     let first = with(&[1]).await.ask(&post("{}").key("k")).await;
@@ -95,18 +98,21 @@ async fn row_18_what_is_sealed_is_replayed_until_its_key_is_gone_and_never_run_a
     assert_eq!(gone.json()["retryable"], false);
     assert!(!gone.text().contains("SECRET"));
     assert_eq!(calls.count(), 1);
-    assert_eq!(*heard.0.lock().unwrap(), [Became::Fresh, Became::Replayed, Became::Unopened]);
+    assert_eq!(
+        *heard.0.lock().unwrap(),
+        [RequestOutcome::Fresh, RequestOutcome::Replayed, RequestOutcome::Unopened]
+    );
 }
 
 #[tokio::test]
 async fn what_a_handler_commits_itself_is_left_out_and_sealed_as_well() {
     let redrive = testing::memory();
     let endpoint = || Endpoint::new(BOOK).tenant(Tenant::fixed("acme")).effects(Effects::Transactional);
-    let keep = || Keep::new().sealed(ring(&[1])).without(["/card/number"]).unwrap();
+    let protection = || ReplyProtection::new().sealed(ring(&[1])).without(["/card/number"]).unwrap();
     async fn book(op: Operation) -> Result<Committed, CommitError> {
-        op.commit(|_| Ok::<_, std::io::Error>(Reply::new(201).body(CARD))).await
+        op.commit(|_| Ok::<_, std::io::Error>(StoredReply::new(201).body(CARD))).await
     }
-    let server = serve(&redrive, endpoint().keep(keep()), book).await;
+    let server = serve(&redrive, endpoint().protect(protection()), book).await;
     assert_eq!(server.ask(&post("{}").key("k")).await.text(), CARD);
     let kept = stored(&redrive).await;
     assert!(!holds(&kept, "SECRET") && !holds(&kept, "brand"));

@@ -1,4 +1,4 @@
-//! What is kept of an answer, by its status, the endpoint's effects and the handler's own word.
+//! Whether an answer is stored, by its status, the endpoint's effects and the handler's own decision.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::wire::post;
 const HOLD: Effects = Effects::Opaque(OnUnknown::Hold);
 const RERUN: Effects = Effects::Opaque(OnUnknown::Rerun);
 
-/// Asks once, and tells what is kept then, and with which status it was answered.
+/// Sends one request, and returns what is stored then, and the status of the answer.
 async fn kept(effects: Effects, status: u16, outcome: Option<&'static str>) -> (&'static str, u16) {
     let (redrive, store) = memory();
     let handler = move || async move {
@@ -69,7 +69,7 @@ async fn a_handler_may_say_otherwise() {
     }
 }
 
-/// A body that gives this, stops at the gate, and then gives the rest.
+/// A body that yields `first`, stops at the gate, and then yields the rest.
 fn halting(gate: &Gate, first: Vec<u8>) -> Body {
     let gate = gate.clone();
     let chunks = futures_util::stream::unfold(0, move |step| {
@@ -99,7 +99,7 @@ async fn an_answer_over_the_cap_is_passed_on_as_it_comes_and_completes_without_i
     };
     let server = serve(&redrive, keyed().reply_max(1000), handler).await;
     let mut client = server.send(&post("{}").key("k")).await;
-    // The first part is here before the second was made: nobody holds it back.
+    // The first part arrives before the second was made: the layer does not hold it back.
     let mut bytes = Vec::new();
     while bytes.iter().filter(|byte| **byte == b'x').count() < 2000 {
         within(client.read_buf(&mut bytes)).await.unwrap();

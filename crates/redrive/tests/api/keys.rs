@@ -78,7 +78,7 @@ async fn row_5_a_body_over_the_cap_is_refused() {
     let shop = counting(keyed().body_max(8)).await;
     let fits = shop.server.ask(&post("12345678").key("fits")).await;
     assert_eq!(fits.status, 200);
-    // Told beforehand, and found out on the way.
+    // By its announced length, and by reading it.
     for request in [post("123456789").key("k"), post("123456789").key("k").chunked()] {
         let answer = shop.server.ask(&request).await;
         assert_eq!((answer.status, answer.code().as_str()), (413, "body-too-large"));
@@ -145,7 +145,7 @@ async fn row_8_a_key_used_for_something_else_is_refused_and_nothing_is_told() {
 }
 
 #[tokio::test]
-async fn row_8_another_principal_is_refused_also_while_it_runs() {
+async fn row_8_other_credentials_are_refused_also_while_it_runs() {
     let who =
         |parts: &axum::http::request::Parts| Some(parts.headers.get("x-user")?.to_str().ok()?.to_owned());
     let (redrive, _) = memory();
@@ -155,7 +155,7 @@ async fn row_8_another_principal_is_refused_also_while_it_runs() {
         at.pass().await;
         "done"
     };
-    let server = Arc::new(serve(&redrive, keyed().principal(who), handler).await);
+    let server = Arc::new(serve(&redrive, keyed().credentials(who), handler).await);
     let by = |user: &str| post("{}").key("k").header("x-user", user);
     let first = server.later(by("ann"));
     gate.reached.wait().await;
@@ -165,6 +165,28 @@ async fn row_8_another_principal_is_refused_also_while_it_runs() {
     assert_eq!(first.await.unwrap().text(), "done");
     assert_eq!(server.ask(&by("bob")).await.code(), "key-reused");
     assert_eq!(server.ask(&by("ann")).await.text(), "done");
+}
+
+#[tokio::test]
+async fn each_principal_has_keys_of_its_own() {
+    let who =
+        |parts: &axum::http::request::Parts| Some(parts.headers.get("x-user")?.to_str().ok()?.to_owned());
+    let shop = counting(keyed().principal(who)).await;
+    let by = |user: &str, body: &str| post(body).key("k").header("x-user", user);
+    assert_eq!(shop.server.ask(&by("ann", "{}")).await.text(), "call 1");
+    assert_eq!(shop.server.ask(&by("bob", "{}")).await.text(), "call 2", "a stranger burns no key");
+    assert_eq!(shop.server.ask(&by("ann", "{}")).await.text(), "call 1");
+    let reused = shop.server.ask(&by("bob", "[]")).await;
+    assert_eq!((reused.status, reused.code().as_str()), (422, "key-reused"));
+    assert!(reused.text().contains("you used this idempotency key"), "{}", reused.text());
+    // With a letter that no name has, and longer than a name may be: still a caller of its own.
+    let long = "x".repeat(300);
+    assert_eq!(shop.server.ask(&by(&long, "{}")).await.text(), "call 3");
+    assert_eq!(shop.server.ask(&by(&long, "{}")).await.text(), "call 3");
+    let required = counting(keyed().principal(who).principal_required()).await;
+    let unnamed = required.server.ask(&post("{}").key("k")).await;
+    assert_eq!((unnamed.status, unnamed.code().as_str()), (403, "principal-missing"));
+    assert_eq!((required.calls.count(), required.records().await), (0, 0));
 }
 
 #[tokio::test]
@@ -198,7 +220,7 @@ async fn without_a_key_the_identity_comes_from_the_body() {
     assert_eq!(shop.server.ask(&order("17", r#","note":"x""#)).await.code(), "key-reused");
     // A part of the identity is missing: there is none.
     assert_eq!(shop.server.ask(&post(r#"{"order":{"id":17}}"#)).await.code(), "key-missing");
-    // A key of the client's own goes before.
+    // The client's own key takes precedence.
     assert_eq!(shop.server.ask(&order("17", "").key("own")).await.text(), "call 3");
 }
 
@@ -241,7 +263,7 @@ async fn row_23_a_key_is_found_whatever_its_method() {
         assert_eq!((found.status, &found.json()["state"]), (200, &"completed".into()), "{method}");
     }
     assert_eq!(server.ask(&post("").line("GET /bookings/keys/none")).await.status, 404);
-    // Of several the last one that came.
+    // Of several the latest one.
     testing::pass(&redrive, Duration::from_secs(1));
     server.ask(&post("{}").line("PUT /bookings").key("PATCH")).await;
     let found = server.ask(&post("").line("GET /bookings/keys/PATCH")).await;

@@ -1,4 +1,4 @@
-//! How long a run has its request: what ends it when the ledger does not answer, and what a probe leaves it.
+//! The lease of a run: what ends it when the ledger does not answer, and the time left to a probe.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,8 +8,8 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::routing::post as post_to;
-use redrive::api::{Effects, Endpoint, Idempotent, OnUnknown, Reply, Tenant};
-use redrive::http::idempotent::{Probed, Probing};
+use redrive::api::{Effects, Endpoint, Idempotent, OnUnknown, StoredReply, Tenant};
+use redrive::http::idempotent::{ProbeOutcome, ProbeRequest};
 use redrive::{Operation, Redrive, testing};
 use tower::ServiceExt;
 
@@ -23,9 +23,11 @@ const SETTLING: Duration = Duration::from_secs(10);
 /// An endpoint whose probe tells the truth about these effects.
 fn probed(effects: &Calls) -> Endpoint<Tenant, Effects> {
     let effects = effects.clone();
-    let probe = move |_: Probing| {
+    let probe = move |_: ProbeRequest| {
         let happened = effects.count() > 0;
-        async move { if happened { Probed::Completed(Reply::new(200)) } else { Probed::DidNotHappen } }
+        async move {
+            if happened { ProbeOutcome::Completed(StoredReply::new(200)) } else { ProbeOutcome::DidNotHappen }
+        }
     };
     unprobed().probe(probe)
 }
@@ -39,7 +41,7 @@ fn request() -> Request {
     Request::post("/bookings").header("idempotency-key", "k").body(Body::empty()).unwrap()
 }
 
-/// A handler that has its effect after so long.
+/// A handler that has its effect after this time.
 fn acting(layer: Idempotent, after: Duration, effects: &Calls) -> Router {
     let effects = effects.clone();
     let handler = move || async move {
@@ -106,9 +108,9 @@ async fn what_may_run_again_goes_on_without_its_lease() {
     assert_eq!(effects.count(), 1);
 }
 
-/// A run that died in the middle, so long ago that it may be probed.
+/// A run that died in the middle, long enough ago to be probed.
 async fn died(redrive: &Redrive) {
-    let dead = cut_off(redrive, unprobed().probe(|_| std::future::ready(Probed::StillUnknown)));
+    let dead = cut_off(redrive, unprobed().probe(|_| std::future::ready(ProbeOutcome::StillUnknown)));
     let dead = acting(dead, Duration::from_secs(3600), &Calls::default());
     tokio::spawn(dead.oneshot(request()));
     tokio::time::sleep(LEASE + SETTLING + Duration::from_secs(1)).await;
@@ -119,9 +121,9 @@ async fn row_12_a_probe_keeps_its_lease_and_what_it_lets_run_has_a_whole_one() {
     let redrive = testing::memory();
     died(&redrive).await;
     let effects = Calls::default();
-    let probe = |_: Probing| async {
+    let probe = |_: ProbeRequest| async {
         tokio::time::sleep(LEASE - Duration::from_secs(1)).await;
-        Probed::DidNotHappen
+        ProbeOutcome::DidNotHappen
     };
     let spy = Spy::over(&redrive);
     let watched = Idempotent::new(spy.clone(), unprobed().probe(probe)).unwrap();
@@ -142,7 +144,7 @@ async fn row_12_what_did_not_happen_does_not_run_where_the_lease_cannot_be_renew
     let app = acting(cut_off(&redrive, probed(&effects)), Duration::ZERO, &effects);
     assert_eq!(app.oneshot(request()).await.unwrap().status(), 503);
     assert_eq!(effects.count(), 0);
-    // It is proven that it did not happen, so the next one runs.
+    // The probe proves that it did not happen, so the next one runs.
     let app = acting(layer(&redrive, probed(&effects)), Duration::ZERO, &effects);
     assert_eq!(app.oneshot(request()).await.unwrap().status(), 200);
     assert_eq!(effects.count(), 1);
@@ -155,7 +157,7 @@ async fn a_handler_that_hangs_after_its_commit_is_ended_as_well() {
     let (counted, told) = (calls.clone(), committed.clone());
     let handler = move |op: Operation| async move {
         counted.add();
-        op.commit(|_| Ok::<_, std::fmt::Error>(Reply::new(201))).await.unwrap();
+        op.commit(|_| Ok::<_, std::fmt::Error>(StoredReply::new(201))).await.unwrap();
         told.give();
         std::future::pending::<()>().await;
     };

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redrive::api::{Effects, Endpoint, EndpointError, Idempotent, OnUnknown, Tenant};
-use redrive::http::idempotent::{Mode, Operation, Probed};
-use redrive::store::memory::Fault;
+use redrive::http::idempotent::{KeyedOperation, ProbeOutcome, RunMode};
+use redrive::store::memory::InjectedFault;
 use redrive::store::sqlite::Sqlite;
 use redrive::testing;
 
@@ -52,8 +52,8 @@ async fn row_20_a_route_that_opted_to_stay_open_says_so() {
     let (redrive, _) = memory();
     let spy = Spy::over(&redrive);
     let layer = Idempotent::new(spy.clone(), keyed().stay_open()).unwrap();
-    let handler = |op: Operation| async move {
-        assert_eq!((op.mode(), op.key()), (Mode::Bypassed, "k"));
+    let handler = |op: KeyedOperation| async move {
+        assert_eq!((op.mode(), op.key()), (RunMode::Bypassed, "k"));
         op.derive("charge")
     };
     let server = behind(&layer, handler).await;
@@ -91,7 +91,7 @@ fn what_makes_no_sense_is_refused_when_it_is_set_up() {
     ];
     for (endpoint, what) in bad {
         let error = refused(endpoint);
-        assert!(error.starts_with(&format!("{what} is between")), "{error}");
+        assert!(error.starts_with(&format!("{what} must be between")), "{error}");
     }
     let probed = |settling| {
         let effects = Effects::Opaque(OnUnknown::Probe { settling });
@@ -100,8 +100,8 @@ fn what_makes_no_sense_is_refused_when_it_is_set_up() {
     let error = refused(probed(day));
     assert!(error.contains("probe"), "{error}");
     let error =
-        refused(probed(Duration::from_millis(999)).probe(|_| std::future::ready(Probed::StillUnknown)));
-    assert!(error.starts_with("settling is between 1000 and"), "{error}");
+        refused(probed(Duration::from_millis(999)).probe(|_| std::future::ready(ProbeOutcome::StillUnknown)));
+    assert!(error.starts_with("settling must be between 1000 and"), "{error}");
 }
 
 #[tokio::test]
@@ -192,7 +192,7 @@ async fn row_22_a_zombie_is_not_sent_what_a_stranger_was_answered() {
     let who =
         |parts: &axum::http::request::Parts| Some(parts.headers.get("x-user")?.to_str().ok()?.to_owned());
     let minute = Duration::from_secs(60);
-    let endpoint = || keyed().principal(who).retention(minute).backoff_max(minute);
+    let endpoint = || keyed().credentials(who).retention(minute).backoff_max(minute);
     let gate = Gate::default();
     let at = gate.clone();
     let old = Arc::new(serve(&redrive, endpoint(), move || async move { at.pass().await }).await);
@@ -202,7 +202,7 @@ async fn row_22_a_zombie_is_not_sent_what_a_stranger_was_answered() {
     testing::pass(&redrive, Duration::from_secs(30));
     let new = serve(&redrive, endpoint(), || async { "secret" }).await;
     assert_eq!(new.ask(&by("ann")).await.text(), "secret");
-    // Ann's record is forgotten, and the key is somebody else's.
+    // Ann's record is forgotten, and another client has used the key.
     testing::pass(&redrive, 4 * minute);
     assert_eq!(new.ask(&by("bob")).await.text(), "secret");
     gate.open.give();
@@ -210,7 +210,8 @@ async fn row_22_a_zombie_is_not_sent_what_a_stranger_was_answered() {
     assert_eq!((zombie.status, zombie.code().as_str()), (422, "key-reused"));
 }
 
-/// Nothing ran under it, and nobody can say so to a store that has to be opened again: what landed waits for its lease.
+/// Nothing ran under it, and a store that has to be opened again cannot be told: the claim waits for its lease to run
+/// out.
 #[tokio::test]
 async fn row_20_a_claim_of_unknown_fate_runs_nothing_and_asking_again_finds_out() {
     let hold = Effects::Opaque(OnUnknown::Hold);
@@ -226,7 +227,7 @@ async fn row_20_a_claim_of_unknown_fate_runs_nothing_and_asking_again_finds_out(
         let endpoint = Endpoint::new(BOOK).tenant(Tenant::fixed("acme")).effects(effects);
         let handler = move || async move { format!("call {}", counted.add()) };
         let server = serve(&redrive, endpoint, handler).await;
-        store.fail_next(Fault::FailedSync { lands });
+        store.fail_next(InjectedFault::FailedSync { lands });
         for which in ["itself", "after it, until the store is opened again"] {
             let answer = server.ask(&post("{}").key("k")).await;
             assert_eq!((answer.status, answer.code().as_str()), (503, "ledger-down"), "{which}");

@@ -1,4 +1,4 @@
-//! Answers that were replayed lately come from memory, and say what the store would.
+//! Recently replayed answers come from memory, and equal the store's.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn a_replay_asks_the_store_once_and_then_nobody() {
     assert_eq!(server.ask(&post("{}").key("other")).await.code(), "ledger-down");
     assert_eq!(server.ask(&post("[]").key("k")).await.code(), "key-reused");
 
-    // Time does to it what it does in the store.
+    // It expires as in the store.
     testing::pass(&redrive, HOUR + SECOND);
     assert_eq!(server.ask(&post("{}").key("k")).await.code(), "response-expired");
     testing::pass(&redrive, HOUR * 3);

@@ -1,5 +1,5 @@
-//! What idempotency layers get wrong, each as a test that this one does not. Those that a row of the contract shows
-//! already are named in `docs/idempotency.md`.
+//! Common mistakes of idempotency layers, each with a test that this one does not make it. `docs/idempotency.md` lists
+//! those that a row of the contract shows already.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -140,7 +140,7 @@ async fn headers_concatenated_without_delimiters() {
     let with = |a: &str, b: &str| post("{}").key("k").header("x-a", a).header("x-b", b);
     assert_eq!(shop.server.ask(&with("1", "23")).await.status, 200);
     assert_eq!(shop.server.ask(&with("12", "3")).await.code(), "key-reused");
-    // What leads a field in the fingerprint may stand in a value, too.
+    // The separator of fields in the fingerprint may also occur in a value.
     let both = post("{}").key("k").header("x-a", "1headerx-bvalue23");
     assert_eq!(shop.server.ask(&both).await.code(), "key-reused");
 }
@@ -171,7 +171,7 @@ async fn repeated_headers_dropped_on_replay_and_one_that_is_not_utf_8_makes_noth
 
 #[tokio::test]
 async fn caching_before_validating() {
-    // What is refused before the handler leaves nothing: the right request goes through under the same key.
+    // A request that is refused before the handler leaves no record: the corrected request passes under the same key.
     let shop = counting(keyed().body_max(16)).await;
     let bad = [post(r#"{"a":1,"a":2}"#), post("far too long for this endpoint")];
     for bad in bad {

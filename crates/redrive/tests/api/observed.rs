@@ -1,11 +1,11 @@
-//! What is told to whoever counts.
+//! The notifications of the ledger's observer.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use redrive::api::{Became, Observer};
+use redrive::api::{LedgerObserver, RequestOutcome};
 use redrive::testing;
 
 use crate::shop::{Calls, keyed, memory, serve};
@@ -25,13 +25,13 @@ impl Counts {
     }
 }
 
-impl Observer for Counts {
-    fn became(&self, operation: &str, became: Became) {
+impl LedgerObserver for Counts {
+    fn became(&self, operation: &str, became: RequestOutcome) {
         self.add(format!("{operation} {}", became.as_str()));
     }
 
-    fn minted_again(&self, operation: &str) {
-        self.add(format!("{operation} minted_again"));
+    fn rekeyed(&self, operation: &str) {
+        self.add(format!("{operation} rekeyed"));
     }
 }
 
@@ -59,7 +59,7 @@ async fn what_becomes_of_requests_is_told_by_endpoint() {
     server.ask(&post("2").key("a")).await;
     assert_eq!(counts.take(), told(&["mismatch"]));
     server.ask(&post("1").key("b")).await;
-    assert_eq!(counts.take(), told(&["fresh", "minted_again"]), "the same under another key");
+    assert_eq!(counts.take(), told(&["fresh", "rekeyed"]), "the same under another key");
     server.ask(&post("3")).await;
     assert_eq!(counts.take(), told(&["refused"]));
     let old = "Thu, 01 Jan 2026 00:00:00 GMT";

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive::api::{Effects, Endpoint, Idempotent, Reply, Tenant};
+use redrive::api::{Effects, Endpoint, Idempotent, StoredReply, Tenant};
 use redrive::rusqlite;
 use redrive::store::sqlite::Sqlite;
 use redrive::{Operation, Redrive, testing};
@@ -51,7 +51,7 @@ async fn row_10_one_waits_for_what_runs_in_the_other_process() {
     };
     let there = Arc::new(serve(&open(&folder), keyed(), handler).await);
     let spy = Spy::over(&open(&folder));
-    // For longer than the test does, so that only looking now and then ends it.
+    // Longer than the test takes, so that only polling ends it.
     let endpoint = keyed().wait_max(Duration::from_secs(300));
     let layer = Idempotent::new(spy.clone(), endpoint).unwrap();
     let here = Arc::new(behind(&layer, || async { "here" }).await);
@@ -59,7 +59,7 @@ async fn row_10_one_waits_for_what_runs_in_the_other_process() {
     gate.reached.wait().await;
     assert_eq!(here.ask(&post("{}").key("k")).await.code(), "in-flight");
     let second = here.later(post("{}").key("k").header("prefer", "wait=300"));
-    // It waits, and nobody in its own process will tell it.
+    // It waits, and nothing in its own process will notify it.
     spy.looks.wait().await;
     gate.open.give();
     assert_eq!(first.await.unwrap().text(), "there");
@@ -94,7 +94,7 @@ async fn row_22_the_rows_of_a_zombie_are_rolled_back() {
             }
             op.commit(move |tx| {
                 tx.sqlite().unwrap().execute("INSERT INTO booking VALUES (?1)", [who])?;
-                Ok::<_, rusqlite::Error>(Reply::new(201).body(who))
+                Ok::<_, rusqlite::Error>(StoredReply::new(201).body(who))
             })
             .await
         }

@@ -43,19 +43,19 @@ async fn row_9_a_request_that_runs_is_in_flight_for_everybody_else() {
     gate.reached.wait().await;
     let second = server.ask(&post("{}").key("k")).await;
     assert_eq!((second.status, second.code().as_str()), (409, "in-flight"));
-    // No run was seen to its end yet: what its lease has left.
+    // No run has finished yet: the rest of its lease.
     assert_eq!(second.header("retry-after").as_deref(), Some("30"));
     assert_eq!(
         (&second.json()["retryable"], &second.json()["retry_after_ms"]),
         (&true.into(), &30_000.into())
     );
-    // That it asks something else comes before that it runs.
+    // A mismatch takes precedence over "in flight".
     let other = server.ask(&post("[]").key("k")).await;
     assert_eq!((other.status, other.code().as_str()), (422, "key-reused"));
     gate.open.give();
     assert_eq!(first.await.unwrap().text(), "done");
     assert_eq!(server.ask(&post("{}").key("k")).await.text(), "done");
-    // Now it is known how long it takes.
+    // Now its duration is known.
     let _running = server.later(post("{}").key("l"));
     gate.reached.wait().await;
     let third = server.ask(&post("{}").key("l")).await;
@@ -123,13 +123,13 @@ async fn row_23_a_key_can_be_looked_up_by_its_own_tenant() {
 #[tokio::test]
 async fn a_handler_that_is_not_inside_of_the_layer_is_told_so() {
     let bare = |op: redrive::Operation| async move { op.key().to_owned() };
-    let plain = |op: redrive::http::idempotent::Operation| async move { op.key().to_owned() };
+    let plain = |op: redrive::http::idempotent::KeyedOperation| async move { op.key().to_owned() };
     let app = Router::new().route("/bookings", post_to(bare)).route("/plain", post_to(plain));
     let server = Server::start(app).await;
     for line in ["POST /bookings", "POST /plain"] {
         let answer = server.ask(&post("{}").line(line).key("k")).await;
         assert_eq!((answer.status, answer.code().as_str()), (500, "handler-failed"));
-        assert!(answer.text().contains("not inside of an `Idempotent` layer"), "{}", answer.text());
+        assert!(answer.text().contains("an `Idempotent` layer"), "{}", answer.text());
     }
 }
 

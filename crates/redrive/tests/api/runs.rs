@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::routing::post as post_to;
 use redrive::api::{Effects, Endpoint, Idempotent, OnUnknown, Tenant};
-use redrive::http::idempotent::{Mode, Operation};
+use redrive::http::idempotent::{KeyedOperation, RunMode};
 use redrive::{Redrive, testing};
 use tower::ServiceExt;
 
@@ -22,7 +22,7 @@ fn opaque() -> Endpoint<Tenant, Effects> {
     Endpoint::new(BOOK).tenant(Tenant::fixed("acme")).effects(Effects::Opaque(OnUnknown::Hold))
 }
 
-/// Gives a signal when it goes.
+/// Signals when it is dropped.
 struct Gone(Signal);
 
 impl Drop for Gone {
@@ -116,12 +116,12 @@ async fn row_11_after_a_crash_it_is_resumed_when_its_lease_is_over() {
         let endpoint = || Endpoint::new(BOOK).tenant(Tenant::fixed("acme")).effects(effects);
         let gate = Gate::default();
         let at = gate.clone();
-        // One that never ends, as in a process that died.
+        // A run that never ends, as in a process that died.
         let dead = Arc::new(serve(&redrive, endpoint(), move || async move { at.pass().await }).await);
         let _first = dead.later(post("{}").key("k"));
         gate.reached.wait().await;
-        let handler = |op: Operation| async move {
-            assert_eq!((op.attempt(), op.mode()), (2, Mode::Resumed));
+        let handler = |op: KeyedOperation| async move {
+            assert_eq!((op.attempt(), op.mode()), (2, RunMode::Resumed));
             StatusCode::BAD_REQUEST
         };
         let server = serve(&redrive, endpoint(), handler).await;
@@ -216,7 +216,7 @@ async fn row_7_what_runs_at_the_end_of_a_drain_is_aborted_and_recorded() {
         let kept = records(&redrive, &store).await;
         let (_, record) = kept.iter().find(|(scope, _)| scope.key == "stuck").unwrap();
         assert_eq!(record.phase.as_str(), state);
-        // New ones are refused without a trace; what is done is replayed.
+        // New requests are refused without a record; completed ones are replayed.
         assert_eq!(server.ask(&post("new").key("new")).await.code(), "shutting-down");
         assert_eq!(server.ask(&post("done").key("done")).await.text(), "done");
         assert_eq!((records(&redrive, &store).await.len(), calls.count()), (2, 2));
@@ -266,7 +266,7 @@ async fn a_lease_is_renewed_while_its_handler_runs() {
     let first = tokio::spawn(app.clone().oneshot(request()));
     for seconds in [31, 60, 100] {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
-        assert_eq!(app.clone().oneshot(request()).await.unwrap().status(), 409, "nobody takes it over");
+        assert_eq!(app.clone().oneshot(request()).await.unwrap().status(), 409, "no other run takes it over");
     }
     assert_eq!(first.await.unwrap().unwrap().status(), 200);
 }
@@ -357,7 +357,7 @@ async fn at_the_limit_whatever_needs_no_run_is_answered() {
     gate.open.give();
     assert_eq!(first.await.unwrap().text(), "1");
     server.ask(&post("2").key("done")).await;
-    assert_eq!(spy.looks.count(), 6, "where there is room, nobody looks first");
+    assert_eq!(spy.looks.count(), 6, "where there is room, no request looks first");
 }
 
 #[tokio::test]

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use axum::Router;
 use axum::routing::{any, post};
 use redrive::api::{Effects, Endpoint, Idempotent, Tenant};
-use redrive::engine::{Memory, Options, Timepiece};
-use redrive::http::idempotent::{Ledger as _, Record, Scope};
-use redrive::store::ledger::Records;
-use redrive::store::{Ledger as _, Store};
+use redrive::engine::{EventClock, Memory, OpenOptions};
+use redrive::http::idempotent::{Ledger as _, LedgerRecord, RequestScope};
+use redrive::store::ledger::LedgerQuery;
+use redrive::store::{LedgerStore as _, Store};
 use redrive::{Moment, Redrive};
 
 use crate::wire::Server;
@@ -49,16 +49,16 @@ pub(crate) struct Shop {
 }
 
 impl Shop {
-    /// How many requests are remembered.
+    /// How many records there are.
     pub(crate) async fn records(&self) -> usize {
         records(&self.redrive, &self.store).await.len()
     }
 }
 
-/// What is remembered.
-pub(crate) async fn records(redrive: &Redrive, store: &Memory) -> Vec<(Scope, Record)> {
+/// The records.
+pub(crate) async fn records(redrive: &Redrive, store: &Memory) -> Vec<(RequestScope, LedgerRecord)> {
     let now = redrive.ledger().now();
-    let mut records = store.records(Records::default(), now).await.unwrap().records;
+    let mut records = store.records(LedgerQuery::default(), now).await.unwrap().records;
     for (scope, record) in &mut records {
         // A list has no bodies.
         *record = store.record(scope.clone(), now).await.unwrap().unwrap();
@@ -75,7 +75,7 @@ pub(crate) fn memory() -> (Redrive, Arc<Memory>) {
 /// An engine over a store, whose time stands still at 14:13:20 on 21 September 2026.
 pub(crate) fn over(store: Arc<dyn Store>) -> Redrive {
     let start = Moment::from_nanos(1_790_000_000_000_000_000);
-    Options::new().clock(Timepiece::still_at(start)).over(store)
+    OpenOptions::new().clock(EventClock::still_at(start)).over(store)
 }
 
 pub(crate) async fn counting(endpoint: Endpoint<Tenant, Effects>) -> Shop {

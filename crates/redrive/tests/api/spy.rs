@@ -1,25 +1,26 @@
-//! A ledger that can be watched and told to fail, and a gate for handlers: what tests wait for instead of sleeping.
+//! A ledger that can be watched and made to fail, and a gate for handlers: tests wait for these instead of sleeping.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use redrive::api::Requests;
+use redrive::api::EngineLedger;
 use redrive::http::idempotent::{
-    Ask, Asked, Claim, End, Fenced, Ledger, LedgerError, Record, Renewed, Scope,
+    ClaimRequest, FencedRun, Ledger, LedgerClaim, LedgerError, LedgerFuture, LedgerRecord, RenewResult,
+    RequestScope, RunEnding,
 };
 use redrive::{Moment, Redrive};
 use tokio::sync::Semaphore;
 
-/// What no test comes near, so that one that never stops fails and does not hang.
+/// A limit that no test comes near, so that a test that never stops fails instead of hanging.
 const CLAIMS_MAX: usize = 1000;
 
 /// A ledger over another.
 #[derive(Debug)]
 pub(crate) struct Spy {
     pub(crate) redrive: Redrive,
-    inner: Requests,
-    /// One for each time that somebody looked without claiming.
+    inner: EngineLedger,
+    /// One for each look without a claim.
     pub(crate) looks: Signal,
     /// One for each time that a lease was renewed.
     pub(crate) renewals: Signal,
@@ -57,7 +58,7 @@ impl Spy {
     }
 }
 
-fn failed<T>() -> Asked<T> {
+fn failed<T>() -> LedgerFuture<T> {
     Box::pin(async { Err(LedgerError::new("told to fail")) })
 }
 
@@ -66,7 +67,7 @@ impl Ledger for Spy {
         self.inner.now()
     }
 
-    fn claim(&self, scope: Scope, ask: Ask) -> Asked<Claim> {
+    fn claim(&self, scope: RequestScope, ask: ClaimRequest) -> LedgerFuture<LedgerClaim> {
         self.claims.give();
         if self.claims_fail.load(Ordering::SeqCst) {
             return failed();
@@ -84,11 +85,11 @@ impl Ledger for Spy {
 
     fn renew(
         &self,
-        scope: Scope,
+        scope: RequestScope,
         epoch: u64,
         lease: Duration,
         run_max: Duration,
-    ) -> Asked<Result<Renewed, Option<Fenced>>> {
+    ) -> LedgerFuture<Result<RenewResult, Option<FencedRun>>> {
         self.renewals.give();
         if self.renewals_fail.load(Ordering::SeqCst) {
             return failed();
@@ -96,7 +97,12 @@ impl Ledger for Spy {
         self.inner.renew(scope, epoch, lease, run_max)
     }
 
-    fn end(&self, scope: Scope, epoch: u64, end: End) -> Asked<Result<(), Option<Fenced>>> {
+    fn end(
+        &self,
+        scope: RequestScope,
+        epoch: u64,
+        end: RunEnding,
+    ) -> LedgerFuture<Result<(), Option<FencedRun>>> {
         self.ends.give();
         if self.ends_fail.load(Ordering::SeqCst) {
             return failed();
@@ -104,18 +110,18 @@ impl Ledger for Spy {
         self.inner.end(scope, epoch, end)
     }
 
-    fn record(&self, scope: Scope) -> Asked<Option<Record>> {
+    fn record(&self, scope: RequestScope) -> LedgerFuture<Option<LedgerRecord>> {
         self.looks.give();
         self.inner.record(scope)
     }
 }
 
-/// What does not come in this time does not come: a test fails then, and does not hang.
+/// The longest wait for an event: then a test fails, and does not hang.
 pub(crate) async fn within<F: Future>(coming: F) -> F::Output {
     tokio::time::timeout(Duration::from_secs(30), coming).await.expect("it never came")
 }
 
-/// Something that happens and can be waited for, so many times as it happens.
+/// An event that can be waited for, as often as it happens.
 #[derive(Debug, Clone)]
 pub(crate) struct Signal(Arc<Semaphore>);
 

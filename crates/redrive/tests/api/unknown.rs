@@ -1,11 +1,11 @@
-//! What nobody knows: rows 12, 12b and 13.
+//! Unknown outcomes: rows 12, 12b and 13.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use redrive::api::{Effects, Endpoint, Idempotent, OnUnknown, Reply, Tenant};
-use redrive::http::idempotent::{Probed, Probing, Resolution};
+use redrive::api::{Effects, Endpoint, Idempotent, OnUnknown, StoredReply, Tenant};
+use redrive::http::idempotent::{ProbeOutcome, ProbeRequest, Resolution};
 use redrive::{Redrive, testing};
 
 use crate::shop::{BOOK, Calls, behind, memory, records, serve};
@@ -21,13 +21,13 @@ fn endpoint(on_unknown: OnUnknown) -> Endpoint<Tenant, Effects> {
 
 fn probing<F, P>(probe: F) -> Endpoint<Tenant, Effects>
 where
-    F: Fn(Probing) -> P + Send + Sync + 'static,
-    P: Future<Output = Probed> + Send + 'static,
+    F: Fn(ProbeRequest) -> P + Send + Sync + 'static,
+    P: Future<Output = ProbeOutcome> + Send + 'static,
 {
     endpoint(OnUnknown::Probe { settling: SETTLING }).probe(probe)
 }
 
-/// A request that began in a process that died: its end is not written, unless the spy is told otherwise.
+/// A request that began in a process that died: its end is not written, unless the spy lets it through.
 async fn crashed(redrive: &Redrive, endpoint: Endpoint<Tenant, Effects>) -> (Arc<Server>, Gate, Arc<Spy>) {
     let spy = Spy::over(redrive);
     spy.ends_fail.store(true, Ordering::SeqCst);
@@ -46,12 +46,12 @@ async fn crashed(redrive: &Redrive, endpoint: Endpoint<Tenant, Effects>) -> (Arc
 
 #[tokio::test]
 async fn row_12_a_probe_says_how_it_was_once_all_is_settled() {
-    let found = |probed: Probed| move |_: Probing| std::future::ready(probed.clone());
-    let booked = Reply::new(201).header("location", "/bookings/7").body("found");
+    let found = |probed: ProbeOutcome| move |_: ProbeRequest| std::future::ready(probed.clone());
+    let booked = StoredReply::new(201).header("location", "/bookings/7").body("found");
     let cases = [
-        (Probed::Completed(booked), (201, "found"), (201, "found")),
-        (Probed::DidNotHappen, (200, "call 1"), (200, "call 1")),
-        (Probed::StillUnknown, (409, "outcome-unknown"), (409, "in-flight")),
+        (ProbeOutcome::Completed(booked), (201, "found"), (201, "found")),
+        (ProbeOutcome::DidNotHappen, (200, "call 1"), (200, "call 1")),
+        (ProbeOutcome::StillUnknown, (409, "outcome-unknown"), (409, "in-flight")),
     ];
     for (probed, first, then) in cases {
         let (redrive, _) = memory();
@@ -70,7 +70,7 @@ async fn row_12_a_probe_says_how_it_was_once_all_is_settled() {
         testing::pass(&redrive, Duration::from_nanos(1));
         assert_eq!(ask().await, (first.0, first.1.to_owned()), "{probed:?}");
         assert_eq!(ask().await, (then.0, then.1.to_owned()), "{probed:?}");
-        assert_eq!(calls.count(), usize::from(probed == Probed::DidNotHappen));
+        assert_eq!(calls.count(), usize::from(probed == ProbeOutcome::DidNotHappen));
     }
 }
 
@@ -79,16 +79,16 @@ async fn row_12_the_probe_takes_the_lease_and_what_it_runs_has_the_same_derived_
     let (redrive, _) = memory();
     let gate = Gate::default();
     let at = gate.clone();
-    let probe = move |probing: Probing| {
+    let probe = move |probing: ProbeRequest| {
         let at = at.clone();
         async move {
             assert_eq!(probing.request.body().as_ref(), b"{}");
             at.pass().await;
             let charge = probing.operation.derive("charge");
-            Probed::Completed(Reply::new(200).body(charge))
+            ProbeOutcome::Completed(StoredReply::new(200).body(charge))
         }
     };
-    let _dead = crashed(&redrive, probing(|_| std::future::ready(Probed::StillUnknown))).await;
+    let _dead = crashed(&redrive, probing(|_| std::future::ready(ProbeOutcome::StillUnknown))).await;
     testing::pass(&redrive, LEASE + SETTLING);
     let handler = |op: redrive::Operation| async move { op.derive("charge") };
     let server = Arc::new(serve(&redrive, probing(probe), handler).await);
@@ -98,14 +98,14 @@ async fn row_12_the_probe_takes_the_lease_and_what_it_runs_has_the_same_derived_
     gate.open.give();
     let first = first.await.unwrap();
     let (other, _) = memory();
-    let fresh = serve(&other, probing(|_| std::future::ready(Probed::StillUnknown)), handler).await;
+    let fresh = serve(&other, probing(|_| std::future::ready(ProbeOutcome::StillUnknown)), handler).await;
     assert_eq!(first.text(), fresh.ask(&post("{}").key("k")).await.text());
 }
 
 #[tokio::test]
 async fn row_12_a_probe_that_panics_knows_nothing() {
     let (redrive, store) = memory();
-    let probe = |_: Probing| async { panic!("as it was told to") };
+    let probe = |_: ProbeRequest| async { panic!("as it was told to") };
     let _dead = crashed(&redrive, probing(probe)).await;
     let server = serve(&redrive, probing(probe), || async { "never" }).await;
     testing::pass(&redrive, LEASE + SETTLING);
@@ -136,7 +136,7 @@ async fn rows_12b_and_13_what_is_held_is_unknown_until_its_own_late_end() {
         tokio::task::yield_now().await;
     };
     assert_eq!(answer.text(), "late");
-    assert_eq!(records(&redrive, &store).await[0].1.epoch, epoch, "nobody took it over");
+    assert_eq!(records(&redrive, &store).await[0].1.epoch, epoch, "no other run took it over");
 }
 
 #[tokio::test]
@@ -146,7 +146,7 @@ async fn row_13_an_operator_resolves_it() {
     testing::pass(&redrive, LEASE);
     assert_eq!(server.ask(&post("{}").key("k")).await.code(), "outcome-unknown");
     let scope = records(&redrive, &store).await[0].0.clone();
-    let resolution = Resolution::Completed(Reply::new(201).body("by hand"));
+    let resolution = Resolution::Completed(StoredReply::new(201).body("by hand"));
     redrive.desk("ann", "test").resolve(scope, resolution, "asked the bank").await.unwrap();
     assert_eq!(server.ask(&post("{}").key("k")).await.text(), "by hand");
 }

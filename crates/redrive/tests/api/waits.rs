@@ -1,4 +1,4 @@
-//! `Prefer: wait`: row 10. What waits is seen by its looking at the ledger.
+//! `Prefer: wait`: row 10. A waiting request is recognised by its looks at the ledger.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::routing::post as post_to;
 use redrive::api::{Effects, Endpoint, Idempotent, OnUnknown, Tenant};
-use redrive::http::idempotent::Probed;
+use redrive::http::idempotent::ProbeOutcome;
 use redrive::testing;
 use tower::ServiceExt;
 
@@ -108,7 +108,7 @@ async fn row_10_when_the_time_is_over_it_is_in_flight() {
 
 #[tokio::test]
 async fn row_10_who_waits_takes_nobodys_room() {
-    // At the limit, and one below it, where the one that waits could take the last of it.
+    // At the limit, and one below it, where the waiting request could take the last permit.
     for limit in [1, 2] {
         let (redrive, _) = memory();
         let spy = Spy::over(&redrive);
@@ -148,7 +148,7 @@ async fn row_10_who_waits_while_an_effect_settles_looks_now_and_then_and_not_for
     let settling = Duration::from_secs(60);
     let effects = Effects::Opaque(OnUnknown::Probe { settling });
     let endpoint = Endpoint::new(BOOK).tenant(Tenant::fixed("acme")).effects(effects);
-    let endpoint = endpoint.probe(|_| std::future::ready(Probed::StillUnknown));
+    let endpoint = endpoint.probe(|_| std::future::ready(ProbeOutcome::StillUnknown));
     let layer = Idempotent::new(spy.clone(), endpoint).unwrap();
     let app = Router::new().route("/bookings", post_to(std::future::pending::<()>).layer(layer));
     // Neither renewed nor ended: it died.
@@ -187,7 +187,7 @@ async fn who_hung_up_while_it_was_claimed_does_not_wait() {
     spy.gate.open.give();
     assert_eq!(first.await.unwrap().unwrap().status(), 500);
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!((spy.looks.count(), calls.count()), (0, 1), "nobody waits for it, and nobody runs it again");
+    assert_eq!((spy.looks.count(), calls.count()), (0, 1), "no request waits for it, and none runs it again");
 }
 
 fn asking(prefer: Option<&str>) -> Request {

@@ -1,4 +1,4 @@
-//! A server on a free port and a client that writes bytes, so that tests see what stands on the wire.
+//! A server on a free port and a client that writes bytes, so that tests see the bytes on the wire.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl Server {
         Self { address, serving }
     }
 
-    /// Where a path of it is, for clients of another make.
+    /// The URL of a path, for other clients.
     #[cfg(feature = "reqwest")]
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
@@ -78,7 +78,7 @@ impl Request {
         self
     }
 
-    /// Does not say beforehand how long the body is.
+    /// Does not announce the length of the body.
     pub(crate) fn chunked(mut self) -> Self {
         self.chunked = true;
         self
@@ -115,7 +115,7 @@ impl Request {
     }
 }
 
-/// What came back.
+/// The response.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -160,7 +160,7 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap()
     }
 
-    /// The code of a problem, which has all that a problem has.
+    /// The code of a problem document, which is checked to be complete.
     pub(crate) fn code(&self) -> String {
         assert_eq!(self.header("content-type").as_deref(), Some("application/problem+json"), "{self:?}");
         let json = self.json();

@@ -1,21 +1,24 @@
-//! A ledger that stands before another: a handler still commits with its answer.
+//! A ledger that wraps another: a handler still commits with its answer.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::routing::post as on_post;
-use redrive::api::{CommitError, Committed, Idempotent, Reply, Requests};
-use redrive::http::idempotent::{Ask, Asked, Claim, End, Fenced, Ledger, Record, Renewed, Scope};
+use redrive::api::{CommitError, Committed, EngineLedger, Idempotent, StoredReply};
+use redrive::http::idempotent::{
+    ClaimRequest, FencedRun, Ledger, LedgerClaim, LedgerFuture, LedgerRecord, RenewResult, RequestScope,
+    RunEnding,
+};
 use redrive::{Moment, Operation, testing};
 
 use crate::shop::keyed;
 use crate::wire::{Server, post};
 
-/// Passes everything on. Without a word of what is inside, it is a ledger that no handler can commit to.
+/// Passes everything on. If it does not reveal the inner ledger, no handler can commit to it.
 #[derive(Debug)]
 struct Before {
-    requests: Requests,
+    requests: EngineLedger,
     says_so: bool,
 }
 
@@ -24,25 +27,30 @@ impl Ledger for Before {
         self.requests.now()
     }
 
-    fn claim(&self, scope: Scope, ask: Ask) -> Asked<Claim> {
+    fn claim(&self, scope: RequestScope, ask: ClaimRequest) -> LedgerFuture<LedgerClaim> {
         self.requests.claim(scope, ask)
     }
 
     fn renew(
         &self,
-        scope: Scope,
+        scope: RequestScope,
         epoch: u64,
         lease: Duration,
         run_max: Duration,
-    ) -> Asked<Result<Renewed, Option<Fenced>>> {
+    ) -> LedgerFuture<Result<RenewResult, Option<FencedRun>>> {
         self.requests.renew(scope, epoch, lease, run_max)
     }
 
-    fn end(&self, scope: Scope, epoch: u64, end: End) -> Asked<Result<(), Option<Fenced>>> {
+    fn end(
+        &self,
+        scope: RequestScope,
+        epoch: u64,
+        end: RunEnding,
+    ) -> LedgerFuture<Result<(), Option<FencedRun>>> {
         self.requests.end(scope, epoch, end)
     }
 
-    fn record(&self, scope: Scope) -> Asked<Option<Record>> {
+    fn record(&self, scope: RequestScope) -> LedgerFuture<Option<LedgerRecord>> {
         self.requests.record(scope)
     }
 
@@ -52,7 +60,7 @@ impl Ledger for Before {
 }
 
 async fn book(op: Operation) -> Result<Committed, CommitError> {
-    op.commit(|_| Ok::<_, CommitError>(Reply::new(201).body("booked"))).await
+    op.commit(|_| Ok::<_, CommitError>(StoredReply::new(201).body("booked"))).await
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Single bits that the disk has changed: a handler never sees a payload that nobody published.
+//! Single bits flipped by the disk: a handler never sees a payload that was not published.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redrive::prelude::*;
-use redrive::{Delivery, Dice, Event, Redrive, StoreError};
+use redrive::{Delivery, Event, RandomSource, Redrive, StoreError};
 
 use crate::{SECOND, file, quick};
 
@@ -44,24 +44,24 @@ async fn make(folder: &Path) -> Vec<u8> {
         redrive.publish(event(n)).await.unwrap();
     }
     redrive.shutdown(SECOND).await.unwrap();
-    // Who only publishes leaves the log to the owner.
+    // A process that only publishes leaves the log to the owner.
     let db = rusqlite::Connection::open(file(folder)).unwrap();
     db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
     std::fs::read(file(folder)).unwrap()
 }
 
-/// What the handlers saw of a file, and what the engine said of the victim.
+/// The payloads that handlers saw, and the engine's error about the victim.
 struct Seen {
     payloads: BTreeMap<String, Vec<u8>>,
     victim: Result<(), StoreError>,
 }
 
-/// Runs what is in a file that has these bytes until so many ran, or the time is over. An error is an answer,
+/// Runs the events of a file with these bytes until `expected` ran, or the time is over. An error is a valid result,
 /// too.
 async fn run(bytes: &[u8], expected: usize, time: Duration) -> Result<Seen, Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(file(folder.path()), bytes).unwrap();
-    let options = redrive::engine::Options::new().disk_least(0);
+    let options = redrive::engine::OpenOptions::new().disk_least(0);
     let redrive = options.open(&format!("sqlite:{}", file(folder.path()).display())).await?;
     let payloads = Arc::new(Mutex::new(BTreeMap::new()));
     let seen = payloads.clone();
@@ -77,7 +77,7 @@ async fn run(bytes: &[u8], expected: usize, time: Duration) -> Result<Seen, Box<
         error = redrive.failed() => return Err(error.into()),
     }
     let victim = redrive.event("", "orders", &format!("order-{VICTIM}")).await.map(drop);
-    // Whether so damaged a file can be closed is of no interest.
+    // It does not matter whether so damaged a file can be closed.
     let _ = redrive.shutdown(SECOND).await;
     let payloads = payloads.lock().unwrap().clone();
     Ok(Seen { payloads, victim })
@@ -123,7 +123,7 @@ async fn a_flipped_bit_of_a_payload_is_named_and_everybody_else_goes_on() {
         check(&seen, &what);
         assert_eq!(seen.payloads.len(), EVENTS - 1, "{what}: others go on");
         let error = seen.victim.unwrap_err();
-        assert!(error.to_string().starts_with("redrive_live row "), "{what}: {error}");
+        assert!(error.to_string().starts_with("redrive_fresh row "), "{what}: {error}");
         assert!(matches!(error, StoreError::Damaged { .. }), "{what}: {error}");
     }
 }
@@ -137,8 +137,8 @@ async fn no_flipped_bit_anywhere_hands_a_handler_what_nobody_published() {
     assert_eq!(run(&bytes, EVENTS, 20 * SECOND).await.unwrap().payloads.len(), EVENTS);
     // Most of a small file is empty, and a bit there changes nothing.
     let used: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at] != 0).collect();
-    let mut dice = redrive::Seeded::new(7);
-    let mut roll = |below: usize| usize::try_from(dice.roll() % below as u64).unwrap();
+    let mut random = redrive::SeededRandom::new(7);
+    let mut roll = |below: usize| usize::try_from(random.roll() % below as u64).unwrap();
     let (mut refused, mut fewer) = (0, 0);
     for round in 0..rounds * 50 {
         let bit = used[roll(used.len())] * 8 + roll(8);

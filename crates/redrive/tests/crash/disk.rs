@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redrive::engine::{Options, Transaction};
+use redrive::engine::{OpenOptions, Transaction};
 use redrive::prelude::*;
 use redrive::{Delivery, Event, PublishError, Published, Redrive, StoreError, testing};
 use redrive_testkit::disk::SmallDisk;
@@ -13,7 +13,7 @@ use crate::{SECOND, file};
 
 const DISK_KIB: u32 = 16 << 10;
 
-/// A small disk, or word of why there is none.
+/// A small disk, or a message why there is none.
 fn small_disk(folder: &tempfile::TempDir) -> Option<SmallDisk> {
     match SmallDisk::mount(folder.path(), DISK_KIB) {
         Ok(disk) => Some(disk),
@@ -26,7 +26,7 @@ fn small_disk(folder: &tempfile::TempDir) -> Option<SmallDisk> {
 
 /// A queue whose effect is as large as its event, in the same file.
 async fn open(disk: &SmallDisk, least: u64) -> Redrive {
-    let options = Options::new().disk_least(least);
+    let options = OpenOptions::new().disk_least(least);
     let redrive = options.open(&format!("sqlite:{}", file(disk.folder()).display())).await.unwrap();
     let make = |tx: &mut Transaction<'_>| {
         tx.sqlite().unwrap().execute_batch("CREATE TABLE IF NOT EXISTS effect (id TEXT, payload BLOB)")
@@ -59,7 +59,7 @@ async fn drain(redrive: &Redrive) {
     tokio::time::timeout(30 * SECOND, testing::drain(redrive)).await.expect("all done in half a minute");
 }
 
-/// Publishes until it is refused; which one was.
+/// Publishes until it is refused; returns which event was, and the error.
 async fn publish_until_refused(redrive: &Redrive, from: u32) -> (u32, PublishError) {
     for n in from..from + 10_000 {
         match redrive.publish(event(n)).await {
@@ -70,7 +70,7 @@ async fn publish_until_refused(redrive: &Redrive, from: u32) -> (u32, PublishErr
     panic!("a small disk took everything");
 }
 
-/// Publishes what was refused, until it is taken.
+/// Publishes the refused event until it is accepted.
 async fn publish_until_taken(redrive: &Redrive, n: u32) {
     let begin = Instant::now();
     while let Err(error) = redrive.publish(event(n)).await {
@@ -88,7 +88,7 @@ async fn below_the_watermark_publishing_stops_and_settling_goes_on() {
         redrive.publish(event(n)).await.unwrap();
     }
     disk.fill_but(4 << 10).unwrap();
-    // The disk is asked now and then; so small a one would be full before. What is there already writes nothing.
+    // The disk is checked now and then; so small a one would be full before. A duplicate writes nothing.
     while redrive.publish(event(0)).await.is_ok() {
         tokio::task::yield_now().await;
     }
@@ -122,7 +122,7 @@ async fn a_full_disk_refuses_for_a_while_and_loses_nothing() {
     );
     assert!(refused > 10, "{refused}");
 
-    // Nothing can be settled, either. All that is to be seen from outside is that nothing happens.
+    // Nothing can be settled, either. From outside, the only sign is that nothing happens.
     redrive.start().await.unwrap();
     for n in refused..refused + 20 {
         assert!(redrive.publish(event(n)).await.unwrap_err().is_transient());

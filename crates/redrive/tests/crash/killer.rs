@@ -1,4 +1,4 @@
-//! A handler that kills the process is found out, and nobody else is.
+//! A handler that kills the process is convicted, and no other event is.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,11 +13,11 @@ use crate::{SECOND, child, open, quick};
 /// By the protocol: one death unnoticed, one that makes suspects, three alone.
 const DEATHS_MAX: usize = 5;
 const INNOCENTS: usize = 400;
-/// How long an innocent takes: long enough for eight to be under way together. And short, because whoever is
-/// killed three times from outside while it runs alone is taken for a killer.
+/// How long an innocent handler takes: long enough for eight to run together. And short, because an event whose
+/// process is killed from outside three times while it runs alone is taken for the killer.
 const WORK: Duration = Duration::from_millis(2);
 
-/// One life of an office, with a killer in the midst of it or without.
+/// One life of a process, with or without a killer among its events.
 pub(crate) async fn run(folder: &Path, with_killer: bool) {
     let redrive = open(folder).await;
     let handler = |delivery: Delivery| async move {
@@ -109,5 +109,5 @@ async fn kills_from_outside_convict_nobody() {
         kills += course.deaths_from_outside();
         seed += 1;
     }
-    eprintln!("{kills} kills from outside within {whole:?} convicted nobody");
+    eprintln!("{kills} kills from outside within {whole:?} convicted no event");
 }

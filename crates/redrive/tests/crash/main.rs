@@ -16,13 +16,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use redrive::Redrive;
-use redrive::engine::Options;
+use redrive::engine::OpenOptions;
 use redrive::prelude::*;
 use redrive_testkit::crash;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What the child is to be, and where its files are.
+/// The role of the child, and the folder of its files.
 const ROLE: &str = "REDRIVE_TEST_ROLE";
 const FOLDER: &str = "REDRIVE_TEST_FOLDER";
 
@@ -33,7 +33,7 @@ fn child(role: &str, folder: &Path) -> Command {
     command
 }
 
-/// Not a test by itself: what the children do that the tests kill.
+/// Not a test by itself: the children that the tests kill.
 #[test]
 fn as_a_child() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -49,7 +49,7 @@ fn as_a_child() {
             "till" => sync::run(&folder).await,
             "visitor" => opening::run(&folder).await,
             "nobody" => {}
-            other => panic!("nobody is called {other}"),
+            other => panic!("unknown role {other}"),
         }
     });
 }
@@ -60,7 +60,7 @@ fn file(folder: &Path) -> PathBuf {
 
 async fn open(folder: &Path) -> Redrive {
     // The machine's own disk is not what is tested here.
-    let options = Options::new().disk_least(0);
+    let options = OpenOptions::new().disk_least(0);
     options.open(&format!("sqlite:{}", file(folder).display())).await.unwrap()
 }
 

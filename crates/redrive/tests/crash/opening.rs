@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::{SECOND, child, file};
 
-/// Opens the file, and says on stderr how that went.
+/// Opens the file, and reports the result on stderr.
 pub(crate) async fn run(folder: &Path) {
     match redrive::Redrive::open(&format!("sqlite:{}", file(folder).display())).await {
         Ok(_) => eprintln!("it was opened"),
@@ -15,7 +15,7 @@ pub(crate) async fn run(folder: &Path) {
     }
 }
 
-/// What a child says that is bound by permissions.
+/// The report of a child that is bound by permissions.
 fn opened(folder: &Path) -> String {
     let plain = child("visitor", folder);
     let mut command = Command::new("setpriv");
@@ -34,7 +34,7 @@ fn opened(folder: &Path) -> String {
 #[tokio::test]
 async fn what_may_not_be_read_or_written_says_what_to_do() {
     let cases = [
-        // The mode of the file, of its folder, what is said.
+        // The mode of the file, of its folder, the report.
         (0o600, 0o700, "it was opened"),
         (0o400, 0o700, "it is read-only; make the file and its folder writable"),
         (0o000, 0o700, "let this user read and write the file and its folder"),

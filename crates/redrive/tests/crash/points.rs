@@ -10,12 +10,13 @@ use rusqlite::Connection;
 
 use crate::{child, file, shop};
 
-/// Kills the shop as told, lets it finish, and checks what it left behind.
+/// Kills the shop at these points, lets it finish, and checks the result.
 fn kill_and_check(role: &str, kills: Vec<Kill>) -> Course {
     let folder = tempfile::tempdir().unwrap();
     let told = format!("{kills:?}");
-    // Whoever dies alone three times is convicted, whoever killed it: so nobody is killed alone a third time.
-    let kills = kills.into_iter().take_while(|_| strikes(folder.path()) < 2);
+    // An event whose process dies three times while it runs alone is convicted, whatever the cause: so no process is
+    // killed a third time while one event runs alone.
+    let kills = kills.into_iter().take_while(|_| crash_count(folder.path()) < 2);
     let course = Explorer::new(|| child(role, folder.path())).run(kills);
     let course = course.unwrap_or_else(|failed| panic!("{role} with {told}: {failed}"));
     let checked = std::panic::catch_unwind(|| shop::check(folder.path()));
@@ -25,8 +26,8 @@ fn kill_and_check(role: &str, kills: Vec<Kill>) -> Course {
     course
 }
 
-/// How often somebody died alone until now. Looks at a copy: to open the file would recover it.
-fn strikes(folder: &Path) -> u8 {
+/// The largest crash count so far. Reads a copy: opening the file would recover it.
+fn crash_count(folder: &Path) -> u8 {
     let copy = tempfile::tempdir().unwrap();
     for name in ["shop.db", "shop.db-wal"] {
         if folder.join(name).exists() {
@@ -34,14 +35,16 @@ fn strikes(folder: &Path) -> u8 {
         }
     }
     let db = Connection::open(file(copy.path())).unwrap();
-    // There is no such table before the first life has made it.
-    db.query_row("SELECT max(strikes) FROM redrive_held", [], |row| row.get(0)).unwrap_or(None).unwrap_or(0)
+    // The first life creates the table.
+    db.query_row("SELECT max(crash_count) FROM redrive_tracked", [], |row| row.get(0))
+        .unwrap_or(None)
+        .unwrap_or(0)
 }
 
-/// How to die at a point: in which shop, and what comes before.
+/// How to die at a point: in which shop, and after which earlier kills.
 ///
-/// Notes are written by one who is careful, which takes a death before; strikes are for suspects, which takes
-/// a death while something is noted.
+/// Only a process under the crash guard writes notes, which takes an earlier death; only suspects have crash counts,
+/// which takes a death while something is noted.
 fn ways(point: &'static str) -> (&'static str, Vec<Kill>) {
     let careful = [Kill::At("after-commit", 20)];
     let suspicious = [Kill::At("after-commit", 20), Kill::At("note-after", 1)];
@@ -68,13 +71,13 @@ fn a_kill_at_any_point_loses_nothing_and_does_nothing_twice() {
     eprintln!("kills by point: {table:?}");
 }
 
-/// As many rounds as asked for: kills at times and at points in turn, until the work is done.
+/// As many rounds as requested: kills at times and at points in turn, until the work is done.
 #[test]
 fn kills_at_random_lose_nothing_and_do_nothing_twice() {
     let asked = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let rounds = asked("REDRIVE_CRASH_ROUNDS").unwrap_or(5);
     let seed = asked("REDRIVE_CRASH_SEED").unwrap_or(1);
-    // How long it takes when nobody interrupts it. Most of the work is done in the first half of that.
+    // How long it takes without interruption. Most of the work is done in the first half of that.
     let begin = Instant::now();
     kill_and_check("shop", vec![]);
     let half = begin.elapsed().max(Duration::from_millis(50)) / 2;

@@ -53,7 +53,7 @@ pub(crate) async fn run(folder: &Path, busy: bool) {
     assert!(redrive.shutdown(10 * SECOND).await.unwrap().all_ended);
 }
 
-/// More than the log may have before it is written back, twice.
+/// More than the log may hold before it is written back, twice.
 async fn fill_the_log(redrive: &Redrive) {
     for _ in 0..2 {
         let fill = |tx: &mut Transaction<'_>| {
@@ -66,7 +66,7 @@ async fn fill_the_log(redrive: &Redrive) {
     }
 }
 
-/// Says no the first time, to every third.
+/// Fails every third event the first time.
 fn maybe_fail(delivery: &Delivery) -> Result<(), Failure> {
     let is_third = delivery.payload().first().is_some_and(|byte| byte % 3 == 0);
     if is_third && delivery.attempt() == 1 {
@@ -117,7 +117,7 @@ async fn publish_all(redrive: &Redrive, folder: &Path) {
         let counter = counter.clone();
         publishers.spawn(async move { counter.publish(orders).await });
     }
-    // One after the other: what is acknowledged before the next begins runs before it.
+    // One after the other: an event acknowledged before the next begins runs before it.
     for (queue, key) in
         ["ledger", "calls"].into_iter().flat_map(|queue| (0..KEYS).map(move |key| (queue, key)))
     {
@@ -145,7 +145,7 @@ fn byte(n: usize) -> u8 {
     u8::try_from(n).unwrap()
 }
 
-/// Publishes, and notes what is acknowledged.
+/// Publishes, and notes the acknowledged events.
 struct Counter {
     redrive: Redrive,
     before: HashSet<String>,
@@ -173,7 +173,7 @@ fn acknowledged(folder: &Path) -> HashSet<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// A file that grows by lines; what is added outlives the process.
+/// A file that grows by lines; added lines outlive the process.
 pub(crate) struct Lines(Mutex<File>);
 
 impl Lines {
@@ -199,9 +199,9 @@ pub(crate) fn check(folder: &Path) {
     let number = |sql: &str| db.query_row(sql, [], |row| row.get::<_, u32>(0)).unwrap() as usize;
     let integrity: String = db.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(integrity, "ok");
-    assert_eq!(number("SELECT count(*) FROM redrive_live"), 0, "events that are ready");
-    assert_eq!(number("SELECT count(*) FROM redrive_held"), 0, "events that wait, or are dead");
-    assert_eq!(number("SELECT count(*) FROM redrive_receipt"), published.len() + ORDERS, "receipts");
+    assert_eq!(number("SELECT count(*) FROM redrive_fresh"), 0, "events that are ready");
+    assert_eq!(number("SELECT count(*) FROM redrive_tracked"), 0, "events that wait, or are dead");
+    assert_eq!(number("SELECT count(*) FROM redrive_dedupe"), published.len() + ORDERS, "receipts");
 
     let mut expected = BTreeMap::new();
     for n in 0..ORDERS {

@@ -1,8 +1,8 @@
-//! A disk that fails at one sync or one write, made so by `strace`.
+//! A disk that fails at one sync or one write, by means of `strace`.
 //!
-//! After a failed sync nobody knows what is on the disk: everyone in the commit gets `Unknown`, everything
-//! after it `Poisoned`, and the engine stops and says so. After the next start every event is there, or is
-//! accepted again, and its effect happens once.
+//! After a failed sync the contents of the disk are unknown: every call of the commit gets `Unknown`, every later call
+//! `Poisoned`, and the engine stops and says so. After the next start every event is there, or is accepted again, and
+//! its effect happens once.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::{SECOND, child, file, open, quick};
 
 const EVENTS: usize = 20;
 
-/// One life of a till: publishes one after the other, and writes down how it went.
+/// One life of a till: publishes one event after the other, and notes the results.
 pub(crate) async fn run(folder: &Path) {
     let fate = Lines::append(folder, "fate.txt");
     let redrive = match opened(folder).await {
@@ -36,11 +36,11 @@ pub(crate) async fn run(folder: &Path) {
         () = tokio::time::sleep(5 * SECOND) => "nothing for five seconds",
     };
     fate.add(&format!("ended: {ended}"));
-    // Whether it can be closed cleanly is of no interest here.
+    // It does not matter here whether it can be closed cleanly.
     let _ = redrive.shutdown(SECOND).await;
 }
 
-/// Waits until nothing is left in the file; forever where that is not to be.
+/// Waits until the file is empty; forever if that cannot be.
 async fn drained(redrive: &Redrive) {
     // Not `testing::drain`, which panics where the store fails, as it is about to here.
     loop {
@@ -53,7 +53,7 @@ async fn drained(redrive: &Redrive) {
 }
 
 async fn opened(folder: &Path) -> Result<Redrive, Box<dyn std::error::Error>> {
-    let redrive = redrive::engine::Options::new().disk_least(0);
+    let redrive = redrive::engine::OpenOptions::new().disk_least(0);
     let redrive = redrive.open(&format!("sqlite:{}", file(folder).display())).await?;
     let make = "CREATE TABLE IF NOT EXISTS effect (id TEXT NOT NULL)";
     redrive.transact(|tx: &mut Transaction<'_>| tx.sqlite().unwrap().execute_batch(make)).await?;
@@ -115,16 +115,16 @@ fn live_with(folder: &Path, calls: &str, error: &str, number: &str, words: &[&st
         .unwrap_or_else(|error| panic!("cannot run strace; `cargo xtask install` brings it: {error}"))
 }
 
-/// Makes the file, so that the calls that fail are not those that make it.
+/// Creates the file, so that the failing calls are not those that create it.
 fn make(folder: &Path) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { opened(folder).await.unwrap().shutdown(SECOND).await.unwrap() });
 }
 
-/// What lives said, and how often.
+/// The results of lives, and how often each occurred.
 type Fates = BTreeMap<String, u32>;
 
-/// Has one call fail, then starts again without, and checks what is left.
+/// Makes one call fail, then starts again without, and checks the result.
 fn fail_and_check(calls: &str, error: &str, n: u32, fates: &mut Fates) {
     let folder = tempfile::tempdir().unwrap();
     make(folder.path());
@@ -194,7 +194,7 @@ fn a_write_without_room_passes() {
     assert!(fates.contains_key("ended: drained"), "{fates:?}");
 }
 
-/// Somebody careful writes down what is under way before it runs. Where that cannot be written, nothing runs,
+/// Under the crash guard the running attempts are noted before they run. If the note cannot be written, nothing runs,
 /// and it is tried again now and then.
 #[tokio::test]
 async fn notes_that_cannot_be_written_are_tried_now_and_then() {

@@ -1,10 +1,10 @@
-//! What is held back, and what goes elsewhere.
+//! Pauses, quarantines and reroutes.
 
 use redrive::engine::desk::DeskError;
 use redrive::event::State;
 use redrive::store::operate::Refusal;
-use redrive::triage::{Filter, Redrive as How, Rule};
-use redrive::{Event, Query, testing};
+use redrive::triage::{Filter, RedriveOptions as How, Rule};
+use redrive::{Event, EventQuery, testing};
 
 use crate::{SECOND, Service, desk, mail, mails, order, orders, publish, started};
 
@@ -54,7 +54,7 @@ async fn a_quarantined_key_keeps_its_events_in_order() {
     publish(&redrive, "orders", Some("other"), &["3"]).await;
     redrive.idle().await;
     assert_eq!(service.calls(), ["3"]);
-    let query = Query { state: Some(State::Quarantined), ..Query::default() };
+    let query = EventQuery { state: Some(State::Quarantined), ..EventQuery::default() };
     assert_eq!(desk(&redrive).list(query).await.unwrap().events.len(), 2);
     assert_eq!(desk(&redrive).rules().await.unwrap().list[0].why, "the customer complains");
     desk(&redrive).lift(rule()).await.unwrap();
@@ -74,7 +74,7 @@ async fn a_quarantined_tenant_waits_and_the_others_go_on() {
     redrive.idle().await;
     assert_eq!(service.calls(), ["2"]);
     let filter = Filter { tenant: Some("loud".to_owned()), ..Filter::default() };
-    let query = Query { filter, state: Some(State::Quarantined), ..Query::default() };
+    let query = EventQuery { filter, state: Some(State::Quarantined), ..EventQuery::default() };
     assert_eq!(desk(&redrive).list(query).await.unwrap().events.len(), 1);
     desk(&redrive).lift(rule()).await.unwrap();
     redrive.idle().await;
@@ -127,7 +127,7 @@ async fn a_reroute_changes_the_handler_and_nothing_else() {
     assert!(matches!(refused, Err(DeskError::Refused(Refusal::NoQueue { .. }))), "{refused:?}");
 
     desk(&redrive).set(rule(), None, "").await.unwrap();
-    // Who is paused runs nothing for others either.
+    // A paused handler runs nothing for other queues either.
     desk(&redrive).pause("mails", None).await.unwrap();
     desk(&redrive).redrive(order("1"), How::default()).await.unwrap();
     redrive.idle().await;
@@ -136,7 +136,7 @@ async fn a_reroute_changes_the_handler_and_nothing_else() {
     testing::drain(&redrive).await;
     assert_eq!(new.calls(), ["1", "2"], "in the order of their own key");
     desk(&redrive).lift(rule()).await.unwrap();
-    // One letter alone, by its own way.
+    // One dead letter alone, with a route of its own.
     publish(&redrive, "orders", Some("k"), &["3"]).await;
     old.breaks(&["4"]);
     publish(&redrive, "orders", Some("k"), &["4"]).await;

@@ -1,9 +1,9 @@
-//! Letters out of one store and into another.
+//! Dead letters out of one store and into another.
 
 use redrive::engine::desk::ExchangeError;
 use redrive::event::{Expiry, State};
 use redrive::store::operate::Refusal;
-use redrive::triage::{Filter, Redrive as How};
+use redrive::triage::{Filter, RedriveOptions as How};
 use redrive::{Event, testing};
 
 use crate::{SECOND, Service, desk, mail, started};
@@ -35,7 +35,10 @@ async fn letters_travel_with_their_stories() {
     assert_eq!((imported.kept, imported.refused.len()), (2, 0));
     let before = testing::expect_dead(&here, "mails", "text").await;
     let after = testing::expect_dead(&there, "mails", "text").await;
-    assert_eq!((before.story, before.reason, before.attempts), (after.story, after.reason, after.attempts));
+    assert_eq!(
+        (before.history, before.reason, before.attempts),
+        (after.history, after.reason, after.attempts)
+    );
     let shown = desk(&there).show("", "mails", "text").await.unwrap().unwrap();
     assert!(matches!(shown.event.unwrap().expires, Some(Expiry::At(_))));
     let again = desk(&there).import(&mut file.as_slice()).await.unwrap();

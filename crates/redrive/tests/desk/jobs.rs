@@ -1,18 +1,18 @@
 //! Redrives as jobs.
 
 use redrive::engine::desk::DeskError;
-use redrive::store::operate::{Refusal, Target};
+use redrive::store::operate::{EventRef, Refusal};
 use redrive::triage::job::JobAct;
-use redrive::triage::{Filter, Job, JobId, JobPlan, JobState, Redrive as How, Strategy};
+use redrive::triage::{Filter, Job, JobId, JobPlan, JobState, JobStrategy, RedriveOptions as How};
 use redrive::{Event, Redrive, testing};
 
 use crate::{SECOND, Service, desk, mails, patient, publish, started};
 
-fn redrive_all(strategy: Strategy) -> JobPlan {
+fn redrive_all(strategy: JobStrategy) -> JobPlan {
     JobPlan { filter: Filter::queue("mails"), act: JobAct::Redrive(How::default()), strategy }
 }
 
-/// An engine with so many dead letters.
+/// An engine with this many dead letters.
 async fn with_letters(service: &Service, letters: usize) -> Redrive {
     let redrive = started(service).await;
     let ids: Vec<String> = (0..letters).map(|number| format!("m-{number:03}")).collect();
@@ -40,7 +40,7 @@ async fn a_job_is_planned_and_then_puts_all_back_at_its_rate() {
     let service = Service::default();
     let redrive = with_letters(&service, 30).await;
     service.mend();
-    let job = redrive_all(Strategy { rate: Some(10.0), ..Strategy::default() });
+    let job = redrive_all(JobStrategy { rate: Some(10.0), ..JobStrategy::default() });
     let plan = desk(&redrive).plan(&job).await.unwrap();
     assert_eq!((plan.matching.letters, plan.time), (30, 3 * SECOND));
     assert!(plan.warnings[0].contains("30 have attempts whose effect is unknown"), "{:?}", plan.warnings);
@@ -56,8 +56,10 @@ async fn a_job_is_planned_and_then_puts_all_back_at_its_rate() {
 async fn a_canary_that_dies_stops_the_rest() {
     let service = Service::default();
     let redrive = with_letters(&service, 30).await;
-    let id =
-        desk(&redrive).start(redrive_all(Strategy { canary: Some(3), ..Strategy::default() })).await.unwrap();
+    let id = desk(&redrive)
+        .start(redrive_all(JobStrategy { canary: Some(3), ..JobStrategy::default() }))
+        .await
+        .unwrap();
     let job = over(&redrive, id).await;
     assert_eq!((job.state, job.taken, job.failed), (JobState::Stopped, 3, 3));
     assert_eq!((job.why.as_str(), service.calls().len()), ("3 of 3 failed again", 3));
@@ -70,8 +72,8 @@ async fn two_jobs_put_no_letter_back_twice() {
     let service = Service::default();
     let redrive = with_letters(&service, 20).await;
     // All die again at once, so that the slower job meets them a second time.
-    let slow = Strategy { rate: Some(2.0), ..Strategy::default() };
-    let (slow, fast) = (redrive_all(slow), redrive_all(Strategy::default()));
+    let slow = JobStrategy { rate: Some(2.0), ..JobStrategy::default() };
+    let (slow, fast) = (redrive_all(slow), redrive_all(JobStrategy::default()));
     let slow = desk(&redrive).start(slow).await.unwrap();
     let fast = desk(&redrive).start(fast).await.unwrap();
     let (slow, fast) = (over(&redrive, slow).await, over(&redrive, fast).await);
@@ -85,7 +87,7 @@ async fn a_job_is_paused_resumed_and_cancelled() {
     let redrive = with_letters(&service, 50).await;
     service.mend();
     let id = desk(&redrive)
-        .start(redrive_all(Strategy { rate: Some(10.0), ..Strategy::default() }))
+        .start(redrive_all(JobStrategy { rate: Some(10.0), ..JobStrategy::default() }))
         .await
         .unwrap();
     tokio::time::sleep(SECOND).await;
@@ -106,7 +108,7 @@ async fn a_job_is_paused_resumed_and_cancelled() {
 #[tokio::test(start_paused = true)]
 async fn a_senseless_strategy_is_refused() {
     let redrive = started(&Service::default()).await;
-    let job = redrive_all(Strategy { rate: Some(-1.0), ..Strategy::default() });
+    let job = redrive_all(JobStrategy { rate: Some(-1.0), ..JobStrategy::default() });
     assert!(matches!(desk(&redrive).plan(&job).await, Err(DeskError::Refused(Refusal::Senseless(_)))));
     assert!(matches!(desk(&redrive).start(job).await, Err(DeskError::Refused(Refusal::Senseless(_)))));
 }
@@ -127,7 +129,7 @@ async fn a_job_goes_on_after_a_restart() {
     testing::drain(&redrive).await;
     service.mend();
     service.calls();
-    let strategy = Strategy { rate: Some(100.0), ..Strategy::default() };
+    let strategy = JobStrategy { rate: Some(100.0), ..JobStrategy::default() };
     let id = desk(&redrive).start(redrive_all(strategy)).await.unwrap();
     service.until_called(10).await;
     redrive.shutdown(SECOND).await.unwrap();
@@ -149,7 +151,7 @@ fn a_misspelt_filter_does_not_mean_everything() {
     let plan = r#"{"filter": {}, "act": {"redrive": {"out_of_oder": true}}, "strategy": {}}"#;
     assert!(serde_json::from_str::<JobPlan>(plan).is_err());
     assert!(serde_json::from_str::<JobPlan>(&plan.replace("oder", "order")).is_ok());
-    assert!(serde_json::from_str::<Strategy>(r#"{"rat": 5.0}"#).is_err());
+    assert!(serde_json::from_str::<JobStrategy>(r#"{"rat": 5.0}"#).is_err());
 }
 
 #[tokio::test(start_paused = true)]
@@ -158,8 +160,8 @@ async fn a_plan_does_not_miss_a_handler_where_workers_fetch() {
     redrive.queue("work").policy(patient()).pull().await.unwrap();
     redrive.start().await.unwrap();
     redrive.publish(Event::new("work", "1")).await.unwrap();
-    desk(&redrive).kill(vec![Target::new("", "work", "1")]).await.unwrap();
-    let mut job = redrive_all(Strategy::default());
+    desk(&redrive).kill(vec![EventRef::new("", "work", "1")]).await.unwrap();
+    let mut job = redrive_all(JobStrategy::default());
     job.filter = Filter::queue("work");
     let plan = desk(&redrive).plan(&job).await.unwrap();
     assert_eq!((plan.matching.letters, plan.warnings), (1, Vec::<String>::new()));

@@ -1,4 +1,4 @@
-//! Dead letters: looked at, put back, edited, taken away.
+//! Dead letters: shown, redriven, edited, discarded.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use futures_util::poll;
 use redrive::engine::desk::{DeskError, Edit};
 use redrive::event::{Mode, State};
-use redrive::store::operate::{GroupBy, GroupQuery, Refusal, Target};
-use redrive::triage::{Filter, Redrive as How};
-use redrive::{Delivery, Event, Published, Query, Redrive, testing};
+use redrive::store::operate::{EventRef, GroupBy, GroupQuery, Refusal};
+use redrive::triage::{Filter, RedriveOptions as How};
+use redrive::{Delivery, Event, EventQuery, Published, Redrive, testing};
 use tokio::sync::Semaphore;
 
 use crate::{SECOND, Service, desk, mail, order, patient, publish, started};
@@ -31,9 +31,9 @@ async fn a_redrive_runs_under_the_same_identity_and_keeps_its_story() {
     testing::drain(&redrive).await;
     assert_eq!(service.calls(), ["1", "2"], "in their order");
     let found = testing::fate(&redrive, "orders", "1").await;
-    let modes: Vec<_> = found.story.as_ref().unwrap().records().map(|record| record.mode.clone()).collect();
+    let modes: Vec<_> = found.history.as_ref().unwrap().records().map(|record| record.mode.clone()).collect();
     assert_eq!((found.state, modes), (State::Done, vec!["live".to_owned(), Mode::Redrive.to_string()]));
-    // Its identity was never given up.
+    // Its identity was kept throughout.
     let again = redrive.publish(Event::new("orders", "1").key("k").payload(*b"1")).await.unwrap();
     assert!(matches!(again, Published::Duplicate(_)), "{again:?}");
 }
@@ -92,12 +92,12 @@ async fn an_edit_takes_the_place_of_the_original_and_resolves_it() {
     service.calls();
     let edit = Edit { id: "1-mended".to_owned(), payload: Some(b"mended".to_vec()), ..Edit::default() };
     let target = order("1").remove(0);
-    let stale = Target { rev: Some(7), ..target.clone() };
+    let stale = EventRef { rev: Some(7), ..target.clone() };
     let refused = desk(&redrive).edit(stale, edit.clone()).await;
     assert!(matches!(refused, Err(DeskError::Refused(Refusal::Changed { .. }))), "{refused:?}");
 
     let done = desk(&redrive).edit(target.clone(), edit).await.unwrap();
-    assert!(done.unsure, "nobody knows whether the first attempt had its effect");
+    assert!(done.unsure, "it is unknown whether the first attempt had its effect");
     testing::drain(&redrive).await;
     assert_eq!(service.calls(), ["1-mended", "2"]);
     let original = testing::fate(&redrive, "orders", "1").await;
@@ -184,7 +184,7 @@ async fn what_runs_is_neither_discarded_nor_killed() {
     redrive.queue("mails").handle(handler).await.unwrap();
     redrive.start().await.unwrap();
     publish(&redrive, "mails", None, &["1"]).await;
-    let running = redrive::Query { state: Some(State::Running), ..redrive::Query::default() };
+    let running = redrive::EventQuery { state: Some(State::Running), ..redrive::EventQuery::default() };
     while desk(&redrive).list(running.clone()).await.unwrap().events.is_empty() {
         tokio::task::yield_now().await;
     }
@@ -199,7 +199,7 @@ async fn what_runs_is_neither_discarded_nor_killed() {
     assert_eq!(testing::fate(&redrive, "mails", "1").await.state, State::Done);
 }
 
-/// A publish and a redrive that share a commit: what is told of the first is out of date by the second.
+/// A publish and a redrive share a commit: the arrival of the first is outdated by the second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_of_a_key_runs_at_a_time_whatever_shares_its_commit() {
     let folder = tempfile::tempdir().unwrap();
@@ -218,7 +218,7 @@ async fn one_of_a_key_runs_at_a_time_whatever_shares_its_commit() {
                 *most = (*most).max(*now);
             }
             let said = called.call(&it);
-            // Another one may begin beside it here.
+            // Another attempt may begin beside it here.
             let _let_go = held.acquire().await;
             counted.lock().unwrap().0 -= 1;
             said
@@ -226,7 +226,7 @@ async fn one_of_a_key_runs_at_a_time_whatever_shares_its_commit() {
     };
     redrive.queue("orders").policy(patient()).ordered().handle(handler).await.unwrap();
     redrive.start().await.unwrap();
-    // One of several tenants, of whom nothing is in memory.
+    // One of several tenants, none of which is in memory.
     let of = |tenant: &str, id: &str| Event::new("orders", id).tenant(tenant).key("k");
     for event in [of("a", "other"), of("b", "other"), of("c", "1")] {
         redrive.publish(event).await.unwrap();
@@ -235,14 +235,14 @@ async fn one_of_a_key_runs_at_a_time_whatever_shares_its_commit() {
     assert_eq!(redrive.event("c", "orders", "1").await.unwrap().unwrap().state, State::Dead);
     service.mend();
 
-    // From now on, who begins does not end before it is let go.
+    // From now on, an attempt that begins does not end before it is released.
     let closed = gate.acquire().await.unwrap();
-    // Who holds up the writer has the next two share a commit: each is in its queue once it was polled.
+    // While the writer is blocked, the next two calls share a commit: each is in its queue once it was polled.
     let (enter, mut entered) = tokio::sync::mpsc::unbounded_channel();
     let (release, released) = std::sync::mpsc::channel::<()>();
     let mut slow = pin!(redrive.transact(move |_| {
         let _ = enter.send(());
-        // Let go by whoever drops the other end.
+        // Released when the test drops the other end.
         let _ = released.recv();
         Ok::<_, std::io::Error>(())
     }));
@@ -252,15 +252,15 @@ async fn one_of_a_key_runs_at_a_time_whatever_shares_its_commit() {
     assert!(poll!(&mut new).is_pending());
     let how = How { out_of_order: true, ..How::default() };
     let desk = desk(&redrive);
-    let mut old = pin!(desk.redrive(vec![Target::new("c", "orders", "1")], how));
+    let mut old = pin!(desk.redrive(vec![EventRef::new("c", "orders", "1")], how));
     assert!(poll!(&mut old).is_pending());
     drop(release);
     let (slow, new, old) = tokio::join!(slow, new, old);
     slow.unwrap();
     new.unwrap();
     assert_eq!(old.unwrap().changed, 1);
-    // Whatever was wrongly handed out begins, and stays.
-    let running_now = Query { state: Some(State::Running), ..Query::default() };
+    // An event that was wrongly handed out begins, and stays.
+    let running_now = EventQuery { state: Some(State::Running), ..EventQuery::default() };
     let now = loop {
         let now = redrive.events(running_now.clone()).await.unwrap().events;
         if !now.is_empty() {

@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use redrive::engine::Desk;
 use redrive::prelude::*;
-use redrive::store::operate::Target;
+use redrive::store::operate::EventRef;
 use redrive::{AfterDead, Delivery, Event, Failure, Policy, Redrive, testing};
 use tokio::sync::Notify;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A service that fails for the ids that it is told to.
+/// A service that fails for the given ids.
 #[derive(Clone, Default)]
 struct Service {
     broken: Arc<Mutex<BTreeSet<String>>>,
@@ -38,12 +38,12 @@ impl Service {
         self.broken.lock().unwrap().clear();
     }
 
-    /// The ids that it was called with, and forgets them.
+    /// The ids of its calls since the last time.
     fn calls(&self) -> Vec<String> {
         std::mem::take(&mut self.calls.lock().unwrap())
     }
 
-    /// Waits until it was called so often since its calls were forgotten.
+    /// Waits until it was called this often since its calls were taken.
     async fn until_called(&self, times: usize) {
         loop {
             let called = self.called.notified();
@@ -94,12 +94,12 @@ async fn publish(redrive: &Redrive, queue: &str, key: Option<&str>, ids: &[&str]
     }
 }
 
-fn order(id: &str) -> Vec<Target> {
-    vec![Target::new("", "orders", id)]
+fn order(id: &str) -> Vec<EventRef> {
+    vec![EventRef::new("", "orders", id)]
 }
 
-fn mail(id: &str) -> Vec<Target> {
-    vec![Target::new("", "mails", id)]
+fn mail(id: &str) -> Vec<EventRef> {
+    vec![EventRef::new("", "mails", id)]
 }
 
 fn desk(redrive: &Redrive) -> Desk {

@@ -1,4 +1,5 @@
-//! Two processes over one file: one runs the handlers, the other is at the desk, or wants to run them as well.
+//! Two processes over one file: one runs the handlers, the other issues operators' commands, or wants to run them as
+//! well.
 
 use redrive::engine::StartError;
 use redrive::event::State;
@@ -29,7 +30,7 @@ async fn who_cannot_run_a_queue_does_not_change_it() {
     let worker = open(&folder).await;
     worker.queue("orders").pull().await.unwrap();
     let refused = worker.lease("orders", 1, SECOND).await.unwrap_err();
-    assert!(refused.to_string().contains("not one that is pulled from"), "{refused}");
+    assert!(refused.to_string().contains("not pulled from"), "{refused}");
 
     publish(&owner, "orders", Some("k"), &["1", "2"]).await;
     testing::drain(&owner).await;
@@ -39,7 +40,7 @@ async fn who_cannot_run_a_queue_does_not_change_it() {
     park.handle(move |it| std::future::ready(other.call(&it))).await.unwrap();
     owner.shutdown(SECOND).await.unwrap();
 
-    // Now it may, and its word counts.
+    // Now it may, and its declaration counts.
     stand_by.start().await.unwrap();
     for id in ["3", "4"] {
         stand_by.publish(Event::new("orders", id).key("k")).await.unwrap();
@@ -59,7 +60,7 @@ async fn a_pause_from_another_process_is_heeded() {
     owner.start().await.unwrap();
     let operator = open(&folder).await;
     desk(&operator).pause("orders", None).await.unwrap();
-    // The owner hears of the pause with the next thing that it hears of, which another queue tells.
+    // The owner learns of the pause with its next notification, which another queue causes.
     publish(&operator, "mails", None, &["before"]).await;
     other.until_called(1).await;
     publish(&operator, "orders", None, &["1"]).await;

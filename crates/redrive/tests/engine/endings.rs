@@ -34,6 +34,24 @@ async fn an_event_is_handled_once_and_remembered() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_attempt_that_is_put_off_is_not_charged() {
+    let redrive = testing::memory();
+    let calls = Arc::new(AtomicU32::new(0));
+    let counted = calls.clone();
+    let handler = move |_: Delivery| {
+        let call = counted.fetch_add(1, Ordering::Relaxed);
+        async move { if call < 20 { Reply::put_off() } else { Reply::ok() } }
+    };
+    redrive.queue("orders").policy(patient()).handle(handler).await.unwrap();
+    redrive.start().await.unwrap();
+    redrive.publish(Event::new("orders", "1")).await.unwrap();
+    testing::drain(&redrive).await;
+    let found = testing::fate(&redrive, "orders", "1").await;
+    assert_eq!((found.state, calls.load(Ordering::Relaxed)), (State::Done, 21));
+    assert!(found.attempts <= 1 && found.history.is_none(), "{found:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_transient_fault_is_retried_until_it_works() {
     let redrive = testing::memory();
     let handler = |delivery: Delivery| async move {
@@ -47,10 +65,10 @@ async fn a_transient_fault_is_retried_until_it_works() {
     testing::drain(&redrive).await;
     let found = testing::fate(&redrive, "orders", "1").await;
     assert_eq!((found.state, found.attempts), (State::Done, 4));
-    let story = found.story.unwrap();
-    let cause = story.records().next().unwrap().cause.clone().unwrap();
+    let history = found.history.unwrap();
+    let cause = history.records().next().unwrap().cause.clone().unwrap();
     assert_eq!((cause.code.as_deref(), cause.message.as_str()), (Some("503"), "no answer"));
-    assert_eq!(story.records().last().unwrap().disposition, "ok");
+    assert_eq!(history.records().last().unwrap().disposition, "ok");
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,8 +120,11 @@ async fn an_attempt_that_takes_too_long_is_unknown_and_retried() {
     testing::drain(&redrive).await;
     let letter = testing::expect_dead(&redrive, "orders", "1").await;
     assert_eq!((letter.reason, letter.attempts), (Some(DeadReason::AttemptsSpent), 2));
-    let story = letter.story.unwrap();
-    assert!(story.is_unsure() && story.records().all(|record| record.disposition == "timeout"), "{story:?}");
+    let history = letter.history.unwrap();
+    assert!(
+        history.is_unsure() && history.records().all(|record| record.disposition == "timeout"),
+        "{history:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,7 +140,7 @@ async fn a_panic_is_an_attempt_and_means_what_the_queue_says() {
         testing::drain(&redrive).await;
         let letter = testing::expect_dead(&redrive, "orders", "1").await;
         assert_eq!((letter.attempts, letter.reason), (attempts, Some(reason)));
-        assert_eq!(letter.story.unwrap().records().last().unwrap().cause.as_ref().unwrap().message, "boom");
+        assert_eq!(letter.history.unwrap().records().last().unwrap().cause.as_ref().unwrap().message, "boom");
     }
 }
 
@@ -200,6 +221,28 @@ async fn an_open_breaker_takes_no_events_and_burns_no_attempts() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_wait_longer_than_the_policy_accepts_is_shortened_and_kills_no_event() {
+    let policy = Policy::builder().not_before_max(60 * SECOND).build().unwrap();
+    let redrive = testing::memory();
+    let handler = |delivery: Delivery| async move {
+        if delivery.attempt() == 1 {
+            Fault::transient().not_before(86_400 * SECOND).into()
+        } else {
+            Disposition::Ok
+        }
+    };
+    redrive.queue("orders").policy(policy).handle(handler).await.unwrap();
+    redrive.start().await.unwrap();
+    redrive.publish(Event::new("orders", "1")).await.unwrap();
+    tokio::time::sleep(59 * SECOND).await;
+    let found = redrive.event("", "orders", "1").await.unwrap().unwrap();
+    assert_eq!((found.state, found.attempts), (State::Waiting, 1), "it waits as long as the policy accepts");
+    tokio::time::sleep(8 * SECOND).await;
+    let found = redrive.event("", "orders", "1").await.unwrap().unwrap();
+    assert_eq!((found.state, found.attempts), (State::Done, 2));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_spent_budget_makes_retries_wait_and_kills_nobody() {
     use redrive::budget::{Budget, BudgetSettings};
     let budget = BudgetSettings { share: 0.0, floor: 1.0, ..BudgetSettings::default() };
@@ -256,7 +299,7 @@ async fn a_retry_that_comes_after_the_policy_s_time_does_not_run() {
     let redrive = testing::memory();
     let seen = Seen::new();
     let noted = seen.clone();
-    // The first one keeps the only place until the other's time is over.
+    // The first attempt occupies the only slot until the other's time is over.
     let handler = move |delivery: Delivery| {
         noted.note(format!("{} {}", delivery.id(), delivery.attempt()));
         async move {

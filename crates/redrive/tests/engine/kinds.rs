@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use redrive::event::{DeadReason, State};
 use redrive::prelude::*;
 use redrive::triage::Filter;
-use redrive::{Delivery, Event, Failure, Query, testing};
+use redrive::{Delivery, Event, EventQuery, Failure, testing};
 
 use crate::{SECOND, Seen, patient};
 
@@ -38,7 +38,7 @@ async fn a_batch_has_a_disposition_for_each_event() {
         noted.note(batch.len());
         let each = |delivery: &Delivery| match delivery.id() {
             "3" => Disposition::from(Fault::permanent()),
-            "4" => Disposition::Discard,
+            "4" => Disposition::Drop,
             _ => Disposition::Ok,
         };
         std::future::ready(batch.iter().map(each).collect::<Vec<_>>())
@@ -63,7 +63,7 @@ async fn a_batch_with_a_reply_too_few_is_not_guessed_at() {
     redrive.start().await.unwrap();
     testing::drain(&redrive).await;
     let letter = testing::expect_dead(&redrive, "orders", "0").await;
-    let message = &letter.story.unwrap().first[0].cause.clone().unwrap().message;
+    let message = &letter.history.unwrap().first[0].cause.clone().unwrap().message;
     assert_eq!(message, "the handler gave 1 replies for 2 events");
 }
 
@@ -133,7 +133,7 @@ async fn what_a_handler_publishes_inherits_its_correlation() {
     redrive.publish(Event::new("orders", "1").correlation("cart-9")).await.unwrap();
     redrive.publish(Event::new("refunds", "2")).await.unwrap();
     tokio::time::sleep(SECOND).await;
-    let mails = Query { filter: Filter::queue("mails"), ..Query::default() };
+    let mails = EventQuery { filter: Filter::queue("mails"), ..EventQuery::default() };
     let mut lineage: Vec<_> = redrive
         .events(mails)
         .await

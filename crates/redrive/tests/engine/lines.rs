@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 
 use crate::SECOND;
 
-/// More than a few, so that they are started from one line.
+/// Enough to be started as one batch.
 const MANY: u32 = 40;
 
 fn events() -> impl Iterator<Item = Event> {
@@ -31,7 +31,7 @@ async fn each_ends_as_it_says_at_once_or_later() {
         }
         match number % 6 {
             0 | 1 => Disposition::Ok,
-            2 | 3 => Disposition::Discard,
+            2 | 3 => Disposition::Drop,
             _ => panic!("{number} of {MANY}"),
         }
     };

@@ -37,7 +37,7 @@ impl<T: Clone> Seen<T> {
 }
 
 impl Seen<String> {
-    /// A handler that notes the id, and fails transiently where it is told to.
+    /// A handler that notes the id, and fails transiently for the given ones.
     fn handler(
         &self,
         fails: impl Fn(&Delivery) -> Option<Fault> + Send + Sync + 'static,

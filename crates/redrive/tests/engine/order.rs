@@ -1,4 +1,4 @@
-//! Order where it was asked for.
+//! The order of keys.
 
 use redrive::engine::AfterDead;
 use redrive::prelude::*;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redrive::breaker::{Breaker, BreakerSettings};
-use redrive::engine::{Memory, Options};
+use redrive::engine::{Memory, OpenOptions};
 use redrive::policy::Tuning;
 use redrive::prelude::*;
 use redrive::{Delivery, Event, Executed, Rate, Transaction, testing};
@@ -51,7 +51,7 @@ async fn a_rate_is_one_for_a_queue_and_direct_calls() {
 #[tokio::test(start_paused = true)]
 async fn who_only_publishes_does_not_change_a_queue() {
     let store = Memory::new();
-    let [owner, publisher] = [(); 2].map(|()| Options::new().over(Arc::new(store.clone())));
+    let [owner, publisher] = [(); 2].map(|()| OpenOptions::new().over(Arc::new(store.clone())));
     let seen = Seen::new();
     owner.queue("orders").ordered().handle(seen.handler(|_| None)).await.unwrap();
     publisher.queue("orders").declare().await.unwrap();
@@ -88,8 +88,8 @@ async fn what_was_rolled_back_was_not_executed() {
     }
     testing::drain(&redrive).await;
     for id in ["fails", "panics"] {
-        let story = testing::expect_dead(&redrive, "orders", id).await.story.unwrap();
-        assert_eq!(story.records().next().unwrap().executed, Some(Executed::No), "{id}");
+        let history = testing::expect_dead(&redrive, "orders", id).await.history.unwrap();
+        assert_eq!(history.records().next().unwrap().executed, Some(Executed::No), "{id}");
     }
 }
 

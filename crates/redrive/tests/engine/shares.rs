@@ -1,4 +1,4 @@
-//! Who gets how much.
+//! Sharing the concurrency.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

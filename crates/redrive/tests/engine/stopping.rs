@@ -1,6 +1,6 @@
 //! Starting and stopping.
 
-use redrive::engine::{Memory, Options, Redrive, StartError, Timepiece};
+use redrive::engine::{EventClock, Memory, OpenOptions, Redrive, StartError};
 use redrive::event::State;
 use redrive::{Event, Moment, testing};
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use crate::SECOND;
 
 /// A process that has opened this store.
 fn opened(store: &Memory) -> Redrive {
-    let clock = Timepiece::paused_at(Moment::from_nanos(1_790_000_000_000_000_000));
-    Options::new().clock(clock).over(Arc::new(store.clone()))
+    let clock = EventClock::paused_at(Moment::from_nanos(1_790_000_000_000_000_000));
+    OpenOptions::new().clock(clock).over(Arc::new(store.clone()))
 }
 
 /// The same, with handlers that run.
@@ -66,7 +66,7 @@ async fn die_soon(store: &mut Memory, starts: usize, lives: std::time::Duration)
         *store = store.reopen();
         let redrive = over(store, 3600 * SECOND).await;
         tokio::time::sleep(lives).await;
-        // No shutdown, no drop: whatever it still does is a dead process' word.
+        // No shutdown, no drop: anything it still does comes from a dead process.
         std::mem::forget(redrive);
     }
 }
@@ -79,7 +79,7 @@ async fn a_process_that_cannot_start_convicts_nobody() {
     publisher.publish(Event::new("orders", "innocent")).await.unwrap();
     die_soon(&mut store, 20, SECOND).await;
     assert_ne!(testing::fate(&publisher, "orders", "innocent").await.state, State::Dead);
-    // One that lives longer, and dies each time while this runs alone, has reason to think so.
+    // A process that lives longer, and dies each time while this event runs alone, has reason to convict it.
     die_soon(&mut store, 3, 10 * SECOND).await;
     assert_eq!(testing::fate(&publisher, "orders", "innocent").await.state, State::Dead);
 }

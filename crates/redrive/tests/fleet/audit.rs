@@ -1,9 +1,9 @@
-//! The account: everything that was published is done, once, and in the order of its key, and by its owner.
+//! The final check: every published event is done once, in the order of its key, by its owner.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use redrive::engine::Options;
+use redrive::engine::OpenOptions;
 use redrive::event::State;
 use redrive::store::postgres::sqlx::{self, Connection, PgConnection};
 use redrive_testkit::postgres::Server;
@@ -12,13 +12,13 @@ use crate::node;
 use crate::notices::Notices;
 use crate::witness::trespasses;
 
-/// How long what is left may take.
+/// How long the remaining events may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Waits until nothing is left, and compares; gives the figures.
+/// Waits until nothing is left, and compares; returns the figures.
 pub(crate) async fn account(server: &Server, published: &[String]) -> String {
-    let redrive = Options::new().postgres(node::settings("auditor")).open(&server.url()).await.unwrap();
-    let mut notices = Notices::of(server, "events", &["live", "held"]).await;
+    let redrive = OpenOptions::new().postgres(node::settings("auditor")).open(&server.url()).await.unwrap();
+    let mut notices = Notices::of(server, "events", &["fresh", "tracked"]).await;
     let began = Instant::now();
     let dead = loop {
         let counts = redrive.counts().await.unwrap();
@@ -59,19 +59,19 @@ pub(crate) async fn account(server: &Server, published: &[String]) -> String {
     }
     assert!(times.is_empty(), "effects of nothing that was published: {times:?}");
     let (trespasses, count) = trespasses(&mut conn).await;
-    assert_eq!(count, 0, "whoever was replaced changed something: {trespasses:#?}");
+    assert_eq!(count, 0, "a replaced process changed something: {trespasses:#?}");
     let (late, stopped) = late(&mut conn).await;
     assert!(late.is_empty(), "calls that started under a lease that was over: {late:?}");
     redrive.shutdown(Duration::ZERO).await.unwrap();
     format!(
         "{:>6}  published\n{done:>6}  done\n{dead:>6}  dead\n{:>6}  effects\n{stopped:>6}  calls stood still while \
-         somebody took over",
+         another process took over",
         published.len(),
         effects.len()
     )
 }
 
-/// Calls that started late, and how many were stopped after they had begun.
+/// Calls that started late, and how many were suspended after they had begun.
 async fn late(conn: &mut PgConnection) -> (Vec<(String, String, i64)>, i64) {
     let late = "SELECT id, node, took FROM started WHERE is_late AND took IS NOT NULL ORDER BY id";
     let stopped = "SELECT count(*) FROM started WHERE is_late AND took IS NULL";

@@ -1,11 +1,11 @@
-//! The processes, and what happens to them.
+//! The processes, and their faults.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdin, Stdio};
 use std::time::{Duration, Instant};
 
-use redrive::engine::{Options, Redrive};
-use redrive::store::nodes::Nodes;
+use redrive::engine::{OpenOptions, Redrive};
+use redrive::store::nodes::NodeList;
 use redrive_testkit::postgres::{Proxy, Server, Weather};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -13,34 +13,34 @@ use crate::notices::Notices;
 use crate::witness::known_as;
 use crate::{GRACE, LEASE, NODES, node};
 
-/// How long a process may need to start or to end, and shards to be even again, however slow the machine is.
+/// How long a process may take to start or to end, and shards to be even again, however slow the machine is.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// By how many seconds the clocks of the machines are wrong.
 const WRONG: [i64; NODES] = [3600, -3600, 0];
 
-/// How long a look takes at most on a machine that has time for it. It waits for no lock, so whatever it takes longer
-/// the machine stood still, or had others to serve, and so did everybody else who wanted something of the database.
+/// How long a query takes at most on an idle machine. It waits for no lock, so any time beyond that the machine was
+/// suspended or busy, and so was every other client of the database.
 const QUICK: Duration = Duration::from_millis(100);
 
-/// How long a take-over took.
+/// How long a takeover took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Took {
     pub(crate) took: Duration,
-    /// For how long of it the machine had no time for anybody.
+    /// For how long of it the machine was suspended or busy.
     pub(crate) stood: Duration,
 }
 
-/// What happens to a process.
+/// A fault of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
     /// Killed by a signal that cannot be caught, and started again.
     Killed,
     /// Stopped for longer than its lease, and woken.
     Stopped,
-    /// Nothing that it says arrives for longer than its lease; then it does.
+    /// None of its messages arrives for longer than its lease; then they do.
     Hushed,
-    /// Its lines are cut, and it cannot connect for longer than its lease.
+    /// Its connections are cut, and it cannot connect for longer than its lease.
     Torn,
     /// Asked to end, and started again.
     AskedToEnd,
@@ -50,7 +50,8 @@ impl Fault {
     pub(crate) const ALL: [Self; 5] =
         [Self::Killed, Self::Stopped, Self::Hushed, Self::Torn, Self::AskedToEnd];
 
-    /// How long it may take until everything is somebody else's. Who ends gives back what it has, and says so.
+    /// How long it may take until other processes own all shards. A process that ends hands its shards back, and
+    /// announces it.
     pub(crate) fn bound(self) -> Duration {
         if self == Self::AskedToEnd { GRACE } else { LEASE + GRACE }
     }
@@ -59,9 +60,9 @@ impl Fault {
 /// The processes.
 pub(crate) struct Fleet {
     direct: String,
-    /// Who looks who owns what.
+    /// The engine that queries the owners.
     looker: Redrive,
-    /// Says when that changed: heartbeats, and who owns what.
+    /// Signals changes: of heartbeats, and of owners.
     notices: Notices,
     nodes: Vec<Member>,
 }
@@ -86,13 +87,13 @@ impl Life {
         let stdin = child.stdin.take();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap() == node::READY), "{name} did not start");
-        // It must not wait for somebody who reads.
+        // The child must not wait for a reader.
         std::thread::spawn(move || lines.for_each(drop));
         Self { child, stdin }
     }
 
     fn signal(&self, signal: Signal) {
-        // Not waited for yet, so the number is still its own.
+        // Not reaped yet, so the pid is still its own.
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).unwrap();
         kill_process(pid, signal).unwrap();
     }
@@ -108,7 +109,7 @@ impl Fleet {
     /// Starts all, and waits until each has its share.
     pub(crate) async fn start(server: &Server) -> Self {
         let direct = server.url();
-        let looker = Options::new().postgres(node::settings("looker")).open(&direct).await.unwrap();
+        let looker = OpenOptions::new().postgres(node::settings("looker")).open(&direct).await.unwrap();
         let notices = Notices::of(server, "owners", &["node", "shard"]).await;
         let member = |number| {
             let (name, line) = (format!("node-{number}"), Proxy::start(server).unwrap());
@@ -121,7 +122,7 @@ impl Fleet {
         fleet
     }
 
-    /// Has something happen to one of them. Gives how long it took until all of its shards were somebody else's. When
+    /// Injects a fault into one of them. Returns how long it took until other processes owned all of its shards. When
     /// this returns, all run again, and each has its share.
     pub(crate) async fn suffer(&mut self, victim: usize, fault: Fault) -> Took {
         let before = self.look().await;
@@ -151,7 +152,7 @@ impl Fleet {
                 break Took { took: began.elapsed(), stood };
             }
             let left = PATIENCE.saturating_sub(began.elapsed());
-            self.notices.next(left, || format!("nobody takes over from {name}: {nodes:?}")).await;
+            self.notices.next(left, || format!("no process takes over from {name}: {nodes:?}")).await;
         };
         let Member { line, life, name, wrong } = &mut self.nodes[victim];
         match fault {
@@ -177,7 +178,7 @@ impl Fleet {
         self.looker.shutdown(Duration::ZERO).await.unwrap();
     }
 
-    async fn look(&self) -> Nodes {
+    async fn look(&self) -> NodeList {
         self.looker.nodes().await.unwrap().unwrap()
     }
 

@@ -1,10 +1,10 @@
-//! The load: somebody who publishes, over a line that nobody cuts, until told to stop.
+//! The load: a publisher with a connection that is never cut, until it is stopped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use redrive::engine::{Options, Redrive};
+use redrive::engine::{OpenOptions, Redrive};
 use redrive::store::postgres::sqlx::{self, Connection, PgConnection};
 use redrive::{Event, Published};
 use redrive_testkit::postgres::Server;
@@ -16,12 +16,12 @@ use crate::node;
 
 /// How many keys there are.
 const KEYS: u64 = 16;
-/// The same of those that take their time: so many that each key is done with one before the next comes.
+/// The keys of slow events: so many that each key is done with one before the next arrives.
 const STEP_KEYS: u64 = 64;
-/// How often a batch is published: some hundred events a second, so that there is always something under way.
+/// How often a batch is published: some hundred events a second, so that some attempt is always running.
 const EVERY: Duration = Duration::from_millis(40);
 
-/// Somebody who publishes.
+/// A publisher.
 pub(crate) struct Load {
     is_over: Arc<AtomicBool>,
     /// How many batches there were.
@@ -30,24 +30,24 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Returns when so many more batches were published.
+    /// Returns after this many more batches.
     pub(crate) async fn more(&mut self, count: u64) {
         let until = *self.batches.borrow_and_update() + count;
         self.batches.wait_for(|batches| *batches >= until).await.unwrap();
     }
 
-    /// Stops; gives the names of all that was accepted, with their queues.
+    /// Stops; returns the names of all accepted events, with their queues.
     pub(crate) async fn stop(self) -> Vec<String> {
         self.is_over.store(true, Relaxed);
         self.publishing.await.unwrap()
     }
 }
 
-/// Makes the tables, and begins.
+/// Creates the tables, and begins.
 pub(crate) async fn start(server: &Server) -> Load {
     let mut conn = PgConnection::connect(&server.url()).await.unwrap();
     sqlx::raw_sql(node::TABLES).execute(&mut conn).await.unwrap();
-    let redrive = Options::new().postgres(node::settings("load")).open(&server.url()).await.unwrap();
+    let redrive = OpenOptions::new().postgres(node::settings("load")).open(&server.url()).await.unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
     let (told, batches) = watch::channel(0);
     let publishing = tokio::spawn(publish(redrive, Arc::clone(&is_over), told));

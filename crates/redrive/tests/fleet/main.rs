@@ -18,26 +18,25 @@ mod witness;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use redrive::{Dice, Seeded};
+use redrive::{RandomSource, SeededRandom};
 use redrive_testkit::postgres::{Disk, Server};
 
 use fleet::{Fault, Fleet};
 
 /// How many processes.
 const NODES: usize = 3;
-/// How long a process owns its shards after it was heard of last: short, because every fault waits for it.
+/// How long a process owns its shards after its last renewal: short, because every fault waits for it.
 const LEASE: Duration = Duration::from_secs(2);
-/// How much longer than a lease it may take until all shards of one that is gone are somebody else's.
+/// How much longer than a lease it may take until other processes own all shards of one that is gone.
 const GRACE: Duration = Duration::from_secs(1);
-/// How many faults, where nobody says otherwise: two of those after which a process goes on that was replaced. Each takes
-/// some seconds.
+/// How many faults by default: two of each kind after which a replaced process goes on. Each takes some seconds.
 const FAULTS: u64 = 8;
 
 fn asked(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// Not a test by itself: what the processes do.
+/// Not a test by itself: the processes.
 #[test]
 fn as_a_node() {
     node::run();
@@ -55,11 +54,11 @@ async fn campaign(faults: u64, seed: u64) {
     let mut fleet = Fleet::start(&server).await;
     witness::watch(&server).await;
     let mut load = load::start(&server).await;
-    let mut dice = Seeded::new(seed);
-    let mut below = |count: u64| dice.roll() % count;
+    let mut random = SeededRandom::new(seed);
+    let mut below = |count: u64| random.roll() % count;
     let mut taken_over: BTreeMap<Fault, Vec<Duration>> = BTreeMap::new();
     for number in 0..faults {
-        // Every kind in turn, so that a short run has all of them; whom it meets, and when, is up to the dice.
+        // Every kind in turn, so that a short run has all of them; the victim and the time are random.
         let fault = Fault::ALL[usize::try_from(number).unwrap() % Fault::ALL.len()];
         let victim = usize::try_from(below(NODES as u64)).unwrap();
         load.more(below(10)).await;

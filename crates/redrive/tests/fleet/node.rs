@@ -1,35 +1,35 @@
 //! One process: runs the queues until its stdin ends.
 //!
-//! | queue | handler | what must hold |
+//! | queue | handler | invariant |
 //! |---|---|---|
 //! | `orders` | in the database's transaction, ordered by key | one row in `effect` each, in the order of their key |
-//! | `calls` | outside of it: says when it starts, over a line that nobody cuts | none starts under a lease that is over |
+//! | `calls` | outside of it: reports its start, over a connection that is never cut | none starts under an expired lease |
 //! | `steps`, `jobs` | outside of it, ordered by key or not, and take their time | each is settled by its owner alone |
 
 use std::io::{Read, Write};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use redrive::engine::{Options, Timepiece, Transaction};
+use redrive::engine::{EventClock, OpenOptions, Transaction};
 use redrive::prelude::*;
-use redrive::store::postgres::Settings;
+use redrive::store::postgres::PostgresSettings;
 use redrive::store::postgres::sqlx::{self, PgPool};
 use redrive::{Delivery, Event, Failure, Redrive};
 use redrive_testkit::crash;
 
 use crate::{LEASE, NODES};
 
-/// The way to the database that may be cut, and one that is not.
+/// The address of the database that may be cut, and one that is not.
 const URL: &str = "REDRIVE_TEST_URL";
 const DIRECT: &str = "REDRIVE_TEST_DIRECT";
 const NAME: &str = "REDRIVE_TEST_NAME";
 /// By how many seconds the clock of its machine is wrong.
 const WRONG: &str = "REDRIVE_TEST_WRONG";
-/// What a process says when it runs.
+/// What a process prints when it runs.
 pub(crate) const READY: &str = "ready";
 /// How long a call may take: less than a lease, so that none begins that would outlast it.
 const CALL: Duration = Duration::from_millis(500);
-/// Who needs longer than this to say that it starts was stopped in between.
+/// A process that needs longer than this to report its start was suspended in between.
 const STOPPED: Duration = Duration::from_millis(400);
 
 /// The tables of this test, in the database beside those of the store.
@@ -38,8 +38,8 @@ pub(crate) const TABLES: &str = "
     CREATE TABLE started (id TEXT NOT NULL, node TEXT, is_late BOOLEAN NOT NULL, took BIGINT)";
 
 /// The settings of all.
-pub(crate) fn settings(name: &str) -> Settings {
-    let mut settings = Settings::default();
+pub(crate) fn settings(name: &str) -> PostgresSettings {
+    let mut settings = PostgresSettings::default();
     (settings.shards, settings.connections, settings.lease) = (4 * u32::try_from(NODES).unwrap(), 8, LEASE);
     name.clone_into(&mut settings.name);
     settings
@@ -60,10 +60,10 @@ pub(crate) fn run() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let wrong = std::env::var(WRONG).unwrap().parse().unwrap();
-        let options = Options::new().clock(Timepiece::wrong_by(wrong)).postgres(settings(&name));
+        let options = OpenOptions::new().clock(EventClock::wrong_by(wrong)).postgres(settings(&name));
         let redrive = options.open(&url).await.unwrap();
         set_up(&redrive, &direct, &name).await;
-        // Whoever has published to a queue knows that it keeps no order, and settles in the shortest way.
+        // A process that has published to a queue knows that it keeps no order, and settles on the fast path.
         let first = Event::new("jobs", format!("{name}-{}", std::process::id()));
         redrive.publish(first).await.unwrap();
         redrive.start().await.unwrap();
@@ -101,7 +101,7 @@ async fn set_up(redrive: &Redrive, direct: &str, name: &str) {
     let pool = PgPool::connect_lazy(direct).unwrap();
     let node = name.to_owned();
     let call = move |call: Delivery| start_call(pool.clone(), node.clone(), call);
-    // One at a time, so that some wait in memory while another is under way.
+    // One at a time, so that some wait in memory while another runs.
     let calls = redrive.queue("calls").concurrency(1);
     calls.policy(policy().attempt_time(CALL).build().unwrap()).handle(call).await.unwrap();
     for queue in ["steps", "jobs"] {
@@ -111,9 +111,9 @@ async fn set_up(redrive: &Redrive, direct: &str, name: &str) {
     }
 }
 
-/// Takes its time, so that many are under way when a process is stopped or not heard; they are settled when it is woken,
-/// or heard again, and by then they are under way at somebody else's. There is a way to settle for each: done in order,
-/// done without, and to run again.
+/// Takes its time, so that many attempts are running when a process is suspended or unreachable. It settles them when
+/// it is back, and by then they run in another process. There is one for each way to settle: done in order, done
+/// without order, and retried.
 async fn take_time(step: Delivery) -> Result<(), Failure> {
     tokio::time::sleep(CALL).await;
     let is_even = step.id().bytes().last().is_some_and(|last| last % 2 == 0);
@@ -123,13 +123,13 @@ async fn take_time(step: Delivery) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says that a call starts, and whether that was late: the event is gone, or its shard has another owner. Not counted
-/// is one that stood still after it had begun.
+/// Reports that a call starts, and whether that was late: the event is gone, or its shard has another owner. A call
+/// that was suspended after it had begun does not count.
 async fn start_call(pool: PgPool, node: String, call: Delivery) -> Result<(), Failure> {
     let began = Instant::now();
     let insert = "INSERT INTO started (id, node, is_late) SELECT $1, $2, NOT EXISTS ( \
-                  SELECT 1 FROM redrive.shard JOIN (SELECT seq, shard FROM redrive.live \
-                  UNION ALL SELECT seq, shard FROM redrive.held) event ON event.shard = shard.id \
+                  SELECT 1 FROM redrive.shard JOIN (SELECT seq, shard FROM redrive.fresh \
+                  UNION ALL SELECT seq, shard FROM redrive.tracked) event ON event.shard = shard.id \
                   WHERE event.seq = $3 AND shard.epoch = $4) RETURNING is_late";
     let (epoch, seq) = call.token();
     let query = sqlx::query_scalar(insert).bind(call.id().to_owned()).bind(node.clone());
@@ -145,7 +145,7 @@ async fn start_call(pool: PgPool, node: String, call: Delivery) -> Result<(), Fa
             .await
             .map_err(Failure::transient)?;
     }
-    // What is called takes its time, so that faults meet calls that are under way.
+    // The called service takes its time, so that faults meet running calls.
     tokio::time::sleep(CALL / 5).await;
     Ok(())
 }

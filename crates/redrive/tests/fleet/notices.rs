@@ -1,5 +1,5 @@
-//! Says when something changed in the database: triggers of the test's own on the tables of the store, so that nobody
-//! has to look again and again.
+//! Signals changes in the database: triggers of the test's own on the tables of the store, so that no test has to
+//! poll.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use redrive::store::postgres::sqlx::postgres::PgListener;
 use redrive::store::postgres::sqlx::{self, AssertSqlSafe};
 use redrive_testkit::postgres::Server;
 
-/// Whoever waits for a change of some tables.
+/// A listener for changes of some tables.
 pub(crate) struct Notices(PgListener);
 
 impl Notices {
-    /// Of these tables, from now on. Each time under a name of its own: two of them may be about the same table.
+    /// Listens to these tables from now on. Each has a name of its own: two of them may be about the same table.
     pub(crate) async fn of(server: &Server, name: &str, tables: &[&str]) -> Self {
         let mut listener = PgListener::connect(&server.url()).await.unwrap();
         listener.listen(name).await.unwrap();
@@ -29,7 +29,7 @@ impl Notices {
         Self(listener)
     }
 
-    /// Returns when something changed since the last time, or panics with what is still so.
+    /// Returns when something changed since the last time, or panics with the present state.
     pub(crate) async fn next(&mut self, patience: Duration, still: impl FnOnce() -> String) {
         match tokio::time::timeout(patience, self.0.recv()).await {
             Ok(notice) => drop(notice.unwrap()),

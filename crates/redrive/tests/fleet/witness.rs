@@ -1,14 +1,13 @@
-//! Who changes events without owning them: nobody may, however late it was woken.
+//! Detects changes to events by a process that does not own them, however late it was woken.
 //!
-//! Most of what a process that was replaced would write finds its event gone, or with another rev, and does nobody any
-//! harm, so the account alone would hardly show that the fence is not there. So each session says whose it is, and a
-//! trigger compares that with the owner of the shard, at the very end of each commit: after the fence, which keeps the
-//! owner the same from then on.
+//! Most writes of a replaced process find their event gone, or with another rev, and do no harm, so the final check
+//! alone would hardly reveal a missing fence. So each session names its process, and a trigger compares that with the
+//! owner of the shard, at the very end of each commit: after the fence, which keeps the owner the same from then on.
 
 use redrive::store::postgres::sqlx::{self, Connection, PgConnection};
 use redrive_testkit::postgres::Server;
 
-/// The variable of a session that says whose it is.
+/// The session variable that names its process.
 const WHOSE: &str = "fleet.node";
 
 const WATCH: &str = "
@@ -23,12 +22,12 @@ const WATCH: &str = "
         END IF;
         RETURN NULL;
     END $$;
-    CREATE CONSTRAINT TRIGGER watch AFTER UPDATE OR DELETE ON redrive.live DEFERRABLE INITIALLY DEFERRED
+    CREATE CONSTRAINT TRIGGER watch AFTER UPDATE OR DELETE ON redrive.fresh DEFERRABLE INITIALLY DEFERRED
         FOR EACH ROW EXECUTE FUNCTION watch();
-    CREATE CONSTRAINT TRIGGER watch AFTER UPDATE OR DELETE ON redrive.held DEFERRABLE INITIALLY DEFERRED
+    CREATE CONSTRAINT TRIGGER watch AFTER UPDATE OR DELETE ON redrive.tracked DEFERRABLE INITIALLY DEFERRED
         FOR EACH ROW EXECUTE FUNCTION watch();";
 
-/// The address by which a process is known to the witness.
+/// The address by which the witness knows a process.
 pub(crate) fn known_as(name: &str, url: &str) -> String {
     format!("{url}&options[{WHOSE}]={name}")
 }
@@ -39,7 +38,7 @@ pub(crate) async fn watch(server: &Server) {
     sqlx::raw_sql(WATCH).execute(&mut conn).await.unwrap();
 }
 
-/// Who changed what that was somebody else's: the first of them, and how many there were.
+/// Changes to events of another owner: the first of them, and how many there were.
 pub(crate) async fn trespasses(conn: &mut PgConnection) -> (Vec<String>, i64) {
     let first = "SELECT format('%s: %s of %s, which is owned by %s', node, what, seq, owner) FROM public.trespass LIMIT 10";
     let first = sqlx::query_scalar(first).fetch_all(&mut *conn).await.unwrap();

@@ -1,8 +1,7 @@
 //! Kafka, through `rdkafka`: librdkafka's own codes (negative) and the brokers' (positive).
 //!
-//! What a broker's code means is taken from the Kafka protocol's table of errors, and what became of the
-//! message from librdkafka's own book-keeping; where the two, or the broker's code, disagree, from the more
-//! careful one.
+//! The meaning of a broker's code follows the Kafka protocol's table of errors; the fate of the message follows
+//! librdkafka's own book-keeping. If they disagree, the more careful one counts.
 
 use rdkafka::error::{KafkaError, RDKafkaError};
 use rdkafka::types::RDKafkaErrorCode;
@@ -29,18 +28,17 @@ use redrive_core::{Executed, Fault};
 ///
 /// # Why so
 ///
-/// - A topic that a broker does not know may have been created a moment ago, and the news travels; so the
-///   protocol calls it retriable. librdkafka waits for it (`topic.metadata.propagation.max.ms`) before it
-///   says `UnknownTopic` itself.
+/// - A topic that a broker does not know may have been created a moment ago and not propagated yet; so the protocol
+///   calls it retriable. librdkafka waits for it (`topic.metadata.propagation.max.ms`) before it reports
+///   `UnknownTopic` itself.
 /// - With `acks=all` a leader that loses its office between the append and the replicas' word answers
 ///   `NotLeaderForPartition` although the record is in the log.
 /// - While a group rebalances, trying to commit again in place does not help: poll first.
-/// - librdkafka retries by itself, and a code is that of its last request. "Not executed" is certain of the
-///   message where no earlier request of it went unanswered: with idempotence on, or `retries=0`.
+/// - librdkafka retries by itself, and a code is that of its last request. "Not executed" is certain only if no
+///   earlier request of the message went unanswered: with idempotence on, or `retries=0`.
 ///
-/// A message that is produced once more is another message, also for an idempotent producer, which only
-/// recognises its own repetitions. Where the effect is unknown, the consumer sees it twice; give it an
-/// identity to be known by.
+/// A message produced again is a new message, even for an idempotent producer, which recognises only its own
+/// repetitions. If the effect is unknown, the consumer may see it twice; give the message an id for deduplication.
 ///
 /// ```
 /// use rdkafka::types::RDKafkaErrorCode as Code;
@@ -157,7 +155,7 @@ pub fn kafka_code(code: RDKafkaErrorCode) -> Option<Fault> {
         | Code::AssignmentLost
         | Code::PollExceeded => Some(Fault::permanent().not_executed()),
 
-        // The producer is no longer itself, or no longer knows what it wrote.
+        // The producer was fenced, or no longer knows what it wrote.
         Code::Fatal
         | Code::Fenced
         | Code::ProducerFenced
@@ -192,8 +190,7 @@ pub fn kafka_code(code: RDKafkaErrorCode) -> Option<Fault> {
 /// | `NoMessageReceived`, `PartitionEOF`: answers, not faults | not known |
 /// | any other | not known |
 ///
-/// Where a transaction has to be aborted, an attempt is a whole transaction: it begins it, and aborts it
-/// where it fails.
+/// If a transaction has to be aborted, an attempt is a whole transaction: it begins it, and aborts it on failure.
 ///
 /// A `FutureProducer` gives the message back with the error, so the closure takes the two apart:
 ///
@@ -214,7 +211,7 @@ pub fn kafka_code(code: RDKafkaErrorCode) -> Option<Fault> {
 #[must_use]
 pub fn kafka(error: &KafkaError) -> Option<Fault> {
     match error {
-        KafkaError::Transaction(error) => Standing::of(error).fault(kafka_code(error.code())),
+        KafkaError::Transaction(error) => TransactionStatus::of(error).fault(kafka_code(error.code())),
         KafkaError::AdminOp(code) => kafka_code(*code),
         KafkaError::MessageConsumptionFatal(_) | KafkaError::Canceled => Some(Fault::permanent()),
         KafkaError::ClientConfig(..)
@@ -227,14 +224,14 @@ pub fn kafka(error: &KafkaError) -> Option<Fault> {
 
 /// What librdkafka says of a transaction after an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum TransactionStatus {
     Fatal,
     RequiresAbort,
     Retriable,
     Unsaid,
 }
 
-impl Standing {
+impl TransactionStatus {
     fn of(error: &RDKafkaError) -> Self {
         if error.is_fatal() {
             Self::Fatal
@@ -374,7 +371,7 @@ mod tests {
         }
     }
 
-    /// A producer that reaches nobody, set up like this.
+    /// A producer without a reachable broker.
     fn producer(settings: &[(&str, &str)]) -> Result<BaseProducer, KafkaError> {
         let mut config = ClientConfig::new();
         for (name, value) in settings {
@@ -429,18 +426,18 @@ mod tests {
     #[test]
     fn a_transaction_is_judged_by_its_standing_before_its_code() {
         for (standing, code, want) in [
-            (Standing::Fatal, Code::OperationTimedOut, LOST),
-            (Standing::Fatal, Code::ProducerFenced, LOST),
-            (Standing::RequiresAbort, Code::MessageTimedOut, AGAIN),
-            (Standing::RequiresAbort, Code::OutOfOrderSequenceNumber, AGAIN),
-            (Standing::RequiresAbort, Code::Fail, AGAIN),
-            (Standing::RequiresAbort, Code::TopicAuthorizationFailed, REFUSED),
-            (Standing::Retriable, Code::OperationTimedOut, UNKNOWN),
-            (Standing::Retriable, Code::CoordinatorNotAvailable, AGAIN),
-            (Standing::Retriable, Code::Fail, UNKNOWN),
-            (Standing::Unsaid, Code::OperationTimedOut, LOST),
-            (Standing::Unsaid, Code::State, REFUSED),
-            (Standing::Unsaid, Code::Fail, LOST),
+            (TransactionStatus::Fatal, Code::OperationTimedOut, LOST),
+            (TransactionStatus::Fatal, Code::ProducerFenced, LOST),
+            (TransactionStatus::RequiresAbort, Code::MessageTimedOut, AGAIN),
+            (TransactionStatus::RequiresAbort, Code::OutOfOrderSequenceNumber, AGAIN),
+            (TransactionStatus::RequiresAbort, Code::Fail, AGAIN),
+            (TransactionStatus::RequiresAbort, Code::TopicAuthorizationFailed, REFUSED),
+            (TransactionStatus::Retriable, Code::OperationTimedOut, UNKNOWN),
+            (TransactionStatus::Retriable, Code::CoordinatorNotAvailable, AGAIN),
+            (TransactionStatus::Retriable, Code::Fail, UNKNOWN),
+            (TransactionStatus::Unsaid, Code::OperationTimedOut, LOST),
+            (TransactionStatus::Unsaid, Code::State, REFUSED),
+            (TransactionStatus::Unsaid, Code::Fail, LOST),
         ] {
             assert_eq!(standing.fault(kafka_code(code)), want, "{standing:?} {code:?}");
         }

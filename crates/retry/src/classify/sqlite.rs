@@ -14,10 +14,10 @@ use super::sqlite_code;
 /// | a row too few or too many, a column that does not convert: the statement has run | permanent, unknown |
 /// | any other: a function, a virtual table or an extension of yours | not known |
 ///
-/// A busy database is worth another attempt where the whole transaction is inside the closure;
-/// [`sqlite_code`] says why. SQLite's own `busy_timeout`, which rusqlite sets to 5 s unless told otherwise,
-/// waits inside one attempt and is the better first line against short locks, because it costs no attempt. It
-/// cannot help with a `SQLITE_BUSY_SNAPSHOT`, or where waiting would be a deadlock.
+/// A busy database is worth another attempt if the whole transaction is inside the closure; [`sqlite_code`] explains
+/// why. SQLite's own `busy_timeout`, which rusqlite sets to 5 s by default, waits inside one attempt and is the
+/// better first line against short locks, because it costs no attempt. It cannot help with a `SQLITE_BUSY_SNAPSHOT`,
+/// or if waiting would be a deadlock.
 ///
 /// ```
 /// use redrive_retry::blocking::Retry;
@@ -79,7 +79,7 @@ mod tests {
     const AGAIN: Option<Fault> = Some(Fault::transient().not_executed());
     const REFUSED: Option<Fault> = Some(Fault::permanent().not_executed());
 
-    /// Two connections to one file that wait for nobody, and the file.
+    /// Two connections to one file without a busy timeout, and the file.
     fn two(journal: &str) -> (Connection, Connection, TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let open = || {
@@ -227,7 +227,7 @@ mod tests {
     fn a_busy_database_is_written_once_it_is_free() {
         let (holder, mut writer, _folder) = two("delete");
         holder.execute_batch("begin immediate").unwrap();
-        // A wait that was drawn as nothing would not be waited for, and the holder would never let go.
+        // With a wait of zero the holder would never release the lock.
         let policy = Policy::builder().jitter(Jitter::None).build().unwrap();
         let attempts = Cell::new(0);
         let write = || {

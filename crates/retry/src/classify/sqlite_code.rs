@@ -20,19 +20,18 @@ use redrive_core::Fault;
 ///
 /// # What has to be repeated
 ///
-/// A BUSY at COMMIT has committed nothing and leaves the transaction open; a `SQLITE_BUSY_SNAPSHOT` (517)
-/// says that the transaction reads from a snapshot that is no longer the newest, and no statement in it can
-/// ever write. So an attempt is a whole transaction: begin it inside the closure, and roll it back where the
-/// attempt fails, as a dropped transaction of most drivers does. `BEGIN IMMEDIATE` takes the lock at the
-/// start and never meets a 517.
+/// A BUSY at COMMIT has committed nothing and leaves the transaction open. A `SQLITE_BUSY_SNAPSHOT` (517) means that
+/// the transaction reads from an outdated snapshot, and no statement in it can ever write. So an attempt is a whole
+/// transaction: begin it inside the closure, and roll it back on failure, as a dropped transaction of most drivers
+/// does. `BEGIN IMMEDIATE` takes the lock at the start and never gets a 517.
 ///
 /// # Why so
 ///
-/// - An `IOERR` is of unknown fate: a sync that failed may have left a commit on the disk or not, and the
-///   next sync may succeed without it. Repeating on top of that is a human's decision.
+/// - The outcome of an `IOERR` is unknown: a failed sync may or may not have left a commit on the disk, and the next
+///   sync may succeed without it. Repeating it is an operator's decision.
 /// - A full disk does not empty itself in the time of a few attempts.
-/// - `INSERT OR FAIL` keeps the rows before the one that violates a constraint, so "not executed" is too much
-///   said of it. Where you use it, say so in a classifier of your own, in front of this one.
+/// - `INSERT OR FAIL` keeps the rows before the one that violates a constraint, so "not executed" is wrong for it. If
+///   you use it, put your own classifier in front of this one.
 ///
 /// ```
 /// use redrive_core::Fault;

@@ -22,15 +22,15 @@ use super::sqlite_code;
 /// | `Protocol`, `TypeNotFound`, `AnyDriverError`, `WorkerCrashed` | permanent, unknown |
 /// | any other | not known |
 ///
-/// As ever with databases, an attempt is a whole transaction: where it was rolled back to break a deadlock,
-/// repeating its last statement would write half of it.
+/// As always with databases, an attempt is a whole transaction: if it was rolled back to break a deadlock, repeating
+/// only its last statement would write half of it.
 ///
 /// # Why so
 ///
 /// - A pool that times out has more callers than connections. Retrying adds to the callers, hence an
 ///   overload, which is retried out of a [`Budget`](redrive_core::Budget) and without one not at all.
-/// - A worker, the thread on which SQLite runs, crashes because a statement made it panic. The next attempt
-///   would be that statement again.
+/// - A worker, the thread that runs SQLite, crashes because a statement made it panic. The next attempt would run
+///   that statement again.
 /// - MySQL says of a lock wait time-out (1205) only `HY000`, which is its SQLSTATE for nearly everything, and
 ///   it rolls back the statement and not the transaction. It is not known here; where you set
 ///   `innodb_rollback_on_timeout`, put a classifier of your own in front.
@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    /// What a database says, without the database.
+    /// A database error without a database.
     #[derive(Debug)]
     struct Said {
         code: Option<&'static str>,

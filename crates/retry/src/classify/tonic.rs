@@ -16,20 +16,18 @@ use tonic::{Code, ConnectError, Status};
 /// | `Aborted`: the server rolled back, as after a conflict | retry, not executed |
 /// | `InvalidArgument`, `NotFound`, `AlreadyExists`, `PermissionDenied`, `Unauthenticated` | permanent, unknown |
 /// | `FailedPrecondition`, `OutOfRange`, `Unimplemented`, `DataLoss` | permanent, unknown |
-/// | `Cancelled`: whoever waits gave up | permanent, unknown |
+/// | `Cancelled`: the caller gave up | permanent, unknown |
 /// | `Internal`: an invariant is broken, and stays broken | permanent, unknown |
 /// | `Unknown`, `Ok` | not known |
 ///
 /// # Why so
 ///
-/// - A code says how the other side ended and not what it did before. A handler that charged a card and then
-///   relayed a `NotFound` from further down looks just like one that refused at the door, so the effect is
-///   unknown. A message beyond the size limit of this side arrives as `OutOfRange` or `ResourceExhausted`
-///   after the server has done its work.
-/// - `Aborted` is the exception, because rolled back is what it means by gRPC's definition. It asks to repeat
-///   the whole read-modify-write, so that has to be the attempt, and not its last call alone.
-/// - `Unknown` is what a server says when it says nothing. It stays unclassified: permanent, and counted
-///   where it can be found.
+/// - A code says how the other side ended, not what it did before. A handler that charged a card and then relayed a
+///   downstream `NotFound` looks like one that refused at once, so the effect is unknown. A message beyond the size
+///   limit of this side arrives as `OutOfRange` or `ResourceExhausted` after the server has done its work.
+/// - `Aborted` is the exception: by gRPC's definition it means rolled back. It asks to repeat the whole
+///   read-modify-write, so that must be the attempt, not only its last call.
+/// - Servers return `Unknown` without further information. It stays unclassified: permanent, and counted as such.
 ///
 /// ```
 /// use redrive_core::Fault;
@@ -60,7 +58,7 @@ pub fn grpc_code(code: Code) -> Option<Fault> {
     }
 }
 
-/// Knows [`tonic::Status`]: its code, its cause where that lies on this side, and the server's push-back.
+/// Classifies [`tonic::Status`]: its code, its cause if that lies on this side, and the server's push-back.
 ///
 /// | status | means |
 /// |---|---|
@@ -68,7 +66,7 @@ pub fn grpc_code(code: Code) -> Option<Fault> {
 /// | `Cancelled` by tonic itself: its own time-out, or a connection that went away | retry, unknown |
 /// | any other | what [`grpc_code`] says of its code |
 ///
-/// After that the metadata `grpc-retry-pushback-ms` has its say, as
+/// Then the metadata `grpc-retry-pushback-ms` applies, as
 /// [gRPC's retry design](https://github.com/grpc/proposal/blob/master/A6-client-retries.md#pushback) has it:
 ///
 /// | push-back | means |
@@ -105,7 +103,7 @@ fn by_cause(status: &Status) -> Option<Fault> {
         Code::Unavailable if causes().any(|cause| cause.is::<ConnectError>()) => {
             Some(Fault::transient().not_executed())
         }
-        // One that wraps another status only hands on what came over the wire.
+        // An error that wraps another status only passes on what came over the wire.
         Code::Cancelled if status.source().is_some() && !causes().any(|cause| cause.is::<Status>()) => {
             Some(Fault::transient())
         }
@@ -121,7 +119,7 @@ fn executed(fault: Option<Fault>) -> Executed {
     }
 }
 
-/// What the server says of when to come back.
+/// The server's push-back.
 enum Pushback {
     Unsaid,
     After(Duration),

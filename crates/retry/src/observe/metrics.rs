@@ -3,7 +3,7 @@
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use redrive_core::StopReason;
 use redrive_core::names::{label, metric};
-use redrive_core::observe::{Attempted, Ended, Observer, Waiting};
+use redrive_core::observe::{AttemptFinished, Observer, RetryScheduled, RunFinished};
 
 /// Counts attempts, retries and ends, for whichever exporter the process has installed.
 ///
@@ -18,15 +18,14 @@ use redrive_core::observe::{Attempted, Ended, Observer, Waiting};
 /// | `redrive_stopped_total` | counter | `reason` | calls that ended, by stop reason; `succeeded` is one of them |
 /// | `redrive_success_after_retry_total` | counter | | calls that worked, but not at first |
 /// | `redrive_budget_tokens` | gauge | | retries that the budget would allow now |
-/// | `redrive_budget_spent_total` | counter | | retries made out of the budget |
+/// | `redrive_budget_spent_total` | counter | | retries paid for by the budget |
 /// | `redrive_breaker_state` | gauge | | 0 closed, 1 half open, 2 open |
 ///
-/// Watch the share of success after retry, which is flapping that no error rate shows, and
-/// `redrive_stopped_total` with the reason `unclassified`, which is a classifier that is missing something.
+/// Watch the share of successes after a retry, which shows flapping that no error rate shows, and
+/// `redrive_stopped_total` with the reason `unclassified`, which shows a gap in a classifier.
 ///
-/// Budget and breaker are read when a call ends, so they stand still while nobody calls. Where several
-/// policies share one budget, each of them reports it under its own name, and the sum over targets counts it
-/// several times.
+/// Budget and breaker are read when a call ends, so their gauges do not change without calls. If several policies
+/// share a budget, each reports it under its own name, and the sum over targets counts it several times.
 ///
 /// # What it costs
 ///
@@ -56,45 +55,44 @@ use redrive_core::observe::{Attempted, Ended, Observer, Waiting};
 pub struct Metrics;
 
 impl Metrics {
-    /// Tells the recorder what the metrics are and in which unit. Once, after the exporter was installed;
+    /// Describes the metrics and their units to the recorder. Call it once, after the exporter is installed;
     /// exporters show it as help.
     pub fn describe() {
-        describe_counter!(metric::ATTEMPTS, Unit::Count, "Attempts that ended, by what they said.");
-        describe_histogram!(metric::ATTEMPT_SECONDS, Unit::Seconds, "How long attempts took.");
-        describe_counter!(metric::RETRIES, Unit::Count, "Retries, by class of the fault before them.");
-        describe_histogram!(
-            metric::RETRY_DELAY_SECONDS,
-            Unit::Seconds,
-            "The waits that were chosen before retries."
-        );
+        describe_counter!(metric::ATTEMPTS, Unit::Count, "Attempts that ended, by disposition.");
+        describe_histogram!(metric::ATTEMPT_SECONDS, Unit::Seconds, "Duration of attempts.");
+        describe_counter!(metric::RETRIES, Unit::Count, "Retries, by class of the preceding fault.");
+        describe_histogram!(metric::RETRY_DELAY_SECONDS, Unit::Seconds, "Delays chosen before retries.");
         describe_counter!(metric::STOPPED, Unit::Count, "Calls that ended, by reason.");
         describe_counter!(
             metric::SUCCESS_AFTER_RETRY,
             Unit::Count,
-            "Calls that succeeded, but not at first."
+            "Calls that succeeded after at least one retry."
         );
-        describe_gauge!(metric::BUDGET_TOKENS, Unit::Count, "Retries that the budget would allow now.");
-        describe_counter!(metric::BUDGET_SPENT, Unit::Count, "Retries made out of the budget.");
-        describe_gauge!(metric::BREAKER_STATE, "Where the breaker is: 0 closed, 1 half open, 2 open.");
+        describe_gauge!(metric::BUDGET_TOKENS, Unit::Count, "Retries the budget allows right now.");
+        describe_counter!(metric::BUDGET_SPENT, Unit::Count, "Retries paid for by the budget.");
+        describe_gauge!(
+            metric::BREAKER_STATE,
+            "State of the circuit breaker: 0 closed, 1 half open, 2 open."
+        );
     }
 }
 
 impl Observer for Metrics {
-    fn attempted(&self, attempted: Attempted<'_>) {
+    fn attempted(&self, attempted: AttemptFinished<'_>) {
         let target = attempted.policy.name().to_owned();
         let disposition = attempted.outcome.as_str();
         histogram!(metric::ATTEMPT_SECONDS, label::TARGET => target.clone()).record(attempted.took);
         counter!(metric::ATTEMPTS, label::TARGET => target, label::DISPOSITION => disposition).increment(1);
     }
 
-    fn waiting(&self, waiting: Waiting<'_>) {
+    fn waiting(&self, waiting: RetryScheduled<'_>) {
         let target = waiting.policy.name().to_owned();
         let class = waiting.class.as_str();
         histogram!(metric::RETRY_DELAY_SECONDS, label::TARGET => target.clone()).record(waiting.delay);
         counter!(metric::RETRIES, label::TARGET => target, label::CLASS => class).increment(1);
     }
 
-    fn ended(&self, ended: Ended<'_>) {
+    fn ended(&self, ended: RunFinished<'_>) {
         let target = || ended.policy.name().to_owned();
         let reason = ended.report.reason;
         counter!(metric::STOPPED, label::TARGET => target(), label::REASON => reason.as_str()).increment(1);
@@ -135,7 +133,7 @@ mod tests {
             .observer(Metrics)
     }
 
-    /// What is measured, by name and labels, of calls whose attempts say this. Each takes `took`.
+    /// Records the metrics, by name and labels, of calls whose attempts have these outcomes. Each takes `took`.
     fn measured(policy: &Policy, took: Duration, calls: &[&[Disposition]]) -> BTreeMap<String, DebugValue> {
         let recorder = DebuggingRecorder::new();
         let runtime =

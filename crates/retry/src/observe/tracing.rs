@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redrive_core::observe::{Attempted, Ended, Observer, Waiting};
+use redrive_core::observe::{AttemptFinished, Observer, RetryScheduled, RunFinished};
 use redrive_core::{Report, StopReason};
 use tracing::{debug, info, trace, warn};
 
@@ -16,14 +16,14 @@ use tracing::{debug, info, trace, warn};
 /// | warn | `retrying` | an attempt failed and another follows | `reason`: `transient` or `overload`; `next_delay_ms` |
 /// | info | `succeeded after retry` | it worked, but not at first | `waited_ms` |
 /// | warn | `gave up` | it failed for good | `reason`: the stop reason; `executed`: `no` or `unknown` |
-/// | info | `gave up` | as above, because whoever waited cancelled it | as above |
+/// | info | `gave up` | as above, because the caller cancelled it | as above |
 /// | debug | `gave up` | as above, because the first attempt got a permanent answer: nothing to retry | as above |
 /// | debug | `discarded` | the classifier said that it is not needed any more | |
 /// | trace | `attempted` | an attempt ended, however | `disposition`, `took_ms` |
 ///
-/// `attempt` is the one that has just ended, and at the end the number of attempts in all. `policy` is the
-/// policy's name. The error itself is not logged, because it may hold a payload; whoever called gets it in
-/// the [`Stopped`](redrive_core::Stopped).
+/// `attempt` is the attempt that has just ended, and at the end the number of attempts. `policy` is the policy's
+/// name. The error itself is not logged, because it may contain a payload; the caller gets it in the
+/// [`Stopped`](redrive_core::Stopped).
 ///
 /// ```
 /// use redrive_retry::Policy;
@@ -38,7 +38,7 @@ use tracing::{debug, info, trace, warn};
 pub struct Tracing;
 
 impl Observer for Tracing {
-    fn attempted(&self, attempted: Attempted<'_>) {
+    fn attempted(&self, attempted: AttemptFinished<'_>) {
         trace!(
             target: "redrive",
             policy = attempted.policy.name(),
@@ -49,7 +49,7 @@ impl Observer for Tracing {
         );
     }
 
-    fn waiting(&self, waiting: Waiting<'_>) {
+    fn waiting(&self, waiting: RetryScheduled<'_>) {
         warn!(
             target: "redrive",
             policy = waiting.policy.name(),
@@ -60,10 +60,10 @@ impl Observer for Tracing {
         );
     }
 
-    fn ended(&self, ended: Ended<'_>) {
+    fn ended(&self, ended: RunFinished<'_>) {
         let policy = ended.policy.name();
         let Report { reason, attempts: attempt, waited, executed, .. } = *ended.report;
-        // The level of an event is fixed where it is written, hence three of the same.
+        // The level of an event is fixed at its call site, hence three of the same.
         macro_rules! gave_up {
             ($at_level:ident) => {
                 $at_level!(
@@ -157,7 +157,7 @@ mod tests {
         }
     }
 
-    /// What is logged of a call whose attempts say this, one after the other.
+    /// The log lines of a call whose attempts have these outcomes.
     fn log(says: &[Disposition]) -> Vec<Line> {
         let policy = Policy::builder()
             .name("payments")
@@ -277,7 +277,7 @@ mod tests {
         let last = lines.last().unwrap();
         assert_eq!((last.level.as_str(), last.fields["reason"].as_str()), ("INFO", "cancelled"));
         let discarded = line("DEBUG", "discarded", &[("policy", "payments"), ("attempt", "1")]);
-        assert_eq!(log(&[Disposition::Discard]).last(), Some(&discarded));
+        assert_eq!(log(&[Disposition::Drop]).last(), Some(&discarded));
     }
 
     #[test]

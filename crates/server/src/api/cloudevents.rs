@@ -6,8 +6,8 @@
 //! | structured | `application/cloudevents+json` |
 //! | batched | `application/cloudevents-batch+json` |
 //!
-//! Every attribute is kept as a header of the event, written as the HTTP binding writes it in binary mode. So an
-//! attempt that carries the event's headers is the same CloudEvent again, whichever way it came.
+//! Every attribute becomes a header of the event, written as in the HTTP binding's binary mode. So a push that
+//! carries the event's headers is the same CloudEvent again, whichever way it came.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +17,8 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::publish::Written;
-use super::{Body, Problem};
+use super::publish::EventDraft;
+use super::{ApiProblem, RequestBody};
 
 mod attributes;
 mod data;
@@ -26,7 +26,7 @@ mod percent;
 
 use attributes::Attributes;
 
-/// What the header of an attribute begins with.
+/// The prefix of attribute headers.
 const PREFIX: &str = "ce-";
 /// Headers that make a request a CloudEvent.
 const REQUIRED: [&str; 4] = ["ce-specversion", "ce-id", "ce-source", "ce-type"];
@@ -45,14 +45,14 @@ pub(super) enum Mode {
 }
 
 impl Mode {
-    /// How this request does; not at all where it is none.
-    pub(super) fn of(body: &Body) -> Result<Option<Self>, Problem> {
+    /// The mode of this request; `None` if it is not a CloudEvent.
+    pub(super) fn of(body: &RequestBody) -> Result<Option<Self>, ApiProblem> {
         match body.media_type().as_str() {
             "application/cloudevents+json" => return Ok(Some(Self::Structured)),
             "application/cloudevents-batch+json" => return Ok(Some(Self::Batched)),
             other if other.starts_with(MEDIA_TYPE) => {
-                let detail = format!("of CloudEvents, this server knows the JSON format, and not `{other}`");
-                return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media-type", detail));
+                let detail = format!("this server supports CloudEvents in JSON only, not `{other}`");
+                return Err(ApiProblem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media-type", detail));
             }
             _ => {}
         }
@@ -61,30 +61,30 @@ impl Mode {
 }
 
 /// The CloudEvent in the headers, with the body for its data.
-pub(super) fn binary(body: &Body) -> Result<Written, Problem> {
+pub(super) fn binary(body: &RequestBody) -> Result<EventDraft, ApiProblem> {
     if body.headers.contains_key("redrive-id") {
-        return Err(wrong("`source` and `id` are its identity; leave `redrive-id` out".to_owned()));
+        return Err(wrong("a CloudEvent is identified by `source` and `id`; remove `redrive-id`".to_owned()));
     }
     let mut attributes = Attributes::default();
     for name in body.headers.keys() {
         let Some(attribute) = name.as_str().strip_prefix(PREFIX) else { continue };
         let mut values = body.headers.get_all(name).iter();
         let (Some(value), None) = (values.next(), values.next()) else {
-            return Err(wrong(format!("the attribute `{attribute}` is there more than once")));
+            return Err(wrong(format!("the attribute `{attribute}` occurs more than once")));
         };
         let text = percent::decode(value.as_bytes())
             .ok_or_else(|| wrong(format!("the header `{name}` is not percent-encoded UTF-8")))?;
         attributes.put(attribute, text).map_err(wrong)?;
     }
-    let mut written = Written::from_headers(body)?;
+    let mut written = EventDraft::from_headers(body)?;
     attributes.write(&mut written).map_err(wrong)?;
     Ok(written)
 }
 
 /// The CloudEvent that a document is.
-pub(super) fn structured(bytes: &[u8]) -> Result<Written, Problem> {
+pub(super) fn structured(bytes: &[u8]) -> Result<EventDraft, ApiProblem> {
     let mut members: BTreeMap<String, &RawValue> = serde_json::from_slice(bytes)
-        .map_err(|error| Problem::bad_request(format!("the body is no CloudEvent in JSON: {error}")))?;
+        .map_err(|error| ApiProblem::bad_request(format!("the body is not a CloudEvent in JSON: {error}")))?;
     let (data, base64) = (members.remove("data"), members.remove("data_base64"));
     let content_type = members.remove("datacontenttype");
     let mut attributes = Attributes::default();
@@ -95,18 +95,18 @@ pub(super) fn structured(bytes: &[u8]) -> Result<Written, Problem> {
     }
     let content_type = content_type.map(|value| attributes::text("datacontenttype", value));
     let content_type = content_type.transpose().map_err(wrong)?.flatten();
-    let mut written = Written::default();
+    let mut written = EventDraft::default();
     (written.raw, written.content_type) = data::read(data, base64, content_type).map_err(wrong)?;
     attributes.write(&mut written).map_err(wrong)?;
     Ok(written)
 }
 
-/// Each CloudEvent of a batch, or what is wrong with it. They are counted first.
+/// Each CloudEvent of a batch, or its error. They are counted first.
 pub(super) fn batched(
     bytes: &[u8],
-    bounded: impl FnOnce(usize) -> Result<(), Problem>,
-) -> Result<Vec<Result<Written, Problem>>, Problem> {
-    let wrong = |error| Problem::bad_request(format!("the body is no list of CloudEvents: {error}"));
+    bounded: impl FnOnce(usize) -> Result<(), ApiProblem>,
+) -> Result<Vec<Result<EventDraft, ApiProblem>>, ApiProblem> {
+    let wrong = |error| ApiProblem::bad_request(format!("the body is not a list of CloudEvents: {error}"));
     let counted: Vec<IgnoredAny> = serde_json::from_slice(bytes).map_err(wrong)?;
     bounded(counted.len())?;
     let events: Vec<&RawValue> = serde_json::from_slice(bytes).map_err(wrong)?;
@@ -132,6 +132,6 @@ pub(super) fn attributes(event: &Event) -> Option<Value> {
     Some(attributes.into())
 }
 
-fn wrong(detail: String) -> Problem {
-    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "not-a-cloudevent", detail)
+fn wrong(detail: String) -> ApiProblem {
+    ApiProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "not-a-cloudevent", detail)
 }

@@ -1,4 +1,4 @@
-//! The first page: what is here, for whoever opens the address in a browser.
+//! The start page, for browsers.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ async fn index() -> Html<&'static str> {
         env!("CARGO_PKG_VERSION"),
         "</h1><p>Do it again, and have it take effect once.</p><ul>",
         "<li><a href=/v1/queues>/v1/queues</a>: the queues and what is in them",
-        "<li><a href=/v1/dead/groups>/v1/dead/groups</a>: dead letters by what they died of",
+        "<li><a href=/v1/dead/groups>/v1/dead/groups</a>: dead letters grouped by cause",
         "<li><a href=/v1/jobs>/v1/jobs</a>: redrives under way",
         "<li><a href=/v1/audit>/v1/audit</a>: who did what",
         "<li><a href=/metrics>/metrics</a>, <a href=/readyz>/readyz</a>, <a href=/openapi.json>/openapi.json</a>",

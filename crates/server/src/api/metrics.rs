@@ -6,10 +6,9 @@ use axum::Router;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use http::StatusCode;
 use http::header::CONTENT_TYPE;
 
-use super::Problem;
+use super::ApiProblem;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::config::Right;
@@ -19,24 +18,13 @@ pub(super) fn routes() -> Router<Arc<App>> {
     Router::new().route("/metrics", get(show))
 }
 
-/// What is about all tenants is not for the token of one of them.
-pub(super) fn everybodys(caller: &Caller, what: &str) -> Result<(), Problem> {
-    match &caller.tenant {
-        None => Ok(()),
-        Some(_) => {
-            let detail = format!("{what} are about all tenants, and this token is for one of them");
-            Err(Problem::new(StatusCode::FORBIDDEN, "not-for-a-tenant", detail))
-        }
-    }
-}
-
-/// Shows them to whoever may read; to everybody where the configuration says so. They are about all tenants, so a
-/// token of one of them may not.
-async fn show(State(app): State<Arc<App>>, request: Request) -> Result<Response, Problem> {
+/// Shows metrics to callers with the right `metrics` or `read`; to all if the configuration says so. Metrics cover all
+/// tenants and queues, so a token of one tenant or of some queues may not read them.
+async fn show(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiProblem> {
     if !app.live().config.observe.open_metrics {
         let caller = Caller::from_request_parts(&mut request.into_parts().0, &app).await?;
-        caller.may(Right::Read)?;
-        everybodys(&caller, "metrics")?;
+        caller.may(Right::Read).or_else(|_| caller.may(Right::Metrics))?;
+        caller.for_everything("the list of metrics")?;
     }
     Ok(([(CONTENT_TYPE, FORMAT)], metrics::render(&app).await).into_response())
 }

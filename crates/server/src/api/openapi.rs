@@ -1,7 +1,7 @@
 //! The API's own description, as an OpenAPI document.
 //!
-//! Written by hand, a file for each part of the API, and put together here. A test compares it with the routes and
-//! with `docs/openapi.json`, and `cargo xtask schemathesis` with what the server really answers.
+//! Written by hand, one file per part of the API, merged here. A test compares it with the routes and with
+//! `docs/openapi.json`; `cargo xtask schemathesis` compares it with real responses.
 
 use std::sync::{Arc, LazyLock};
 
@@ -13,22 +13,22 @@ use serde_json::Value;
 
 use crate::app::App;
 
-/// What all parts share, and then the parts.
+/// The common part, then the others.
 const PARTS: &[&str] = &[
     include_str!("openapi/base.json"),
     include_str!("openapi/health.json"),
     include_str!("openapi/publish.json"),
     include_str!("openapi/pull.json"),
-    include_str!("openapi/operate/look.json"),
-    include_str!("openapi/operate/order.json"),
-    include_str!("openapi/operate/order_one.json"),
+    include_str!("openapi/operate/inspect.json"),
+    include_str!("openapi/operate/event_actions.json"),
+    include_str!("openapi/operate/single_event_actions.json"),
     include_str!("openapi/operate/jobs.json"),
-    include_str!("openapi/operate/flow.json"),
-    include_str!("openapi/operate/keys.json"),
+    include_str!("openapi/operate/flow_control.json"),
+    include_str!("openapi/operate/ordering_keys.json"),
     include_str!("openapi/operate/ledger.json"),
     include_str!("openapi/operate/nodes.json"),
-    include_str!("openapi/operate/exchange.json"),
-    include_str!("openapi/house.json"),
+    include_str!("openapi/operate/import_export.json"),
+    include_str!("openapi/server.json"),
     include_str!("openapi/secrets.json"),
 ];
 
@@ -38,17 +38,17 @@ pub(super) fn routes() -> Router<Arc<App>> {
     Router::new().route("/openapi.json", get(document))
 }
 
-/// Told to everybody: it says nothing about anybody's events.
+/// Public: it contains no data.
 async fn document() -> Response {
     ([(CONTENT_TYPE, "application/json")], TEXT.as_str()).into_response()
 }
 
-/// The whole document, as it is served and checked in.
+/// The whole document, as served and checked in.
 #[must_use]
 pub fn text() -> String {
     let mut whole = Value::Object(serde_json::Map::new());
     for part in PARTS {
-        // A test reads them all; one that is no JSON would be left out.
+        // A test parses them all; invalid JSON would be left out.
         if let Ok(part) = serde_json::from_str(part) {
             merge(&mut whole, part);
         }

@@ -3,6 +3,8 @@
 //! | request | does |
 //! |---|---|
 //! | `GET /v1/dead/groups` | dead letters, put together by cause, queue or tenant |
+//! | `GET /v1/queues/{queue}/attempts` | attempts as they happen, by long polls |
+//! | `GET /v1/failing/groups` | retrying events, put together by cause |
 //! | `GET /v1/events` | a page of events by state and filter |
 //! | `GET /v1/event`, `GET /v1/queues/{queue}/events/{id}` | one event with its story and what waits behind it |
 //! | `GET /v1/lookup` | events with an id, whatever their queue |
@@ -21,9 +23,10 @@
 //! | `GET /v1/nodes` | the processes that share the store |
 //! | `GET /v1/audit`, `GET /v1/audit/export` | who did what |
 //!
-//! Looking wants the right `read`, changing wants `operate`. The names of events are in the query or the body and not
-//! only in the path, because a path cannot carry an id such as `..`. A token with a tenant sees and changes that
-//! tenant's events alone; what cannot be narrowed to a tenant is refused to it.
+//! Reads need the right `read`, changes need `operate`. Event names are accepted in the query or the body and not
+//! only in the path, because a path cannot carry an id such as `..`. A token with a tenant sees and changes only that
+//! tenant's events; requests that cannot be limited to a tenant are refused. So it is with a token of some queues.
+//! What brings events to a destination (`to` of a redrive, a reroute, an import) needs `publish` there as well.
 
 use std::sync::Arc;
 
@@ -32,73 +35,69 @@ use axum::extract::FromRequestParts;
 use http::request::Parts;
 use redrive::desk::Desk;
 
-use super::Problem;
+use super::ApiProblem;
 use crate::app::App;
 use crate::auth::{Caller, Origin};
 use crate::config::Right;
 
-mod asked;
+mod attempts;
 mod audit;
-mod exchange;
-mod flow;
+mod event_actions;
+mod flow_control;
+mod import_export;
+mod inspect;
 mod jobs;
-mod keys;
 mod ledger;
-mod look;
 mod nodes;
-mod order;
-mod view;
+mod ordering_keys;
+mod query;
+mod to_json;
 
 pub(super) fn routes() -> Router<Arc<App>> {
     Router::new()
-        .merge(look::routes())
-        .merge(order::routes())
+        .merge(inspect::routes())
+        .merge(attempts::routes())
+        .merge(event_actions::routes())
         .merge(jobs::routes())
-        .merge(flow::routes())
-        .merge(keys::routes())
+        .merge(flow_control::routes())
+        .merge(ordering_keys::routes())
         .merge(ledger::routes())
-        .merge(exchange::routes())
+        .merge(import_export::routes())
         .merge(nodes::routes())
         .merge(audit::routes())
 }
 
-/// Somebody at the desk.
-pub(super) struct Seat {
+/// An authenticated caller of the operators' API.
+pub(super) struct OperatorContext {
     pub(super) app: Arc<App>,
     pub(super) caller: Caller,
     pub(super) desk: Desk,
 }
 
-impl Seat {
-    fn may_read(&self) -> Result<(), Problem> {
+impl OperatorContext {
+    fn may_read(&self) -> Result<(), ApiProblem> {
         self.caller.may(Right::Read)
     }
 
-    fn may_operate(&self) -> Result<(), Problem> {
+    fn may_operate(&self) -> Result<(), ApiProblem> {
         self.caller.may(Right::Operate)
     }
 
-    /// The tenant that one event is of: the caller's own, the one that is asked for, or none.
-    fn tenant(&self, asked: Option<&str>) -> Result<String, Problem> {
+    /// The tenant of one event: the caller's own, the requested one, or none.
+    fn tenant(&self, asked: Option<&str>) -> Result<String, ApiProblem> {
         Ok(self.caller.tenant(asked)?.unwrap_or_default().to_owned())
     }
 
-    /// Refuses what is about all tenants to who is for one alone.
-    fn for_all_tenants(&self, what: &str) -> Result<(), Problem> {
-        match &self.caller.tenant {
-            None => Ok(()),
-            Some(own) => {
-                let detail = format!("{what} is not only about the tenant `{own}`, and this token is");
-                Err(Problem::new(http::StatusCode::FORBIDDEN, "not-one-tenant", detail))
-            }
-        }
+    /// Whether the caller may send events of one queue to the destination of another.
+    fn may_send_to(&self, to: Option<&str>) -> Result<(), ApiProblem> {
+        to.map_or(Ok(()), |to| self.caller.may_send_to(to, &self.app.live().config))
     }
 }
 
-impl FromRequestParts<Arc<App>> for Seat {
-    type Rejection = Problem;
+impl FromRequestParts<Arc<App>> for OperatorContext {
+    type Rejection = ApiProblem;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiProblem> {
         let caller = Caller::from_request_parts(parts, app).await?;
         let from = parts.extensions.get::<Origin>().map_or("", |Origin(from)| from);
         let desk = app.redrive.desk(&*caller.name, from);

@@ -4,9 +4,9 @@ use axum::extract::FromRequestParts;
 use http::request::Parts;
 use serde::de::DeserializeOwned;
 
-use super::Problem;
+use super::ApiProblem;
 
-/// The named parts of an address. As axum's own, and what cannot be decoded is a [`Problem`].
+/// The path parameters. Like axum's own, but a decoding error is an [`ApiProblem`].
 #[derive(Debug)]
 pub struct Path<T>(pub T);
 
@@ -15,11 +15,11 @@ where
     T: DeserializeOwned + Send,
     S: Send + Sync,
 {
-    type Rejection = Problem;
+    type Rejection = ApiProblem;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiProblem> {
         let path = axum::extract::Path::from_request_parts(parts, state).await;
         path.map(|axum::extract::Path(path)| Self(path))
-            .map_err(|error| Problem::bad_request(error.body_text()))
+            .map_err(|error| ApiProblem::bad_request(error.body_text()))
     }
 }

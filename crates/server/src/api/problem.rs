@@ -1,4 +1,4 @@
-//! Answers that are no success, as problem documents (RFC 9457).
+//! Unsuccessful responses, as problem documents (RFC 9457).
 
 use std::time::Duration;
 
@@ -11,24 +11,24 @@ use serde_json::{Map, Value, json};
 
 use crate::config::Right;
 
-/// What a problem's `type` begins with.
+/// The prefix of a problem's `type`.
 const TYPE: &str = "urn:redrive:problem:";
 
-/// An answer that is no success.
+/// An unsuccessful response.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Problem {
+pub struct ApiProblem {
     /// The status.
     pub status: StatusCode,
     /// The last part of its `type`: what clients may go by.
     pub kind: &'static str,
-    /// What is wrong this time, and what to do.
+    /// What went wrong, and what to do.
     pub detail: String,
-    /// What else there is to say.
+    /// Further members.
     more: Map<String, Value>,
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
-impl Problem {
+impl ApiProblem {
     /// A problem of a kind, said in words.
     pub fn new(status: StatusCode, kind: &'static str, detail: impl Into<String>) -> Self {
         Self { status, kind, detail: detail.into(), more: Map::new(), headers: Vec::new() }
@@ -67,16 +67,27 @@ impl Problem {
     }
 
     pub(super) fn method_not_allowed() -> Self {
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "this address knows other methods")
+        Self::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "method-not-allowed",
+            "this path does not support the method",
+        )
     }
 
     /// 401.
     #[must_use]
     pub fn unauthorized() -> Self {
-        let detail = "send a token that this server knows: `Authorization: Bearer …`";
+        let detail = "missing or unknown token; send `Authorization: Bearer …`";
         let mut problem = Self::new(StatusCode::UNAUTHORIZED, "unauthorized", detail);
         problem.headers.push((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")));
         problem
+    }
+
+    /// 401: the token has ended.
+    #[must_use]
+    pub fn expired_token() -> Self {
+        let detail = "this token has expired; create one with `redrive token new`";
+        Self { detail: detail.to_owned(), ..Self::unauthorized() }
     }
 
     /// 403: the token lacks a right.
@@ -87,22 +98,28 @@ impl Problem {
         Self::new(StatusCode::FORBIDDEN, "forbidden", detail).with("right", right)
     }
 
-    /// 403: somebody else's events.
+    /// 403: another tenant's events.
     #[must_use]
     pub fn other_tenant(tenant: &str) -> Self {
-        let detail = format!("this token is for the events of another tenant than `{tenant}`");
+        let detail = format!("this token has no access to the tenant `{tenant}`");
         Self::new(StatusCode::FORBIDDEN, "other-tenant", detail)
+    }
+
+    /// 403: another queue than those of the token.
+    #[must_use]
+    pub fn other_queue(queue: &str) -> Self {
+        let detail = format!("this token has no access to the queue `{queue}`");
+        Self::new(StatusCode::FORBIDDEN, "other-queue", detail)
     }
 
     /// 403: without tokens, only this machine is served.
     #[must_use]
     pub fn not_from_here() -> Self {
-        let detail = "without tokens this server answers to its loopback address only, and to no other page's \
-                      scripts; call it as 127.0.0.1 or localhost, or set up tokens";
+        let detail = "without tokens this server accepts only requests to its loopback address and none from other web origins; call it as 127.0.0.1 or localhost, or configure tokens";
         Self::new(StatusCode::FORBIDDEN, "not-from-here", detail)
     }
 
-    /// 503: later, and the same again.
+    /// 503: retry the same request later.
     pub fn busy(detail: impl Into<String>, wait: Duration) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail).retry_after(wait)
     }
@@ -123,7 +140,7 @@ impl Problem {
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for ApiProblem {
     fn into_response(self) -> Response {
         let document = self.document().to_string();
         let mut response = (self.status, document).into_response();
@@ -135,7 +152,7 @@ impl IntoResponse for Problem {
     }
 }
 
-impl From<StoreError> for Problem {
+impl From<StoreError> for ApiProblem {
     fn from(error: StoreError) -> Self {
         let detail = error.to_string();
         match error {
@@ -155,7 +172,7 @@ impl From<StoreError> for Problem {
     }
 }
 
-impl From<PublishError> for Problem {
+impl From<PublishError> for ApiProblem {
     fn from(error: PublishError) -> Self {
         let detail = error.to_string();
         match error {
@@ -170,7 +187,7 @@ impl From<PublishError> for Problem {
     }
 }
 
-impl From<DeskError> for Problem {
+impl From<DeskError> for ApiProblem {
     fn from(error: DeskError) -> Self {
         let detail = error.to_string();
         match error {

@@ -1,4 +1,4 @@
-//! Publishing: one event, many, or a body as it is.
+//! Publishing: one event, many, or a raw body.
 //!
 //! | request | is |
 //! |---|---|
@@ -7,10 +7,10 @@
 //! | any, with the header `redrive-id` | one event whose payload is the body |
 //! | [CloudEvents](super::cloudevents) | one event in the headers or as a document, or many |
 //!
-//! An event without an id is refused: whoever has the intent mints its identity, before the first attempt.
+//! An event without an id is refused: the publisher creates the identity before the first attempt.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -22,20 +22,20 @@ use redrive::{Event, Published};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::body::Needs;
+use super::body::RequiredRight;
 use super::path::Path;
-use super::{Body, Object, Problem, cloudevents, wire};
+use super::{ApiProblem, JsonObject, RequestBody, cloudevents, wire};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::config::Right;
 use crate::observe::trace;
 
-mod written;
+mod event_draft;
 
-pub(crate) use written::Written;
+pub(crate) use event_draft::EventDraft;
 
 pub(super) fn routes() -> Router<Arc<App>> {
-    let needs = Extension(Needs(Right::Publish));
+    let needs = Extension(RequiredRight(Right::Publish));
     Router::new().route("/v1/queues/{queue}/events", post(publish).layer(needs))
 }
 
@@ -43,19 +43,19 @@ async fn publish(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(queue): Path<String>,
-    body: Body,
-) -> Result<Response, Problem> {
-    caller.may(Right::Publish)?;
+    body: RequestBody,
+) -> Result<Response, ApiProblem> {
+    caller.may_in(Right::Publish, &queue)?;
     let (known, batch_max) = {
         let live = app.live();
         (live.config.queues.contains_key(&queue), live.config.server.batch_max)
     };
     if !known {
-        return Err(Problem::no_queue(&queue));
+        return Err(ApiProblem::no_queue(&queue));
     }
-    let asked = Asked::read(&body, batch_max)?;
+    let asked = PublishRequest::read(&body, batch_max)?;
     let tenant = text(&body.headers, "redrive-tenant")?;
-    let event = |written: Written| {
+    let event = |written: EventDraft| {
         let own = written.tenant.clone();
         let tenant = caller.tenant(own.as_deref().or(tenant.as_deref()))?;
         let mut event = written.event(&queue, tenant.unwrap_or_default())?;
@@ -65,67 +65,68 @@ async fn publish(
     let items = asked.items.into_iter().map(|Item { id, is }| Item { id, is: is.and_then(event) });
     let mut items: Vec<Item<Event>> = items.collect();
     refuse_expired(&app, &mut items).await?;
+    take_streams(&app, &caller, &queue, &items)?;
     take_quotas(&app, &items)?;
     let answer = answer(&app, asked.one, items).await;
-    // Also where some were refused, or nobody knows: to look once too often is harmless.
+    // Even if some were refused or the outcome is unknown: one look too many is harmless.
     app.lines.ring(&queue);
     answer
 }
 
-/// Whether a request may have so many events.
-fn bounded(count: usize, max: usize) -> Result<(), Problem> {
+/// Refuses too many events.
+fn bounded(count: usize, max: usize) -> Result<(), ApiProblem> {
     if count > max {
         let detail = format!("{count} events are too many for one request; send at most {max}");
-        return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-many", detail));
+        return Err(ApiProblem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-many", detail));
     }
     Ok(())
 }
 
-/// One of what was asked to be published, or what is wrong with it.
+/// One event to publish, or its error.
 struct Item<T> {
-    /// Its id, where one can be read: also of what is refused.
+    /// The id, if it can be read, also of a refused event.
     id: Option<String>,
-    is: Result<T, Problem>,
+    is: Result<T, ApiProblem>,
 }
 
-impl From<Result<Written, Problem>> for Item<Written> {
-    fn from(is: Result<Written, Problem>) -> Self {
+impl From<Result<EventDraft, ApiProblem>> for Item<EventDraft> {
+    fn from(is: Result<EventDraft, ApiProblem>) -> Self {
         let id = is.as_ref().ok().and_then(|written| written.id.clone());
         Self { id: id.filter(|id| id.len() <= ID_BYTES_MAX), is }
     }
 }
 
-impl Item<Written> {
-    /// One of many, in JSON. What is wrong with it is wrong with it alone.
+impl Item<EventDraft> {
+    /// One of many, in JSON. An error affects only this one.
     fn read(text: &[u8], wrong: impl FnOnce(serde_json::Error) -> String) -> Self {
         #[derive(Deserialize)]
         struct Peek {
             id: Option<String>,
         }
         match serde_json::from_slice(text) {
-            Ok(Object(written)) => Ok(written).into(),
+            Ok(JsonObject(written)) => Ok(written).into(),
             Err(error) => {
-                let id = serde_json::from_slice(text).ok().and_then(|Object(Peek { id })| id);
+                let id = serde_json::from_slice(text).ok().and_then(|JsonObject(Peek { id })| id);
                 let id = id.filter(|id| id.len() <= ID_BYTES_MAX);
-                Self { id, is: Err(Problem::bad_request(wrong(error))) }
+                Self { id, is: Err(ApiProblem::bad_request(wrong(error))) }
             }
         }
     }
 }
 
-/// What was asked to be published.
-struct Asked {
-    items: Vec<Item<Written>>,
+/// The events to publish.
+struct PublishRequest {
+    items: Vec<Item<EventDraft>>,
     /// Whether it is one event, and the answer about it alone.
     one: bool,
 }
 
-impl Asked {
-    fn one(written: Written) -> Self {
+impl PublishRequest {
+    fn one(written: EventDraft) -> Self {
         Self { items: vec![Ok(written).into()], one: true }
     }
 
-    fn read(body: &Body, max: usize) -> Result<Self, Problem> {
+    fn read(body: &RequestBody, max: usize) -> Result<Self, ApiProblem> {
         match cloudevents::Mode::of(body)? {
             Some(cloudevents::Mode::Binary) => return cloudevents::binary(body).map(Self::one),
             Some(cloudevents::Mode::Structured) => {
@@ -136,7 +137,7 @@ impl Asked {
                 return Ok(Self { items: events.into_iter().map(Item::from).collect(), one: false });
             }
             None if body.headers.contains_key("redrive-id") => {
-                return Ok(Self::one(Written::from_headers(body)?));
+                return Ok(Self::one(EventDraft::from_headers(body)?));
             }
             None => {}
         }
@@ -150,30 +151,29 @@ impl Asked {
                 };
                 Ok(Self { items: lines.map(item).collect(), one: false })
             }
-            "application/json" => Ok(match written::Form::read(body, max)? {
-                written::Form::Many(items) => Self { items, one: false },
-                written::Form::One(event) => Self::one(*event),
+            "application/json" => Ok(match event_draft::OneOrMany::read(body, max)? {
+                event_draft::OneOrMany::Many(items) => Self { items, one: false },
+                event_draft::OneOrMany::One(event) => Self::one(*event),
             }),
             other => {
                 let detail = format!(
-                    "`{other}` cannot be published as it is without a header `redrive-id`; send \
-                     application/json, application/x-ndjson, a CloudEvent, or add the header"
+                    "a body of type `{other}` needs the header `redrive-id`; add it, or send application/json, application/x-ndjson or a CloudEvent"
                 );
-                Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media-type", detail))
+                Err(ApiProblem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media-type", detail))
             }
         }
     }
 }
 
 /// A header's text.
-fn text(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {
+fn text(headers: &HeaderMap, name: &str) -> Result<Option<String>, ApiProblem> {
     let text = headers.get(name).map(|value| value.to_str().map(str::to_owned));
-    text.transpose().map_err(|_| Problem::bad_request(format!("the header {name} is not plain text")))
+    text.transpose().map_err(|_| ApiProblem::bad_request(format!("the header {name} is not plain text")))
 }
 
-/// Refuses what would end without a run, so that its publisher hears of it. What is known already goes on: whoever
-/// sends it again, because an answer was lost, hears what became of the first.
-async fn refuse_expired(app: &App, items: &mut [Item<Event>]) -> Result<(), Problem> {
+/// Refuses events that have already expired, so that the publisher learns it. Known events pass: a publisher that
+/// repeats one, because a response was lost, gets the state of the first.
+async fn refuse_expired(app: &App, items: &mut [Item<Event>]) -> Result<(), ApiProblem> {
     let now = app.redrive.now();
     for item in items {
         let Ok(Event { tenant, queue, id, expires: Some(expires), .. }) = &item.is else { continue };
@@ -181,14 +181,28 @@ async fn refuse_expired(app: &App, items: &mut [Item<Event>]) -> Result<(), Prob
         if end > now || app.redrive.event(tenant, queue, id).await?.is_some() {
             continue;
         }
-        let detail = format!("its time was over at {}, before it was published", wire::moment(end));
-        item.is = Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "expired", detail));
+        let detail = format!("the event expired at {}, before it was published", wire::moment(end));
+        item.is = Err(ApiProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "expired", detail));
     }
     Ok(())
 }
 
+/// Refuses a publisher that begins too many streams.
+fn take_streams(app: &App, caller: &Caller, queue: &str, items: &[Item<Event>]) -> Result<(), ApiProblem> {
+    let max = app.live().config.server.streams_max;
+    let tenants = items.iter().filter_map(|item| item.is.as_ref().ok()).map(|event| event.tenant.as_str());
+    let mut streams = app.streams.lock().unwrap_or_else(PoisonError::into_inner);
+    streams.take(&caller.name, queue, tenants, max).map_err(|tenant| {
+        let detail = format!(
+            "this token publishes to {max} streams already, and the tenant `{tenant}` of the queue `{queue}` would be \
+             another; raise server.streams_max, or publish tenants as keys"
+        );
+        ApiProblem::new(StatusCode::TOO_MANY_REQUESTS, "too-many-streams", detail)
+    })
+}
+
 /// Takes the right to publish, for all tenants or for none.
-fn take_quotas(app: &App, items: &[Item<Event>]) -> Result<(), Problem> {
+fn take_quotas(app: &App, items: &[Item<Event>]) -> Result<(), ApiProblem> {
     // A batch may have thousands of tenants.
     let mut tenants: BTreeMap<&str, u32> = BTreeMap::new();
     for event in items.iter().filter_map(|item| item.is.as_ref().ok()) {
@@ -197,25 +211,25 @@ fn take_quotas(app: &App, items: &[Item<Event>]) -> Result<(), Problem> {
     let tenants: Vec<_> = tenants.into_iter().collect();
     let now = redrive::Moment::from(std::time::SystemTime::now());
     app.take_quotas(&tenants, now).map_err(|(tenant, free)| {
-        let detail = format!("the tenant `{tenant}` publishes more than its quota allows");
-        Problem::new(StatusCode::TOO_MANY_REQUESTS, "quota", detail).retry_after(free.since(now))
+        let detail = format!("the tenant `{tenant}` exceeds its publish quota");
+        ApiProblem::new(StatusCode::TOO_MANY_REQUESTS, "quota", detail).retry_after(free.since(now))
     })
 }
 
-async fn answer(app: &App, one: bool, items: Vec<Item<Event>>) -> Result<Response, Problem> {
+async fn answer(app: &App, one: bool, items: Vec<Item<Event>>) -> Result<Response, ApiProblem> {
     let mut good = Vec::with_capacity(items.len());
     // An event is large, so it is handed on and not copied.
     let taken = items.into_iter().map(|Item { id, is }| (is.map(|event| good.push(event)), id));
-    let (taken, ids): (Vec<Result<(), Problem>>, Vec<Option<String>>) = taken.unzip();
+    let (taken, ids): (Vec<Result<(), ApiProblem>>, Vec<Option<String>>) = taken.unzip();
     let mut published = app.redrive.publish_all(good).await?.into_iter();
-    let closed = || Err(Problem::from(redrive::StoreError::Closed));
+    let closed = || Err(ApiProblem::from(redrive::StoreError::Closed));
     let results = taken.into_iter().map(|taken| {
-        taken.and_then(|()| published.next().map_or_else(closed, |result| result.map_err(Problem::from)))
+        taken.and_then(|()| published.next().map_or_else(closed, |result| result.map_err(ApiProblem::from)))
     });
-    let results: Vec<Result<Published, Problem>> = results.collect();
+    let results: Vec<Result<Published, ApiProblem>> = results.collect();
     if one {
         let (result, id) =
-            results.into_iter().zip(ids).next().ok_or_else(|| Problem::bad_request("no event"))?;
+            results.into_iter().zip(ids).next().ok_or_else(|| ApiProblem::bad_request("no event"))?;
         let mut view = kept(&result?);
         view["id"] = id.into();
         return Ok((StatusCode::ACCEPTED, axum::Json(view)).into_response());
@@ -227,7 +241,7 @@ async fn answer(app: &App, one: bool, items: Vec<Item<Event>>) -> Result<Respons
     Ok((status, axum::Json(json!({ "results": views }))).into_response())
 }
 
-fn view(result: &Result<Published, Problem>, id: Option<String>) -> Value {
+fn view(result: &Result<Published, ApiProblem>, id: Option<String>) -> Value {
     let mut view = match result {
         Ok(published) => kept(published),
         Err(problem) => json!({ "result": "refused", "problem": problem.document() }),
@@ -236,7 +250,7 @@ fn view(result: &Result<Published, Problem>, id: Option<String>) -> Value {
     view
 }
 
-/// An event that is kept, from now on or from before.
+/// An event that is stored, now or before.
 fn kept(published: &Published) -> Value {
     match published {
         Published::Accepted(_) => json!({ "result": "accepted" }),

@@ -1,4 +1,4 @@
-//! Pulling: workers in any language fetch events for a while, and say what became of them.
+//! Pulling: workers in any language lease events and settle them.
 //!
 //! | request | does |
 //! |---|---|
@@ -17,25 +17,26 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Extension, Router};
 use http::StatusCode;
-use redrive::engine::lease::{Held, LEASES_MAX, Lease, Limits};
+use redrive::engine::lease::{LEASES_MAX, Lease, LeaseHandle, LeaseLimits};
 use redrive::event::bounds::PAYLOAD_BYTES_MAX;
-use redrive::store::lease::LeaseSettled;
-use redrive::{Found, Reply};
+use redrive::store::lease::LeaseSettleResult;
+use redrive::{EventStatus, Reply};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::body::Needs;
+use super::body::RequiredRight;
 use super::path::Path;
-use super::room::Room;
-use super::{Body, Object, Problem, cloudevents, wire};
+use super::response_memory::ResponseMemory;
+use super::{ApiProblem, JsonObject, RequestBody, cloudevents, wire};
+use crate::api::long_poll::PollTarget;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::config::{Order, PullSettings, Right};
-use crate::waiting::Wanted;
+use crate::observe::attempt_feed::Line;
 
 mod settle;
 
-use settle::{Item, Say};
+use settle::{DispositionWord, Settlement};
 
 /// Bytes of payload that an answer has, roughly; a worker that wants more asks again.
 const BYTES_MAX: usize = 4 << 20;
@@ -45,13 +46,13 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/v1/queues/{queue}/leases", post(lease))
         .route("/v1/queues/{queue}/leases/extend", post(extend))
         .route("/v1/queues/{queue}/leases/settle", post(settle))
-        .layer(Extension(Needs(Right::Consume)))
+        .layer(Extension(RequiredRight(Right::Consume)))
 }
 
-/// What a worker asks for.
+/// A worker's lease request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Ask {
+struct LeaseBody {
     /// How many events at most.
     max: Option<usize>,
     /// For how long.
@@ -68,27 +69,27 @@ async fn lease(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(queue): Path<String>,
-    body: Body,
-) -> Result<Response, Problem> {
-    caller.may(Right::Consume)?;
+    body: RequestBody,
+) -> Result<Response, ApiProblem> {
+    caller.may_in(Right::Consume, &queue)?;
     let pull = pull_settings(&app, &queue)?;
-    let ask: Ask = if body.bytes.is_empty() { Ask::default() } else { body.object()? };
+    let ask: LeaseBody = if body.bytes.is_empty() { LeaseBody::default() } else { body.object()? };
     let tenant = caller.tenant(ask.tenant.as_deref())?;
     let max = ask.max.unwrap_or(1);
     if !(1..=LEASES_MAX).contains(&max) {
-        return Err(senseless(format!("`max` is from 1 to {LEASES_MAX}, and is {max}")));
+        return Err(senseless(format!("`max` must be from 1 to {LEASES_MAX}, not {max}")));
     }
     let time = lease_time(&pull, ask.lease)?;
     let wait_max = app.live().config.server.wait_max;
     let wait = ask.wait.unwrap_or_default().min(wait_max);
-    let wanted = Wanted { queue: queue.clone(), tenant: tenant.map(str::to_owned) };
-    // What it asked is understood; while it waits, its body takes no room.
+    let wanted = PollTarget { queue: queue.clone(), tenant: tenant.map(str::to_owned) };
+    // The request is parsed; while it waits, its body needs no memory.
     drop(body);
-    let limits = Limits { events: max, bytes: BYTES_MAX };
+    let limits = LeaseLimits { events: max, bytes: BYTES_MAX };
     let look = async || {
-        // Room for the answer first: what is leased has to be sent.
-        let room = Room::take(&app, BYTES_MAX + PAYLOAD_BYTES_MAX)?;
-        Ok::<_, Problem>((app.redrive.lease_for(&queue, tenant, limits, time).await?, room))
+        // Memory for the response first: leased events have to be sent.
+        let room = ResponseMemory::take(&app, BYTES_MAX + PAYLOAD_BYTES_MAX)?;
+        Ok::<_, ApiProblem>((app.redrive.lease_for(&queue, tenant, limits, time).await?, room))
     };
     Ok(match app.lines.fetch(wanted, wait, look).await? {
         None => axum::Json(json!({ "leases": [] })).into_response(),
@@ -126,18 +127,18 @@ fn view(lease: &Lease) -> Value {
 /// Which lease is meant.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Which {
+struct LeaseRef {
     id: String,
     tenant: Option<String>,
     attempt: u32,
     token: String,
 }
 
-/// Leases that are to be good for longer.
+/// Leases to extend.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Longer {
-    leases: Vec<Which>,
+struct ExtendRequest {
+    leases: Vec<LeaseRef>,
     /// For how long, from now.
     #[serde(default, with = "redrive::config::optional")]
     lease: Option<Duration>,
@@ -147,74 +148,79 @@ async fn extend(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(queue): Path<String>,
-    body: Body,
-) -> Result<Response, Problem> {
-    caller.may(Right::Consume)?;
+    body: RequestBody,
+) -> Result<Response, ApiProblem> {
+    caller.may_in(Right::Consume, &queue)?;
     let pull = pull_settings(&app, &queue)?;
-    let longer: Longer = body.object()?;
+    let longer: ExtendRequest = body.object()?;
     bounded(&app, longer.leases.len())?;
     let time = lease_time(&pull, longer.lease)?;
     let leases = longer.leases.into_iter().map(|which| held(&caller, &queue, which));
-    let leases: Vec<Held> = leases.collect::<Result<_, _>>()?;
+    let leases: Vec<LeaseHandle> = leases.collect::<Result<_, _>>()?;
     let said = app.redrive.extend(leases.clone(), time).await?;
     let mut results = Vec::with_capacity(said.len());
     for (held, said) in leases.iter().zip(said) {
-        // Of what is done there is nothing to be had for longer.
-        let said = if said == LeaseSettled::Already { now_so(&app, held).await? } else { said };
+        // An event that is done cannot be extended.
+        let said = if said == LeaseSettleResult::Already { now_so(&app, held).await? } else { said };
         results.push(result(held, said));
     }
     Ok(answer(&results))
 }
 
-/// What became of leased events.
+/// The settlements of leased events.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Settles {
-    leases: Vec<Object<Item>>,
+struct SettleRequest {
+    leases: Vec<JsonObject<Settlement>>,
 }
 
 async fn settle(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(queue): Path<String>,
-    body: Body,
-) -> Result<Response, Problem> {
-    caller.may(Right::Consume)?;
+    body: RequestBody,
+) -> Result<Response, ApiProblem> {
+    caller.may_in(Right::Consume, &queue)?;
     pull_settings(&app, &queue)?;
-    let Settles { leases } = body.object()?;
+    let SettleRequest { leases } = body.object()?;
     bounded(&app, leases.len())?;
-    let mut replies: Vec<(Held, Reply)> = Vec::with_capacity(leases.len());
+    let mut replies: Vec<(LeaseHandle, Reply)> = Vec::with_capacity(leases.len());
     let mut says = Vec::with_capacity(leases.len());
-    for (at, Object(item)) in leases.into_iter().enumerate() {
+    for (at, JsonObject(item)) in leases.into_iter().enumerate() {
         let say = item.say;
         let (which, reply) = item.read().map_err(|what| senseless(format!("leases[{at}]: {what}")))?;
         replies.push((held(&caller, &queue, which)?, reply));
         says.push(say);
     }
-    // A retry has its time, and of a queue that keeps order the next of a key may be leased. Otherwise there is
-    // nothing new for those that wait.
-    let frees_others = keeps_order(&app, &queue) || says.contains(&Say::Retry);
+    // A retry becomes due later, and in an ordered queue the next event of a key may be leased. Otherwise there is
+    // nothing new for waiting workers.
+    let frees_others = keeps_order(&app, &queue) || says.contains(&DispositionWord::Retry);
     let said = app.redrive.settle(replies.clone()).await?;
     if frees_others {
         app.lines.ring(&queue);
     }
     let mut results = Vec::with_capacity(said.len());
-    for (((held, _), say), said) in replies.iter().zip(says).zip(said) {
+    for (((held, reply), say), said) in replies.iter().zip(says).zip(said) {
         // It is done, and this says that it is not.
-        let contradicts = said == LeaseSettled::Already && say != Say::Ok;
+        let contradicts = said == LeaseSettleResult::Already && say != DispositionWord::Ok;
         let said = if contradicts { now_so(&app, held).await? } else { said };
+        if said == LeaseSettleResult::Applied && app.feed.is_watched() {
+            let mut told = wire::attempt(&held.id, held.attempt, reply);
+            told["tenant"] = held.tenant.clone().into();
+            app.feed.note(Line { queue: queue.clone(), tenant: held.tenant.clone(), told });
+        }
         results.push(result(held, said));
     }
     Ok(answer(&results))
 }
 
 /// How a queue is pulled from.
-fn pull_settings(app: &App, queue: &str) -> Result<PullSettings, Problem> {
+fn pull_settings(app: &App, queue: &str) -> Result<PullSettings, ApiProblem> {
     let live = app.live();
-    let known = live.config.queues.get(queue).ok_or_else(|| Problem::no_queue(queue))?;
+    let known = live.config.queues.get(queue).ok_or_else(|| ApiProblem::no_queue(queue))?;
     known.pull.clone().ok_or_else(|| {
-        let detail = format!("events of `{queue}` are sent to a destination, and cannot be fetched");
-        Problem::new(StatusCode::CONFLICT, "not-pulled", detail)
+        let detail = format!("the queue `{queue}` pushes to a destination; workers cannot pull from it");
+        ApiProblem::new(StatusCode::CONFLICT, "not-pulled", detail)
     })
 }
 
@@ -222,58 +228,60 @@ fn keeps_order(app: &App, queue: &str) -> bool {
     app.live().config.queues.get(queue).is_some_and(|queue| queue.order == Order::Key)
 }
 
-fn lease_time(pull: &PullSettings, asked: Option<Duration>) -> Result<Duration, Problem> {
+fn lease_time(pull: &PullSettings, asked: Option<Duration>) -> Result<Duration, ApiProblem> {
     let time = asked.unwrap_or(pull.lease);
     if time.is_zero() || time > pull.lease_max {
         let (asked, max) = (humantime::format_duration(time), humantime::format_duration(pull.lease_max));
         return Err(senseless(format!(
-            "a lease of this queue is longer than 0s and at most {max}, not {asked}"
+            "`lease` must be above 0s and at most {max} for this queue, not {asked}"
         )));
     }
     Ok(time)
 }
 
-fn senseless(detail: String) -> Problem {
-    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "senseless", detail)
+fn senseless(detail: String) -> ApiProblem {
+    ApiProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "senseless", detail)
 }
 
-fn bounded(app: &App, count: usize) -> Result<(), Problem> {
+fn bounded(app: &App, count: usize) -> Result<(), ApiProblem> {
     let max = app.live().config.server.batch_max;
     if count > max {
         let detail = format!("{count} leases are too many for one request; send at most {max}");
-        return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-many", detail));
+        return Err(ApiProblem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-many", detail));
     }
     Ok(())
 }
 
-fn held(caller: &Caller, queue: &str, which: Which) -> Result<Held, Problem> {
-    let Which { id, tenant, attempt, token } = which;
+fn held(caller: &Caller, queue: &str, which: LeaseRef) -> Result<LeaseHandle, ApiProblem> {
+    let LeaseRef { id, tenant, attempt, token } = which;
     let tenant = caller.tenant(tenant.as_deref())?.unwrap_or_default().to_owned();
-    Ok(Held { tenant, queue: queue.to_owned(), id, attempt, token })
+    Ok(LeaseHandle { tenant, queue: queue.to_owned(), id, attempt, token })
 }
 
-/// What is so now, for somebody whose word does not count.
-async fn now_so(app: &App, held: &Held) -> Result<LeaseSettled, Problem> {
+/// The current state, for a worker whose settle does not count.
+async fn now_so(app: &App, held: &LeaseHandle) -> Result<LeaseSettleResult, ApiProblem> {
     let found = app.redrive.event(&held.tenant, &held.queue, &held.id).await?;
-    Ok(found.map_or(LeaseSettled::Unknown, |found: Found| LeaseSettled::Conflict(Box::new(found))))
+    Ok(found.map_or(LeaseSettleResult::Unknown, |found: EventStatus| {
+        LeaseSettleResult::Conflict(Box::new(found))
+    }))
 }
 
-fn result(held: &Held, said: LeaseSettled) -> (StatusCode, Value) {
+fn result(held: &LeaseHandle, said: LeaseSettleResult) -> (StatusCode, Value) {
     let (status, word, now) = match said {
-        LeaseSettled::Applied => (StatusCode::OK, "applied", None),
-        LeaseSettled::Already => (StatusCode::OK, "already", None),
-        LeaseSettled::Conflict(found) => (StatusCode::CONFLICT, "conflict", Some(wire::found(&found))),
-        LeaseSettled::Lapsed(found) => (StatusCode::CONFLICT, "lapsed", Some(wire::found(&found))),
-        LeaseSettled::Unknown => (StatusCode::NOT_FOUND, "unknown", None),
+        LeaseSettleResult::Applied => (StatusCode::OK, "applied", None),
+        LeaseSettleResult::Already => (StatusCode::OK, "already", None),
+        LeaseSettleResult::Conflict(found) => (StatusCode::CONFLICT, "conflict", Some(wire::found(&found))),
+        LeaseSettleResult::Lapsed(found) => (StatusCode::CONFLICT, "lapsed", Some(wire::found(&found))),
+        LeaseSettleResult::Unknown => (StatusCode::NOT_FOUND, "unknown", None),
     };
-    let Held { tenant, id, attempt, .. } = held;
+    let LeaseHandle { tenant, id, attempt, .. } = held;
     let mut view = json!({
         "id": id, "tenant": tenant, "attempt": attempt, "status": status.as_u16(), "result": word,
     });
     if let Some(now) = now {
         view["now"] = now;
     }
-    // Whoever stops at a conflict would throw away what it did.
+    // A worker that stops at a conflict would throw away its work.
     if word == "lapsed" {
         view["settle_counts"] = true.into();
     }

@@ -7,10 +7,9 @@ use axum::{Json, Router};
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::Problem;
-use super::operate::Seat;
+use super::ApiProblem;
+use super::operate::OperatorContext;
 use crate::app::App;
-use crate::auth::Caller;
 use crate::config::Right;
 use crate::reload::{self, ReloadError};
 
@@ -18,26 +17,15 @@ pub(super) fn routes() -> Router<Arc<App>> {
     Router::new().route("/v1/reload", post(reload))
 }
 
-async fn reload(Seat { app, caller, desk }: Seat) -> Result<Json<Value>, Problem> {
+async fn reload(OperatorContext { app, caller, desk }: OperatorContext) -> Result<Json<Value>, ApiProblem> {
     caller.may(Right::Operate)?;
-    of_the_house(&caller)?;
+    caller.for_everything("the configuration")?;
     let warnings = reload::reload(&app, &desk).await?;
     tracing::info!(who = &*caller.name, "configuration reloaded");
     Ok(Json(json!({ "reloaded": true, "warnings": warnings })))
 }
 
-/// What is everybody's is not for a token of one tenant.
-pub(super) fn of_the_house(caller: &Caller) -> Result<(), Problem> {
-    match caller.tenant {
-        None => Ok(()),
-        Some(_) => {
-            let detail = "this token is for one tenant's events, and this is about all of them";
-            Err(Problem::new(StatusCode::FORBIDDEN, "other-tenant", detail))
-        }
-    }
-}
-
-impl From<ReloadError> for Problem {
+impl From<ReloadError> for ApiProblem {
     fn from(error: ReloadError) -> Self {
         let detail = error.to_string();
         match error {

@@ -1,4 +1,4 @@
-//! Signing secrets. A value is told once, where the server made it; after that nobody is told it.
+//! Signing secrets. The server returns a value once, when it generates it, and never again.
 //!
 //! | request | does |
 //! |---|---|
@@ -19,18 +19,17 @@ use redrive::desk::Desk;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::operate::Seat;
-use super::reload::of_the_house;
-use super::{Body, Path, Problem, wire};
+use super::operate::OperatorContext;
+use super::{ApiProblem, Path, RequestBody, wire};
 use crate::app::App;
 use crate::audit::noted;
 use crate::auth::Caller;
 use crate::config::Right;
-use crate::secrets::{SecretError, Value, Version};
+use crate::secrets::{SecretError, SecretValue, SecretVersion};
 
-/// How long the old one goes on signing, unless somebody says.
+/// How long the old version keeps signing by default.
 const KEEP_OLD: Duration = Duration::from_secs(86_400);
-/// How long at most: a change-over that takes longer is none.
+/// The maximum: a longer change-over is an error.
 const KEEP_OLD_MAX: Duration = Duration::from_secs(90 * 86_400);
 /// Secrets a page.
 const PAGE: usize = 100;
@@ -43,14 +42,14 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/v1/secrets/{name}/drop-old", post(drop_old))
 }
 
-fn check(caller: &Caller) -> Result<(), Problem> {
+fn check(caller: &Caller) -> Result<(), ApiProblem> {
     caller.may(Right::Operate)?;
-    of_the_house(caller)
+    caller.for_everything("a signing secret")
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Page {
+struct SecretsQuery {
     after: Option<String>,
     limit: Option<usize>,
 }
@@ -58,10 +57,11 @@ struct Page {
 async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
-    page: Result<Query<Page>, axum::extract::rejection::QueryRejection>,
-) -> Result<Json<serde_json::Value>, Problem> {
+    page: Result<Query<SecretsQuery>, axum::extract::rejection::QueryRejection>,
+) -> Result<Json<serde_json::Value>, ApiProblem> {
     check(&caller)?;
-    let Query(Page { after, limit }) = page.map_err(|error| Problem::bad_request(error.body_text()))?;
+    let Query(SecretsQuery { after, limit }) =
+        page.map_err(|error| ApiProblem::bad_request(error.body_text()))?;
     let limit = limit.unwrap_or(PAGE).clamp(1, PAGE);
     let after = after.unwrap_or_default();
     let mut left = app.secrets.list().into_iter().filter(|(name, _)| *name > after);
@@ -71,8 +71,8 @@ async fn list(
     Ok(Json(json!({ "secrets": secrets, "next": next })))
 }
 
-fn shown(name: &str, versions: &[Version]) -> serde_json::Value {
-    let version = |version: &Version| {
+fn shown(name: &str, versions: &[SecretVersion]) -> serde_json::Value {
+    let version = |version: &SecretVersion| {
         let until = version.until.map(|until| wire::moment(until.into()));
         json!({
             "version": version.version,
@@ -84,18 +84,18 @@ fn shown(name: &str, versions: &[Version]) -> serde_json::Value {
     json!({ "name": name, "versions": versions.iter().rev().map(version).collect::<Vec<_>>() })
 }
 
-/// A secret as somebody wrote it. It shows nothing of itself.
+/// A secret as given. Its `Debug` output shows nothing.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Written {
+struct SecretRequest {
     value: Option<String>,
     #[serde(with = "redrive::config::optional")]
     keep_old: Option<Duration>,
 }
 
-impl Written {
-    /// The body, of which nothing is repeated where it makes no sense.
-    fn read(body: &Body) -> Result<Self, Problem> {
+impl SecretRequest {
+    /// Parses the body; errors never repeat it.
+    fn read(body: &RequestBody) -> Result<Self, ApiProblem> {
         if body.bytes.is_empty() {
             return Ok(Self::default());
         }
@@ -103,23 +103,23 @@ impl Written {
             let at = error.map_or("it".to_owned(), |error| {
                 format!("line {}, column {}", error.line(), error.column())
             });
-            Problem::bad_request(format!(
-                "the body is {{\"value\": \"whsec_…\", \"keep_old\": \"1day\"}} or less; {at} is something else"
+            ApiProblem::bad_request(format!(
+                "the body is {{\"value\": \"whsec_…\", \"keep_old\": \"1day\"}} or a part of it; {at} is not valid"
             ))
         })
     }
 
     /// The value, and whether it was made here.
-    fn value(&self) -> Result<(Value, bool), SecretError> {
+    fn value(&self) -> Result<(SecretValue, bool), SecretError> {
         match &self.value {
-            Some(text) => Ok((Value::parse(text)?, false)),
-            None => Ok((Value::mint()?, true)),
+            Some(text) => Ok((SecretValue::parse(text)?, false)),
+            None => Ok((SecretValue::mint()?, true)),
         }
     }
 }
 
-/// The answer to one that was set. One that was made here is told, for the only time.
-fn told(name: &str, version: u32, value: &Value, made: bool) -> Json<serde_json::Value> {
+/// The response to a set secret. A generated one is included, this once.
+fn told(name: &str, version: u32, value: &SecretValue, made: bool) -> Json<serde_json::Value> {
     let mut told = json!({ "name": name, "version": version });
     if made {
         told["value"] = value.reveal().into();
@@ -128,15 +128,15 @@ fn told(name: &str, version: u32, value: &Value, made: bool) -> Json<serde_json:
 }
 
 async fn set(
-    Seat { app, caller, desk }: Seat,
+    OperatorContext { app, caller, desk }: OperatorContext,
     Path(name): Path<String>,
-    body: Body,
-) -> Result<Json<serde_json::Value>, Problem> {
+    body: RequestBody,
+) -> Result<Json<serde_json::Value>, ApiProblem> {
     check(&caller)?;
-    let written = Written::read(&body)?;
+    let written = SecretRequest::read(&body)?;
     if written.keep_old.is_some() {
-        return Err(Problem::bad_request(
-            "`keep_old` goes with a rotation; a secret that is set stands alone",
+        return Err(ApiProblem::bad_request(
+            "`keep_old` applies to a rotation only; setting a secret replaces all versions",
         ));
     }
     let (value, made) = written.value()?;
@@ -146,16 +146,16 @@ async fn set(
 }
 
 async fn rotate(
-    Seat { app, caller, desk }: Seat,
+    OperatorContext { app, caller, desk }: OperatorContext,
     Path(name): Path<String>,
-    body: Body,
-) -> Result<Json<serde_json::Value>, Problem> {
+    body: RequestBody,
+) -> Result<Json<serde_json::Value>, ApiProblem> {
     check(&caller)?;
-    let written = Written::read(&body)?;
+    let written = SecretRequest::read(&body)?;
     let keep_old = written.keep_old.unwrap_or(KEEP_OLD);
     if keep_old > KEEP_OLD_MAX {
         let most = humantime::format_duration(KEEP_OLD_MAX);
-        return Err(Problem::bad_request(format!("`keep_old` is at most {most}")));
+        return Err(ApiProblem::bad_request(format!("`keep_old` must be at most {most}")));
     }
     let (value, made) = written.value()?;
     let version =
@@ -166,9 +166,9 @@ async fn rotate(
 }
 
 async fn drop_old(
-    Seat { app, caller, desk }: Seat,
+    OperatorContext { app, caller, desk }: OperatorContext,
     Path(name): Path<String>,
-) -> Result<Json<serde_json::Value>, Problem> {
+) -> Result<Json<serde_json::Value>, ApiProblem> {
     check(&caller)?;
     in_audit(&desk, "drop-old-secret", &name, app.secrets.drop_old(&app.redrive, &name)).await?;
     tracing::info!(who = &*caller.name, secret = name, "old versions of a secret dropped");
@@ -176,26 +176,26 @@ async fn drop_old(
 }
 
 async fn remove(
-    Seat { app, caller, desk }: Seat,
+    OperatorContext { app, caller, desk }: OperatorContext,
     Path(name): Path<String>,
-) -> Result<Json<serde_json::Value>, Problem> {
+) -> Result<Json<serde_json::Value>, ApiProblem> {
     check(&caller)?;
     in_audit(&desk, "remove-secret", &name, app.secrets.remove(&app.redrive, &name)).await?;
     tracing::info!(who = &*caller.name, secret = name, "secret removed");
     Ok(Json(json!({ "name": name, "removed": true })))
 }
 
-/// Changes a secret, with a line in the audit that has its name.
+/// Changes a secret, with an audit line that has its name.
 async fn in_audit<T>(
     desk: &Desk,
     verb: &'static str,
     name: &str,
     change: impl Future<Output = Result<T, SecretError>>,
-) -> Result<T, Problem> {
+) -> Result<T, ApiProblem> {
     noted(desk, verb, &format!("secret {name}"), async { Ok(change.await?) }).await
 }
 
-impl From<SecretError> for Problem {
+impl From<SecretError> for ApiProblem {
     fn from(error: SecretError) -> Self {
         let detail = error.to_string();
         match error {

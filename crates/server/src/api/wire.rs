@@ -1,25 +1,34 @@
-//! How events look on the wire, the same wherever one is shown.
+//! The API's JSON: events as they appear in every response, and the types that the server writes and the command line
+//! reads.
+
+mod audit;
+mod job;
+mod node;
+
+pub use audit::{AuditLineJson, AuditPageJson};
+pub use job::{JobJson, PlanJson, PlanQueueJson};
+pub use node::{NodeJson, NodesJson};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::StatusCode;
 use redrive::desk::Refusal;
-use redrive::event::{Record, Story};
-use redrive::{Event, Found, Moment};
+use redrive::event::{AttemptHistory, AttemptRecord};
+use redrive::{Event, EventStatus, Moment, Reply};
 use serde_json::{Map, Value, json};
 
-use super::Problem;
+use super::ApiProblem;
 
-/// A moment, in RFC 3339 with milliseconds. The format ends with the year 9999, and moments end in 2554, so there is
-/// none that it cannot write.
+/// A moment in RFC 3339 with milliseconds. The format ends with the year 9999 and moments end in 2554, so every
+/// moment can be written.
 #[must_use]
 pub fn moment(moment: Moment) -> String {
     humantime::format_rfc3339_millis(moment.into()).to_string()
 }
 
-/// What is known of an event: the part that every answer about one has.
+/// The state of an event: the common part of every response about one.
 #[must_use]
-pub fn found(found: &Found) -> Value {
+pub fn found(found: &EventStatus) -> Value {
     let mut view = json!({
         "state": found.state.as_str(),
         "rev": found.rev,
@@ -45,9 +54,9 @@ pub fn found(found: &Found) -> Value {
     view
 }
 
-/// An event with what is known of it, without its payload.
+/// An event with its state, without its payload.
 #[must_use]
-pub fn event(event: &Event, known: &Found) -> Value {
+pub fn event(event: &Event, known: &EventStatus) -> Value {
     let mut members = Map::new();
     members.insert("queue".to_owned(), event.queue.clone().into());
     members.insert("tenant".to_owned(), event.tenant.clone().into());
@@ -94,18 +103,18 @@ pub fn bytes(bytes: &[u8]) -> Value {
     }
 }
 
-/// Every attempt that is remembered, the oldest first.
+/// The stored attempts, oldest first.
 #[must_use]
-pub fn story(story: &Story) -> Value {
-    let mut records: Vec<Value> = story.first.iter().map(record).collect();
-    if story.left_out > 0 {
-        records.push(json!({ "left_out": story.left_out }));
+pub fn history(history: &AttemptHistory) -> Value {
+    let mut records: Vec<Value> = history.first.iter().map(record).collect();
+    if history.left_out > 0 {
+        records.push(json!({ "left_out": history.left_out }));
     }
-    records.extend(story.last.iter().map(record));
+    records.extend(history.last.iter().map(record));
     records.into()
 }
 
-fn record(record: &Record) -> Value {
+fn record(record: &AttemptRecord) -> Value {
     let at = Moment::from_nanos(record.at_ms.saturating_mul(1_000_000));
     let mut view = json!({
         "attempt": record.attempt,
@@ -126,9 +135,24 @@ fn record(record: &Record) -> Value {
     view
 }
 
+/// An attempt that ended just now, without the text of its error, which may contain data.
+#[must_use]
+pub fn attempt(id: &str, attempt: u32, reply: &Reply) -> Value {
+    let mut view = json!({
+        "at": moment(Moment::from(std::time::SystemTime::now())),
+        "id": id,
+        "attempt": attempt,
+        "disposition": reply.word(),
+    });
+    if let Some(cause) = reply.cause() {
+        view["error"] = json!({ "kind": cause.kind, "code": cause.code });
+    }
+    view
+}
+
 /// An order that was refused.
 #[must_use]
-pub fn refused(refusal: &Refusal) -> Problem {
+pub fn refused(refusal: &Refusal) -> ApiProblem {
     let detail = refusal.to_string();
     let (status, kind) = match refusal {
         Refusal::Unknown | Refusal::NoJob | Refusal::NoRule | Refusal::NoRequest => {
@@ -140,7 +164,7 @@ pub fn refused(refusal: &Refusal) -> Problem {
         Refusal::Changed { .. } => (StatusCode::CONFLICT, "changed"),
         _ => (StatusCode::CONFLICT, "conflict"),
     };
-    Problem::new(status, kind, detail)
+    ApiProblem::new(status, kind, detail)
 }
 
 #[cfg(test)]

@@ -9,46 +9,46 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail, ensure};
 use redrive::store::sqlite;
 
-use super::{Configured, line, reach};
+use super::{ConfigLocation, client, connect};
 use crate::config::Layer;
 
-/// What is copied, and where to.
+/// The backup's source and target.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The file to make. It must not be there yet.
+    /// The file to create. It must not exist yet.
     #[arg(value_name = "TO")]
     to: PathBuf,
     #[command(flatten)]
-    config: Configured,
-    /// The store to copy, instead of the configuration's: sqlite:FILE. A server may run on it.
+    config: ConfigLocation,
+    /// The store to back up, instead of the configured one: sqlite:FILE. A server may be running on it.
     #[arg(long, env = "REDRIVE_STORE", hide_env_values = true, value_name = "ADDRESS")]
     store: Option<String>,
-    /// Have a server send it, instead of copying the file.
+    /// Download the backup from this server, instead of copying the file.
     #[arg(long, env = "REDRIVE_URL", value_name = "URL", conflicts_with = "store")]
     url: Option<String>,
-    /// A file with the token for that server [variable: REDRIVE_TOKEN, with the token itself]
+    /// A file with the access token [variable: REDRIVE_TOKEN, with the token itself]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
 
-/// What is restored, and where to.
+/// The restore's source and target.
 #[derive(Debug, clap::Args)]
 pub(super) struct RestoreArgs {
-    /// The copy.
+    /// The backup file.
     #[arg(value_name = "FROM")]
     from: PathBuf,
-    /// The store to make: a file that must not be there yet.
+    /// The store to create: a file that must not exist yet.
     #[arg(value_name = "TO")]
     to: PathBuf,
-    /// Also where rows are damaged. They are not run, and are told of by the server.
+    /// Restore even if rows are damaged. Damaged events are not run; the server reports them.
     #[arg(long)]
     even_damaged: bool,
 }
 
-/// Makes a copy.
+/// Makes a backup.
 pub(super) async fn run(args: Args) -> Result<ExitCode> {
     match &args.url {
-        Some(url) => fetch(url, reach::token(args.token_file.as_deref())?, &args.to).await?,
+        Some(url) => fetch(url, connect::token(args.token_file.as_deref())?, &args.to).await?,
         None => {
             let store = args.store.map(|value| Layer::flag("--store", ["store", "address"], value));
             let store = args.config.source(store).load()?.store;
@@ -57,15 +57,15 @@ pub(super) async fn run(args: Args) -> Result<ExitCode> {
             tokio::task::spawn_blocking(move || sqlite::copy(&from, &to)).await??;
         }
     }
-    println!("{}: a copy of the store; `redrive restore` makes a store of it", args.to.display());
+    println!("{}: backup of the store; restore it with `redrive restore`", args.to.display());
     Ok(ExitCode::SUCCESS)
 }
 
-/// Has a server send its copy. Half of one never has the name of a whole one.
+/// Downloads a server's backup. A partial download never gets the final name.
 async fn fetch(url: &str, token: Option<String>, to: &Path) -> Result<()> {
-    ensure!(to.symlink_metadata().is_err(), "{} is there already, and nothing is written over", to.display());
+    ensure!(to.symlink_metadata().is_err(), "{} exists already; choose another path", to.display());
     // However long the copy takes.
-    let client = line::client(url)?.build().context("cannot make a client")?;
+    let client = client::client(url)?.build().context("cannot create the HTTP client")?;
     let mut request = client.post(format!("{}/v1/backup", url.trim_end_matches('/')));
     if let Some(token) = token {
         request = request.bearer_auth(token);
@@ -82,11 +82,11 @@ async fn fetch(url: &str, token: Option<String>, to: &Path) -> Result<()> {
     let written = async {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
         let mut written = 0;
-        while let Some(chunk) = answer.chunk().await.context("the copy was cut off")? {
+        while let Some(chunk) = answer.chunk().await.context("the backup was cut off")? {
             file.write_all(&chunk)?;
             written += chunk.len() as u64;
         }
-        ensure!(length.is_none_or(|length| length == written), "the copy was cut off");
+        ensure!(length.is_none_or(|length| length == written), "the backup was cut off");
         file.sync_all()?;
         std::fs::hard_link(&part, to)?;
         Ok(())
@@ -96,16 +96,16 @@ async fn fetch(url: &str, token: Option<String>, to: &Path) -> Result<()> {
     written.with_context(|| part.display().to_string())
 }
 
-/// Makes a store of a copy.
+/// Restores a store from a backup.
 pub(super) fn restore(args: &RestoreArgs) -> Result<ExitCode> {
     let restored = sqlite::restore(&args.from, &args.to, args.even_damaged)?;
-    let sqlite::Restored { events, receipts, damaged } = &restored;
-    println!("{}: {events} events, {receipts} identities", args.to.display());
+    let sqlite::Restored { events, identities, damaged } = &restored;
+    println!("{}: {events} events, {identities} identities", args.to.display());
     for row in &damaged.0 {
         println!("damaged: {row}");
     }
     println!(
-        "It is as of its backup: what was done since is done again, what was published since is not known."
+        "The store is as of its backup: events done since then run again, events published since then are lost."
     );
     Ok(ExitCode::SUCCESS)
 }

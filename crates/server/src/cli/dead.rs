@@ -1,4 +1,4 @@
-//! `redrive dead`: dead letters, from looking at them to having dealt with them.
+//! `redrive dead`: inspect dead letters and act on them.
 
 use std::process::ExitCode;
 
@@ -6,109 +6,110 @@ use anyhow::{Result, bail, ensure};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
-use super::event::{self, Ids, Page, Show};
+use super::client::{DeskClient, QueryParams, read};
+use super::connect::ConnectArgs;
+use super::event::{self, EventIds, Page, Show};
 use super::job;
-use super::line::{Line, Pairs};
-use super::out::{Out, ago, plain, say, several, table, text};
-use super::reach::Reach;
-use super::which::{self, Place, Which};
+use super::output::{Output, ago, plain, say, several, table, text};
+use super::selector::{self, EventLocation, EventSelector};
+use crate::api::wire::PlanJson;
 
 mod edit;
-mod exchange;
+mod import_export;
 
-/// How many events are restored by one order.
+/// Events restored per request.
 const AT_ONCE: usize = 500;
 
-/// Dead letters: group, list, show, redrive, edit, discard, restore, export, import
+/// Inspect and act on dead letters: group, list, show, redrive, edit, discard, restore, export, import
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
     command: Command,
     #[command(flatten)]
-    reach: Reach,
+    connect: ConnectArgs,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// What letters died of, those with most letters first
+    /// Group dead letters by cause, largest group first
     Groups(Groups),
-    /// List them
+    /// List dead letters
     Ls(Ls),
-    /// Show one with its attempts and what waits behind it
+    /// Show one event with its attempts and the events blocked behind it
     Show(Show),
-    /// What a redrive would do
+    /// Preview a redrive
     Plan(Plan),
-    /// Put letters back: same identity, attempts counted anew
+    /// Put dead letters back: same identity, attempts counted anew
     Redrive(Redrive),
-    /// Put one back with another payload, under a new id
+    /// Put a dead letter back with another payload, under a new id
     Edit(edit::Args),
-    /// Take letters away; they can be restored for a time
+    /// Discard dead letters; they can be restored for a time
     Discard(Discard),
-    /// Make dead letters again of what was discarded
+    /// Restore discarded events as dead letters
     Restore(Restore),
-    /// Write them to stdout as JSON lines
-    Export(exchange::Export),
-    /// Read them from JSON lines; what is known already is left alone
-    Import(exchange::Import),
+    /// Write dead letters to stdout as JSON lines
+    Export(import_export::Export),
+    /// Import dead letters from JSON lines; known events are left alone
+    Import(import_export::Import),
 }
 
 #[derive(Debug, clap::Args)]
 struct Groups {
-    /// By what
+    /// The property to group by
     #[arg(long, value_name = "WORD", default_value = "cause")]
     #[arg(value_parser = ["cause", "queue", "tenant", "type", "key"])]
     by: String,
-    /// Of this queue
+    /// Only events of this queue
     #[arg(long, value_name = "QUEUE")]
     queue: Option<String>,
-    /// Of this tenant
+    /// Only events of this tenant
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
-    /// How many at most
+    /// Maximum number of results
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
 }
 
 #[derive(Debug, clap::Args)]
 struct Ls {
-    /// Those that were discarded and can be restored
+    /// List discarded events that can be restored
     #[arg(long)]
     discarded: bool,
     #[command(flatten)]
     page: Page,
     #[command(flatten)]
-    which: Which,
+    which: EventSelector,
 }
 
-/// How letters are put back.
+/// How dead letters are put back.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "How")]
-struct How {
-    /// Have them run by the handler of another queue
+#[command(next_help_heading = "Redrive options")]
+struct RedriveOptions {
+    /// Run them with the handler of another queue
     #[arg(long, value_name = "QUEUE")]
     to: Option<String>,
-    /// Count their attempts on, so that each has one more
+    /// Keep their attempt counts; each gets one more attempt
     #[arg(long)]
     keep_attempts: bool,
-    /// Also where later events of their key may have run already
+    /// Put back even if later events of the same key may have run
     #[arg(long)]
     out_of_order: bool,
-    /// How many a second, as 50/s, 10/m
+    /// Maximum rate, e.g. 50/s or 10/m
     #[arg(long, value_name = "RATE", value_parser = rate)]
     rate: Option<f64>,
-    /// Over how long the rate grows from nothing
+    /// Time over which the rate ramps up from zero
     #[arg(long, value_name = "TIME", requires = "rate", value_parser = duration)]
     ramp: Option<String>,
-    /// How many go first; the others follow when these have not failed again
+    /// Redrive this many first; continue only if they do not fail again
     #[arg(long, value_name = "N")]
     canary: Option<u32>,
-    /// Stop when more than this share fails again, as 20%
+    /// Stop when more than this share fails again, e.g. 20%
     #[arg(long, value_name = "SHARE", value_parser = share)]
     stop_at: Option<f64>,
 }
 
-impl How {
-    /// Whether it says what only a job does.
+impl RedriveOptions {
+    /// Whether it has options that only a job supports.
     const fn is_for_many(&self) -> bool {
         self.rate.is_some() || self.canary.is_some() || self.stop_at.is_some()
     }
@@ -125,98 +126,98 @@ impl How {
 #[derive(Debug, clap::Args)]
 struct Plan {
     #[command(flatten)]
-    how: How,
+    how: RedriveOptions,
     #[command(flatten)]
-    which: Which,
+    which: EventSelector,
 }
 
-/// One letter by one, or all that fit.
+/// Dead letters by id, or all that match a filter.
 #[derive(Debug, clap::Args)]
-struct Those {
-    /// Their ids; without any, all that fit
+struct DeadSelection {
+    /// Event ids; without any, all that match the filter
     #[arg(value_name = "ID")]
     ids: Vec<String>,
-    /// Only if it was not changed since: the `rev` that was shown
+    /// Act only if the event still has this `rev`
     #[arg(long, value_name = "REV")]
     rev: Option<u32>,
-    /// Show what would be done, and do nothing
+    /// Only show what would be done
     #[arg(long)]
     dry_run: bool,
-    /// Do it although it is about more than one
+    /// Confirm an action on more than one event
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
-    which: Which,
+    which: EventSelector,
 }
 
-impl Those {
-    /// The ids, where there are some. What else is said then is where they are.
-    fn by_ids(&self) -> Result<Option<Ids>> {
+impl DeadSelection {
+    /// The ids, if any; the filter may then give queue and tenant only.
+    fn by_ids(&self) -> Result<Option<EventIds>> {
         if self.ids.is_empty() {
-            ensure!(self.rev.is_none(), "--rev is of one letter; name it");
+            ensure!(self.rev.is_none(), "--rev needs exactly one id");
             return Ok(None);
         }
-        let place = Place { queue: self.which.queue.clone(), tenant: self.which.tenant.clone() };
-        ensure!(self.which.is_place(), "name letters by id or by what they have in common, not both");
-        Ok(Some(Ids { ids: self.ids.clone(), place, rev: self.rev }))
+        let place = EventLocation { queue: self.which.queue.clone(), tenant: self.which.tenant.clone() };
+        ensure!(self.which.is_place(), "select dead letters by id or by filter, not both");
+        Ok(Some(EventIds { ids: self.ids.clone(), place, rev: self.rev }))
     }
 }
 
 #[derive(Debug, clap::Args)]
 struct Redrive {
-    /// Watch the job until it is over
+    /// Watch the job until it ends
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
-    those: Those,
+    those: DeadSelection,
     #[command(flatten)]
-    how: How,
+    how: RedriveOptions,
 }
 
 #[derive(Debug, clap::Args)]
 struct Discard {
-    /// Watch the job until it is over
+    /// Watch the job until it ends
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
-    those: Those,
+    those: DeadSelection,
 }
 
 #[derive(Debug, clap::Args)]
 struct Restore {
     #[command(flatten)]
-    those: Those,
+    those: DeadSelection,
 }
 
-pub(super) async fn run(Args { command, reach }: Args) -> Result<ExitCode> {
-    reach
-        .run(async |line, out| match command {
-            Command::Groups(args) => groups(line, out, args).await,
+pub(super) async fn run(Args { command, connect }: Args) -> Result<ExitCode> {
+    connect
+        .run(async |client, out| match command {
+            Command::Groups(args) => groups(client, out, args).await,
             Command::Ls(Ls { discarded, page, which }) => {
                 let state = if discarded { "discarded" } else { "dead" };
-                event::list(line, out, &which, Some(state), page).await
+                event::list(client, out, &which, Some(state), page).await
             }
-            Command::Show(args) => event::show(line, out, args).await,
+            Command::Show(args) => event::show(client, out, args).await,
             Command::Plan(Plan { how, which }) => {
-                let wanted = how.job(&which.filter(line).await?);
-                job::put_plan(out, &line.post("/v1/jobs/plan", &wanted).await?)?;
+                let wanted = how.job(&which.filter(client).await?);
+                job::put_plan(out, &client.post("/v1/jobs/plan", &wanted).await?)?;
                 Ok(ExitCode::SUCCESS)
             }
-            Command::Redrive(args) => redrive(line, out, args).await,
-            Command::Edit(args) => edit::run(line, out, args).await,
-            Command::Discard(args) => discard(line, out, args).await,
-            Command::Restore(args) => restore(line, out, args).await,
-            Command::Export(args) => exchange::export(line, args).await,
-            Command::Import(args) => exchange::import(line, out, args).await,
+            Command::Redrive(args) => redrive(client, out, args).await,
+            Command::Edit(args) => edit::run(client, out, args).await,
+            Command::Discard(args) => discard(client, out, args).await,
+            Command::Restore(args) => restore(client, out, args).await,
+            Command::Export(args) => import_export::export(client, args).await,
+            Command::Import(args) => import_export::import(client, out, args).await,
         })
         .await
 }
 
-async fn groups(line: &Line, out: &Out, args: Groups) -> Result<ExitCode> {
-    let mut query: Pairs = vec![("by", args.by), ("limit", args.limit.to_string())];
+async fn groups(client: &DeskClient, out: &Output, args: Groups) -> Result<ExitCode> {
+    let mut query: QueryParams = vec![("by", args.by), ("limit", args.limit.to_string())];
     query.extend(args.queue.map(|queue| ("queue", queue)));
     query.extend(args.tenant.map(|tenant| ("tenant", tenant)));
-    let answer = line.get("/v1/dead/groups", &query).await?;
+    let answer = client.get("/v1/dead/groups", &query).await?;
     out.answer(&answer, |answer| {
         let row = |group: &Value| {
             let queues = group["queues"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -247,43 +248,47 @@ async fn groups(line: &Line, out: &Out, args: Groups) -> Result<ExitCode> {
         )
     })?;
     if answer["more"] == true {
-        say("there are more groups; see --limit");
+        say("more groups exist; raise --limit");
     }
     if let Some(looked) = answer["looked"].as_u64() {
-        say(format!("counted are the newest {looked} letters; for all of them name a --queue or a --tenant"));
+        say(format!("counts cover the newest {looked} dead letters; use --queue or --tenant to count all"));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn redrive(line: &Line, out: &Out, Redrive { those, how, watch }: Redrive) -> Result<ExitCode> {
+async fn redrive(
+    client: &DeskClient,
+    out: &Output,
+    Redrive { those, how, watch }: Redrive,
+) -> Result<ExitCode> {
     let Some(ids) = those.by_ids()? else {
-        let wanted = how.job(&those.which.filter(line).await?);
-        return many(line, out, &those, wanted, watch).await;
+        let wanted = how.job(&those.which.filter(client).await?);
+        return many(client, out, &those, wanted, watch).await;
     };
     ensure!(
         !how.is_for_many() && !watch,
-        "--rate, --canary, --stop-at and --watch are for jobs; name no ids"
+        "--rate, --canary, --stop-at and --watch apply to jobs; do not combine them with ids"
     );
-    let targets = event::targets(line, &ids).await?;
+    let targets = event::targets(client, &ids).await?;
     if those.dry_run {
         return would(out, "redrive", &targets);
     }
-    let How { to, keep_attempts, out_of_order, .. } = how;
+    let RedriveOptions { to, keep_attempts, out_of_order, .. } = how;
     let body = json!({
         "targets": targets, "to": to, "keep_attempts": keep_attempts, "out_of_order": out_of_order,
     });
-    event::order(line, out, "redrive", body, "put back").await
+    event::order(client, out, "redrive", body, "put back").await
 }
 
-async fn discard(line: &Line, out: &Out, Discard { those, watch }: Discard) -> Result<ExitCode> {
+async fn discard(client: &DeskClient, out: &Output, Discard { those, watch }: Discard) -> Result<ExitCode> {
     let Some(ids) = those.by_ids()? else {
-        let wanted = json!({ "act": "discard", "filter": those.which.filter(line).await? });
-        return many(line, out, &those, wanted, watch).await;
+        let wanted = json!({ "act": "discard", "filter": those.which.filter(client).await? });
+        return many(client, out, &those, wanted, watch).await;
     };
-    ensure!(!watch, "--watch is for jobs; name no ids");
-    let mut targets = event::targets(line, &ids).await?;
+    ensure!(!watch, "--watch applies to jobs; do not combine it with ids");
+    let mut targets = event::targets(client, &ids).await?;
     for target in &mut targets {
-        let rev = rev_of_dead(line, target).await?;
+        let rev = rev_of_dead(client, target).await?;
         if target["rev"].is_null() {
             target["rev"] = rev;
         }
@@ -291,25 +296,25 @@ async fn discard(line: &Line, out: &Out, Discard { those, watch }: Discard) -> R
     if those.dry_run {
         return would(out, "discard", &targets);
     }
-    event::order(line, out, "discard", json!({ "targets": targets }), "discarded").await
+    event::order(client, out, "discard", json!({ "targets": targets }), "discarded").await
 }
 
-/// The rev of a dead letter. An event that lives is not taken away by mistake: what was looked at is what is discarded.
-async fn rev_of_dead(line: &Line, target: &Value) -> Result<Value> {
-    let mut query: Pairs = vec![("queue", text(target, "queue")), ("id", text(target, "id"))];
+/// The rev of a dead letter. An event that is not dead is refused, so that it is not discarded by mistake.
+async fn rev_of_dead(client: &DeskClient, target: &Value) -> Result<Value> {
+    let mut query: QueryParams = vec![("queue", text(target, "queue")), ("id", text(target, "id"))];
     query.extend(target["tenant"].as_str().map(|tenant| ("tenant", tenant.to_owned())));
-    let event = line.get("/v1/event", &query).await?;
+    let event = client.get("/v1/event", &query).await?;
     ensure!(
         event["state"] == "dead",
-        "{} is no dead letter, it is {}; `redrive event skip` takes it away all the same",
+        "{} is {}, not a dead letter; use `redrive event skip` to discard it anyway",
         plain(&text(target, "id")),
         text(&event, "state")
     );
     Ok(event["rev"].clone())
 }
 
-/// What an order by ids would be about.
-fn would(out: &Out, verb: &str, targets: &[Value]) -> Result<ExitCode> {
+/// Shows the targets of a dry run.
+fn would(out: &Output, verb: &str, targets: &[Value]) -> Result<ExitCode> {
     out.answer(&json!({ "would": verb, "targets": targets }), |_| {
         let row = |target: &Value| ["queue", "tenant", "id"].map(|name| text(target, name)).to_vec();
         let rows: Vec<Vec<String>> = targets.iter().map(row).collect();
@@ -319,41 +324,48 @@ fn would(out: &Out, verb: &str, targets: &[Value]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts a job over all that fit, once somebody has said that it is meant.
-async fn many(line: &Line, out: &Out, those: &Those, mut wanted: Value, watch: bool) -> Result<ExitCode> {
-    let planned = line.post("/v1/jobs/plan", &wanted).await?;
-    let letters = planned["letters"].as_u64().unwrap_or_default();
+/// Starts a job over all matching events, after confirmation.
+async fn many(
+    client: &DeskClient,
+    out: &Output,
+    those: &DeadSelection,
+    mut wanted: Value,
+    watch: bool,
+) -> Result<ExitCode> {
+    let answer = client.post("/v1/jobs/plan", &wanted).await?;
+    let planned: PlanJson = read(&answer)?;
+    let letters = planned.letters;
     if those.dry_run {
-        job::put_plan(out, &planned)?;
+        job::put_plan(out, &answer)?;
         say("nothing was done");
         return Ok(ExitCode::SUCCESS);
     }
     if letters == 0 {
-        let that = if those.which.is_everything() { "" } else { " that fit" };
-        out.answer(&planned, |_| String::new())?;
+        let that = if those.which.is_everything() { "" } else { " that match" };
+        out.answer(&answer, |_| String::new())?;
         say(format_args!("no dead letters{that}"));
         return Ok(ExitCode::SUCCESS);
     }
     if !those.yes && (letters > 1 || those.which.is_everything()) {
         eprint!("{}", job::plan(&planned));
-        bail!("this is about {}; add --yes to do it", several(letters, "dead letter"));
+        bail!("this affects {}; confirm with --yes", several(letters, "dead letter"));
     }
     job::warn(&planned);
     wanted["yes"] = true.into();
-    let begun = line.post("/v1/jobs", &wanted).await?;
-    job::started(line, out, &begun, watch).await
+    let begun = client.post("/v1/jobs", &wanted).await?;
+    job::started(client, out, &begun, watch).await
 }
 
-async fn restore(line: &Line, out: &Out, Restore { those }: Restore) -> Result<ExitCode> {
+async fn restore(client: &DeskClient, out: &Output, Restore { those }: Restore) -> Result<ExitCode> {
     if let Some(ids) = those.by_ids()? {
         if those.dry_run {
-            return would(out, "restore", &event::targets(line, &ids).await?);
+            return would(out, "restore", &event::targets(client, &ids).await?);
         }
-        return event::by_ids(line, out, "restore", ids, "restored").await;
+        return event::by_ids(client, out, "restore", ids, "restored").await;
     }
-    let query = those.which.pairs(line).await?;
+    let query = those.which.pairs(client).await?;
     if !those.yes || those.dry_run {
-        let page = which::events(line, query.clone(), Some("discarded"), None, AT_ONCE).await?;
+        let page = selector::events(client, query.clone(), Some("discarded"), None, AT_ONCE).await?;
         let found = page["events"].as_array().map_or(0, Vec::len) as u64;
         let least = if page["next"].is_null() { "" } else { "at least " };
         let about = format!("{least}{}", several(found, "discarded event"));
@@ -366,18 +378,18 @@ async fn restore(line: &Line, out: &Out, Restore { those }: Restore) -> Result<E
             return Ok(ExitCode::SUCCESS);
         }
         if found > 1 || !page["next"].is_null() || those.which.is_everything() {
-            bail!("this is about {about}; add --yes to do it");
+            bail!("this affects {about}; confirm with --yes");
         }
     }
     let bar = ProgressBar::new_spinner();
     let (mut changed, mut refused, mut after) = (0, Vec::new(), None);
     loop {
-        let mut page = which::events(line, query.clone(), Some("discarded"), after, AT_ONCE).await?;
+        let mut page = selector::events(client, query.clone(), Some("discarded"), after, AT_ONCE).await?;
         let name =
             |event: &Value| json!({ "queue": event["queue"], "tenant": event["tenant"], "id": event["id"] });
         let targets: Vec<Value> = page["events"].as_array().into_iter().flatten().map(name).collect();
         if !targets.is_empty() {
-            let mut answer = line.post("/v1/events/restore", &json!({ "targets": targets })).await?;
+            let mut answer = client.post("/v1/events/restore", &json!({ "targets": targets })).await?;
             changed += answer["changed"].as_u64().unwrap_or_default();
             if let Value::Array(more) = answer["refused"].take() {
                 refused.extend(more);
@@ -396,34 +408,34 @@ async fn restore(line: &Line, out: &Out, Restore { those }: Restore) -> Result<E
     Ok(event::refusals(&answer))
 }
 
-/// `50/s`, `10/m`, `1/h` or a number a second.
-fn rate(text: &str) -> Result<f64, String> {
+/// Parses `50/s`, `10/m`, `1/h` or a number per second.
+pub(super) fn rate(text: &str) -> Result<f64, String> {
     let (number, unit) = text.split_once('/').unwrap_or((text, "s"));
     let seconds = match unit {
         "s" => 1.0,
         "m" | "min" => 60.0,
         "h" => 3600.0,
-        _ => return Err("a rate is as 50/s, 10/m or 1/h".to_owned()),
+        _ => return Err("write a rate as 50/s, 10/m or 1/h".to_owned()),
     };
-    let number: f64 = number.parse().map_err(|_| "a rate is as 50/s, 10/m or 1/h".to_owned())?;
+    let number: f64 = number.parse().map_err(|_| "write a rate as 50/s, 10/m or 1/h".to_owned())?;
     if number.is_finite() && number > 0.0 {
         Ok(number / seconds)
     } else {
-        Err("a rate is above 0".to_owned())
+        Err("a rate must be above 0".to_owned())
     }
 }
 
-/// `20%`, or a number from 0 to 1.
-fn share(text: &str) -> Result<f64, String> {
+/// Parses `20%`, or a number from 0 to 1.
+pub(super) fn share(text: &str) -> Result<f64, String> {
     let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
     let share = number.parse::<f64>().map(|number| number / whole);
     share
         .ok()
         .filter(|share| (0.0..=1.0).contains(share))
-        .ok_or_else(|| "a share is as 20% or 0.2".to_owned())
+        .ok_or_else(|| "write a share as 20% or 0.2".to_owned())
 }
 
-/// A duration, as it was written.
+/// Checks a duration and returns it as written.
 pub(super) fn duration(text: &str) -> Result<String, String> {
     let told = |error| format!("{error}; write it as 250ms, 10s, 1h 30m");
     humantime::parse_duration(text).map(|_| text.to_owned()).map_err(told)

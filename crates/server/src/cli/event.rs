@@ -1,4 +1,4 @@
-//! `redrive event`: what there is, one with its story, and orders about what has not ended.
+//! `redrive event`: list events, show one with its attempt history, and act on those that have not ended.
 
 use std::process::ExitCode;
 
@@ -7,105 +7,111 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::line::{Line, Pairs};
-use super::out::{self, Out, ago, facts, say, several, table, text, when};
-use super::reach::Reach;
-use super::which::{self, Place, Which};
+use super::client::{DeskClient, QueryParams};
+use super::connect::ConnectArgs;
+use super::output::{self, Output, ago, facts, say, several, table, text, when};
+use super::selector::{self, EventLocation, EventSelector};
 
-/// Events: list them, look at one, make one due, take one away
+pub(super) mod failing;
+pub(super) mod publish;
+pub(super) mod tail;
+
+use failing::{RetryNow, retry_now};
+
+/// Inspect and act on events that have not ended
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
     command: Command,
     #[command(flatten)]
-    reach: Reach,
+    connect: ConnectArgs,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// List events that have not ended
     Ls(Ls),
-    /// Show one with its attempts and what waits behind it
+    /// Show one event with its attempts and the events blocked behind it
     Show(Show),
-    /// Make events due now that wait for their time
-    RetryNow(Ids),
-    /// Take events away, so that those behind them go on; `redrive dead restore` brings them back
-    Skip(Ids),
-    /// Make dead letters of events that wait
-    Kill(Ids),
+    /// Attempt waiting events now: by id, or all that fail by group or queue
+    RetryNow(RetryNow),
+    /// Skip events so that those behind them proceed; `redrive dead restore` brings them back
+    Skip(EventIds),
+    /// Turn waiting events into dead letters
+    Kill(EventIds),
 }
 
 #[derive(Debug, clap::Args)]
 struct Ls {
-    /// In this state: ready, waiting, running, parked, quarantined, dead, discarded
+    /// Only events in this state: ready, waiting, running, parked, quarantined, dead, discarded
     #[arg(long, value_name = "STATE")]
     state: Option<String>,
     #[command(flatten)]
     page: Page,
     #[command(flatten)]
-    which: Which,
+    which: EventSelector,
 }
 
-/// How many, and from where on.
+/// The size and start of a page.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Page {
-    /// How many at most
+    /// Maximum number of results
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
-    /// From where the page before said
+    /// Start after this position, printed by the previous page
     #[arg(long, value_name = "PLACE")]
     after: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Show {
-    /// Its id
+    /// The event id
     #[arg(value_name = "ID")]
     id: String,
     #[command(flatten)]
-    place: Place,
-    /// Show its headers and its payload too
+    place: EventLocation,
+    /// Also show headers and payload
     #[arg(long)]
     body: bool,
-    /// Its attempts are shown in any case
+    /// No effect: attempts are always shown
     #[arg(long, hide = true)]
     attempts: bool,
 }
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Ids {
-    /// Their ids
+pub(super) struct EventIds {
+    /// Event ids
     #[arg(value_name = "ID", required = true)]
     pub(super) ids: Vec<String>,
     #[command(flatten)]
-    pub(super) place: Place,
-    /// Only if it was not changed since: the `rev` that was shown
+    pub(super) place: EventLocation,
+    /// Act only if the event still has this `rev`
     #[arg(long, value_name = "REV")]
     pub(super) rev: Option<u32>,
 }
 
-pub(super) async fn run(Args { command, reach }: Args) -> Result<ExitCode> {
-    reach
-        .run(async |line, out| match command {
-            Command::Ls(Ls { state, page, which }) => list(line, out, &which, state.as_deref(), page).await,
-            Command::Show(args) => show(line, out, args).await,
-            Command::RetryNow(ids) => by_ids(line, out, "retry-now", ids, "due now").await,
-            Command::Skip(ids) => by_ids(line, out, "discard", ids, "discarded").await,
-            Command::Kill(ids) => by_ids(line, out, "kill", ids, "dead now").await,
+pub(super) async fn run(Args { command, connect }: Args) -> Result<ExitCode> {
+    connect
+        .run(async |client, out| match command {
+            Command::Ls(Ls { state, page, which }) => list(client, out, &which, state.as_deref(), page).await,
+            Command::Show(args) => show(client, out, args).await,
+            Command::RetryNow(args) => retry_now(client, out, args).await,
+            Command::Skip(ids) => by_ids(client, out, "discard", ids, "discarded").await,
+            Command::Kill(ids) => by_ids(client, out, "kill", ids, "dead now").await,
         })
         .await
 }
 
 /// Lists events in a state.
 pub(super) async fn list(
-    line: &Line,
-    out: &Out,
-    which: &Which,
+    client: &DeskClient,
+    out: &Output,
+    which: &EventSelector,
     state: Option<&str>,
     page: Page,
 ) -> Result<ExitCode> {
     let most = usize::try_from(page.limit)?;
-    let answer = which::events(line, which.pairs(line).await?, state, page.after, most).await?;
+    let answer = selector::events(client, which.pairs(client).await?, state, page.after, most).await?;
     let noun = match state {
         Some("dead") => "dead letters".to_owned(),
         Some(state) => format!("{state} events"),
@@ -114,17 +120,17 @@ pub(super) async fn list(
     out.answer(&answer, |answer| {
         let rows: Vec<Vec<String>> = answer["events"].as_array().into_iter().flatten().map(row).collect();
         if rows.is_empty() {
-            let that = if which.is_everything() { "" } else { " that fit" };
+            let that = if which.is_everything() { "" } else { " that match" };
             say(format_args!("no {noun}{that}"));
             return String::new();
         }
         table(&["QUEUE", "TENANT", "ID", "KEY", "STATE", "ATTEMPTS", "WHEN", "REASON", "ERROR"], &rows)
     })?;
     if let Some(next) = answer["next"].as_str() {
-        say(format_args!("there may be more: --after {next}"));
+        say(format_args!("more may follow: --after {next}"));
     }
     for row in answer["damaged"].as_array().into_iter().flatten() {
-        say(format_args!("left out, it cannot be read: {}", row.as_str().unwrap_or_default()));
+        say(format_args!("cannot be read, left out: {}", row.as_str().unwrap_or_default()));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -138,7 +144,7 @@ fn row(event: &Value) -> Vec<String> {
     row
 }
 
-/// What went wrong last, on a line.
+/// The last error, on one line.
 fn error(event: &Value) -> String {
     let error = &event["error"];
     let words = [text(error, "kind"), text(error, "code")];
@@ -150,21 +156,22 @@ fn error(event: &Value) -> String {
 }
 
 /// Shows one event.
-pub(super) async fn show(line: &Line, out: &Out, args: Show) -> Result<ExitCode> {
+pub(super) async fn show(client: &DeskClient, out: &Output, args: Show) -> Result<ExitCode> {
     let Show { id, place, body, .. } = args;
-    let name = place.find(line, &id).await?;
-    let mut query: Pairs = vec![("queue", text(&name, "queue")), ("id", id)];
+    let name = place.find(client, &id).await?;
+    let mut query: QueryParams = vec![("queue", text(&name, "queue")), ("id", id)];
     query.extend(name["tenant"].as_str().map(|tenant| ("tenant", tenant.to_owned())));
     if body {
         query.push(("contents", "1".to_owned()));
     }
-    let event = line.get("/v1/event", &query).await?;
+    let event = client.get("/v1/event", &query).await?;
     out.answer(&event, |event| told(event, body))?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn told(event: &Value, with_body: bool) -> String {
     let word = |name: &str| text(event, name);
+    let is_over = matches!(word("state").as_str(), "done" | "dropped" | "expired" | "discarded");
     let holds = if event["holds_key"] == true { "the events behind it on its key" } else { "" };
     let mut told = facts(&[
         ("id", word("id")),
@@ -173,7 +180,7 @@ fn told(event: &Value, with_body: bool) -> String {
         ("key", word("key")),
         ("state", word("state")),
         ("reason", word("reason")),
-        ("error", error(event)),
+        (if is_over { "last error" } else { "error" }, error(event)),
         ("group", word("cause")),
         ("holds up", holds.to_owned()),
         ("goes to", word("route")),
@@ -183,9 +190,10 @@ fn told(event: &Value, with_body: bool) -> String {
         ("ended", when(&word("ended"))),
         ("until", when(&word("until"))),
         ("attempts", word("attempts")),
+        ("result", result(&event["result"])),
         ("rev", word("rev")),
     ]);
-    told.push_str(&story(&event["story"]));
+    told.push_str(&history(&event["story"]));
     let short = |event: &Value| {
         let mut row = ["id", "state", "attempts"].map(|name| text(event, name)).to_vec();
         row.push(ago(&text(event, "published")));
@@ -202,7 +210,15 @@ fn told(event: &Value, with_body: bool) -> String {
     told
 }
 
-fn story(story: &Value) -> String {
+/// What the handler or the destination left, on one line.
+fn result(result: &Value) -> String {
+    match &result["base64"] {
+        Value::String(bytes) => format!("{bytes} (base64)"),
+        _ => result.as_str().unwrap_or_default().to_owned(),
+    }
+}
+
+fn history(history: &Value) -> String {
     let row = |record: &Value| {
         if let Some(left_out) = record["left_out"].as_u64() {
             return vec!["…".to_owned(), format!("{} left out", several(left_out, "attempt"))];
@@ -215,7 +231,7 @@ fn story(story: &Value) -> String {
         row.extend([took, text(record, "disposition"), text(record, "executed"), wait, self::error(&error)]);
         row
     };
-    let rows: Vec<Vec<String>> = story.as_array().into_iter().flatten().map(row).collect();
+    let rows: Vec<Vec<String>> = history.as_array().into_iter().flatten().map(row).collect();
     if rows.is_empty() {
         return String::new();
     }
@@ -229,50 +245,58 @@ fn contents(event: &Value) -> String {
     told.push_str(&facts(&names));
     for header in event["headers"].as_array().into_iter().flatten() {
         let part = |at: usize| header[at].as_str().unwrap_or_default();
-        told.push_str(&out::plain(&format!("{}: {}", part(0), part(1))));
+        told.push_str(&output::plain(&format!("{}: {}", part(0), part(1))));
         told.push('\n');
     }
     let payload = match (&event["payload"], &event["payload_base64"]) {
         (Value::String(text), _) => text.clone().into_bytes(),
         (_, Value::String(text)) => STANDARD.decode(text).unwrap_or_default(),
-        _ => return format!("{told}\nits payload is not kept any more\n"),
+        _ => return format!("{told}\npayload no longer stored\n"),
     };
     told.push('\n');
-    told.push_str(&if payload.is_empty() {
-        "its payload is empty\n".to_owned()
-    } else {
-        out::body(&payload)
-    });
+    told.push_str(&if payload.is_empty() { "payload is empty\n".to_owned() } else { output::body(&payload) });
     told
 }
 
-/// An order about events by their ids.
-pub(super) async fn by_ids(line: &Line, out: &Out, verb: &str, ids: Ids, done: &str) -> Result<ExitCode> {
-    let targets = targets(line, &ids).await?;
-    order(line, out, verb, json!({ "targets": targets }), done).await
+/// Acts on events by id.
+pub(super) async fn by_ids(
+    client: &DeskClient,
+    out: &Output,
+    verb: &str,
+    ids: EventIds,
+    done: &str,
+) -> Result<ExitCode> {
+    let targets = targets(client, &ids).await?;
+    order(client, out, verb, json!({ "targets": targets }), done).await
 }
 
-/// The events that ids mean, with the rev that they are to have.
-pub(super) async fn targets(line: &Line, ids: &Ids) -> Result<Vec<Value>> {
+/// The events with these ids, with the expected rev.
+pub(super) async fn targets(client: &DeskClient, ids: &EventIds) -> Result<Vec<Value>> {
     let mut targets = Vec::new();
-    anyhow::ensure!(ids.rev.is_none() || ids.ids.len() == 1, "--rev is of one event");
+    anyhow::ensure!(ids.rev.is_none() || ids.ids.len() == 1, "--rev needs exactly one id");
     for id in &ids.ids {
-        let mut target = ids.place.find(line, id).await?;
+        let mut target = ids.place.find(client, id).await?;
         target["rev"] = ids.rev.into();
         targets.push(target);
     }
     Ok(targets)
 }
 
-/// Sends an order and tells what became of it.
-pub(super) async fn order(line: &Line, out: &Out, verb: &str, body: Value, done: &str) -> Result<ExitCode> {
-    let answer = line.post(&format!("/v1/events/{verb}"), &body).await?;
+/// Sends an action and prints its result.
+pub(super) async fn order(
+    client: &DeskClient,
+    out: &Output,
+    verb: &str,
+    body: Value,
+    done: &str,
+) -> Result<ExitCode> {
+    let answer = client.post(&format!("/v1/events/{verb}"), &body).await?;
     let changed = answer["changed"].as_u64().unwrap_or_default();
     out.answer(&answer, |_| format!("{} {done}\n", several(changed, "event")))?;
     Ok(refusals(&answer))
 }
 
-/// Tells what was refused, one by one.
+/// Prints each refusal.
 pub(super) fn refusals(answer: &Value) -> ExitCode {
     let refused = answer["refused"].as_array().map_or(&[][..], Vec::as_slice);
     for one in refused {
@@ -281,7 +305,7 @@ pub(super) fn refusals(answer: &Value) -> ExitCode {
             None => format!("{}/{}", text(one, "queue"), text(one, "id")),
         };
         let hint = if one["reason"] == "out-of-order" { " (--out-of-order)" } else { "" };
-        say(out::plain(&format!("refused: {which}: {}{hint}", text(one, "detail"))));
+        say(output::plain(&format!("refused: {which}: {}{hint}", text(one, "detail"))));
     }
     if refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -5,40 +5,40 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::Configured;
+use super::ConfigLocation;
 use super::serve::Signals;
 use crate::config::{
-    Config, EffectsWord, GatewaySettings, KeyWord, Layer, PrincipalSettings, PrincipalWord, RouteSettings,
-    TenantSettings,
+    Config, CredentialsSettings, CredentialsWord, EffectsWord, GatewaySettings, KeyWord, Layer,
+    RouteSettings, TenantSettings,
 };
 use crate::gateway::Gateway;
 use crate::observe;
 
-/// Stand in front of an HTTP API, and make its requests safe to send again.
+/// Run a reverse proxy that makes the requests of an HTTP API safe to retry.
 ///
-/// A request with an `Idempotency-Key` that comes a second time is given the first answer; what has none, and what is
-/// not enrolled, passes through as it is. Without routes in the configuration every POST and PATCH is enrolled.
+/// A repeated request with the same `Idempotency-Key` gets the first response. Requests without a key, and
+/// requests to other routes, are forwarded unchanged. Without configured routes, every POST and PATCH is enrolled.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   redrive gateway --upstream http://127.0.0.1:8080
-  redrive gateway --upstream http://127.0.0.1:8080 --listen 0.0.0.0:8081 --admin 127.0.0.1:8082
+  redrive gateway --upstream http://127.0.0.1:8080 --listen 127.0.0.1:8081 --admin 127.0.0.1:8082
   redrive gateway --config shop.toml --store sqlite:shop.db
   curl -H 'Idempotency-Key: order-17' -d '{\"cabins\": 2}' --retry 5 --retry-all-errors 127.0.0.1:8081/orders
 
 Routes, effects and times are in [gateway] of the configuration: `redrive config --default`.")]
 pub(super) struct Args {
     #[command(flatten)]
-    config: Configured,
-    /// Where the API is: http://HOST:PORT or https://HOST
+    config: ConfigLocation,
+    /// The URL of the API: http://HOST:PORT or https://HOST
     #[arg(long, value_name = "URL")]
     upstream: Option<String>,
-    /// Where to listen [default: 127.0.0.1:8081]
+    /// The address to listen on [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Where to show /healthz, /readyz, /metrics and, at /keys, what is remembered under a key [default: nowhere]
+    /// The address for /healthz, /readyz, /metrics and /keys, the lookup of a key [default: none]
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<String>,
-    /// Where requests are remembered, instead of what the configuration says: sqlite:FILE or postgres://…
+    /// The store of the ledger, instead of the configured one: sqlite:FILE or postgres://…
     #[arg(long, env = "REDRIVE_STORE", hide_env_values = true, value_name = "ADDRESS")]
     store: Option<String>,
 }
@@ -68,47 +68,48 @@ pub(super) async fn run(args: Args) -> Result<ExitCode> {
     loop {
         tokio::select! {
             () = signals.next() => break,
-            _ = hangup.recv() => tracing::warn!("a gateway reads its configuration when it starts, and not again"),
+            _ = hangup.recv() => tracing::warn!("a gateway does not reload its configuration; restart it"),
         }
     }
-    tracing::info!("stopping; requests under way get {}", humantime::format_duration(grace));
+    tracing::info!("stopping; requests in progress get {}", humantime::format_duration(grace));
     let stopped = tokio::select! {
         stopped = gateway.stop(grace) => stopped?,
         () = signals.next() => {
-            tracing::warn!("stopped at once; of what was under way the next request of its key finds out");
+            tracing::warn!("stopped at once; the next request with the same key finds out what happened");
             return Ok(ExitCode::from(130));
         }
     };
     if stopped.aborted > 0 {
-        tracing::warn!(aborted = stopped.aborted, "some requests did not end in time");
+        tracing::warn!(aborted = stopped.aborted, "some requests did not finish in time");
     }
     observing.end().await;
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is said at the start: where it stands, and what it answers for.
+/// The start-up messages: addresses, upstream and enrolled routes.
 fn beginning(gateway: &Gateway, config: &Config) -> Vec<String> {
     let upstream = config.gateway.upstream.as_deref().unwrap_or_default();
     let store = config.store.place();
-    let mut lines = vec![format!(
-        "listening on http://{}, in front of {upstream}, requests remembered in {store}",
-        gateway.address()
-    )];
+    let mut lines =
+        vec![format!("listening on http://{}, upstream {upstream}, ledger in {store}", gateway.address())];
     lines.extend(gateway.admin().map(|admin| format!("health, metrics and keys on http://{admin}")));
     lines.extend(config.gateway.enrolled().iter().map(enrolled));
     lines.extend(callers(&config.gateway));
-    lines.push("everything else passes through as it is".to_owned());
+    lines.push("all other requests are forwarded unchanged".to_owned());
     lines
 }
 
-/// How callers are told apart, where some are by what they send.
+/// How the gateway distinguishes callers by credentials.
 fn callers(gateway: &GatewaySettings) -> Option<String> {
-    let none = PrincipalSettings::Word(PrincipalWord::None);
-    gateway.enrolled().iter().any(|route| route.principal != none).then(|| match &*gateway.credentials {
-        [] => "callers are told apart by headers that look like credentials, or else by all that might be; name \
-               those that are in gateway.credentials"
-            .to_owned(),
-        names => format!("callers are told apart by {}; without these they are one", names.join(", ")),
+    gateway.uses_credentials().then(|| match &gateway.credentials {
+        None | Some(CredentialsSettings::Word(CredentialsWord::Guess)) => {
+            "callers are distinguished by every header that is not known to be neutral; list those that identify a caller in gateway.credentials"
+                .to_owned()
+        }
+        Some(CredentialsSettings::Headers(names)) => format!(
+            "callers are distinguished by {}; requests without these count as one caller",
+            names.join(", ")
+        ),
     })
 }
 
@@ -126,5 +127,5 @@ fn enrolled(route: &RouteSettings) -> String {
         TenantSettings::Header(header) => format!("as {} says", header.header),
     };
     let kept = humantime::format_duration(route.retention);
-    format!("enrolled: {}, {key}; effects {effects}; tenant {tenant}; answers kept for {kept}", route.on)
+    format!("enrolled: {}, {key}; effects {effects}; tenant {tenant}; replies kept for {kept}", route.on)
 }

@@ -1,4 +1,4 @@
-//! `redrive job`: redrives and discards of many, which go on in the background of a server.
+//! `redrive job`: bulk redrives, retries and discards, which a server runs in the background.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -7,75 +7,78 @@ use anyhow::{Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
-use super::line::Line;
-use super::out::{Out, ago, facts, put, say, several, table, text, when};
-use super::reach::Reach;
-use super::which::whole;
+use super::client::{DeskClient, read};
+use super::connect::ConnectArgs;
+use super::output::{Output, ago, facts, plain, say, several, table, when};
+use super::selector::whole;
+use crate::api::wire::{JobJson, PlanJson};
 
-/// How often a job is looked at.
+/// Interval between polls of a job.
 const LOOK: Duration = Duration::from_millis(250);
-/// How many looks at a file may show no change before nobody is taken to run the job. A server takes a step a second.
+/// Polls without progress after which no server is assumed to run the job. A server makes a step per second.
 const STILL_MAX: u32 = 12;
 
-/// Jobs: how far redrives of many are; pause, resume, cancel them
+/// Manage jobs: list, show, watch, pause, resume, cancel
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
     command: Command,
     #[command(flatten)]
-    reach: Reach,
+    connect: ConnectArgs,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// List the last hundred, and all that are not over
+    /// List the last hundred jobs, and all unfinished ones
     Ls,
-    /// Show one
-    Show(Number),
-    /// Watch one until it is over; Ctrl-C stops the watching alone
-    Watch(Number),
-    /// Let it put back no more for now
-    Pause(Number),
-    /// Let it go on
-    Resume(Number),
-    /// End it; what it put back stays put back
-    Cancel(Number),
+    /// Show a job
+    Show(JobNumber),
+    /// Watch a job until it ends; Ctrl-C stops only the watching
+    Watch(JobNumber),
+    /// Pause a job
+    Pause(JobNumber),
+    /// Resume a job
+    Resume(JobNumber),
+    /// Cancel a job; events it already put back stay put back
+    Cancel(JobNumber),
 }
 
 #[derive(Debug, clap::Args)]
-struct Number {
-    /// Its number
+struct JobNumber {
+    /// The job number
     #[arg(value_name = "JOB")]
     id: u64,
 }
 
-pub(super) async fn run(Args { command, reach }: Args) -> Result<ExitCode> {
-    reach
-        .run(async |line, out| match command {
-            Command::Ls => list(line, out).await,
-            Command::Show(Number { id }) => {
-                let job = line.get(&format!("/v1/jobs/{id}"), &Vec::new()).await?;
-                out.answer(&job, told)?;
+pub(super) async fn run(Args { command, connect }: Args) -> Result<ExitCode> {
+    connect
+        .run(async |client, out| match command {
+            Command::Ls => list(client, out).await,
+            Command::Show(JobNumber { id }) => {
+                let (answer, job) = show(client, id).await?;
+                out.answer(&answer, |_| details(&job))?;
                 Ok(ExitCode::SUCCESS)
             }
-            Command::Watch(Number { id }) => watch(line, out, id).await,
-            Command::Pause(Number { id }) => turn(line, out, id, "pause").await,
-            Command::Resume(Number { id }) => turn(line, out, id, "resume").await,
-            Command::Cancel(Number { id }) => turn(line, out, id, "cancel").await,
+            Command::Watch(JobNumber { id }) => watch(client, out, id).await,
+            Command::Pause(JobNumber { id }) => control(client, out, id, "pause").await,
+            Command::Resume(JobNumber { id }) => control(client, out, id, "resume").await,
+            Command::Cancel(JobNumber { id }) => control(client, out, id, "cancel").await,
         })
         .await
 }
 
-async fn list(line: &Line, out: &Out) -> Result<ExitCode> {
-    let answer = whole(line, "/v1/jobs", "jobs").await?;
-    out.answer(&answer, |answer| {
-        let row = |job: &Value| {
-            let words = ["id", "act", "state", "planned", "taken", "done", "failed", "skipped", "who"];
-            let mut row = words.map(|name| text(job, name)).to_vec();
-            row.extend([ago(&text(job, "started")), text(job, "why")]);
+async fn list(client: &DeskClient, out: &Output) -> Result<ExitCode> {
+    let answer = whole(client, "/v1/jobs", "jobs").await?;
+    let jobs: Vec<JobJson> = read(&answer["jobs"])?;
+    out.answer(&answer, |_| {
+        let row = |job: &JobJson| {
+            let JobJson { id, act, state, planned, taken, done, failed, skipped, who, .. } = job;
+            let mut row = vec![id.to_string(), act.clone(), state.clone()];
+            row.extend([planned, taken, done, failed, skipped].map(u64::to_string));
+            row.extend([who.clone(), ago(&job.started), job.why.clone().unwrap_or_default()]);
             row
         };
-        let rows: Vec<Vec<String>> = answer["jobs"].as_array().into_iter().flatten().map(row).collect();
+        let rows: Vec<Vec<String>> = jobs.iter().map(row).collect();
         if rows.is_empty() {
             say("no jobs");
             return String::new();
@@ -87,96 +90,115 @@ async fn list(line: &Line, out: &Out) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn told(job: &Value) -> String {
-    let word = |name: &str| text(job, name);
+/// A job as the API returns it, and parsed.
+async fn show(client: &DeskClient, id: u64) -> Result<(Value, JobJson)> {
+    let answer = client.get(&format!("/v1/jobs/{id}"), &Vec::new()).await?;
+    let job = read(&answer)?;
+    Ok((answer, job))
+}
+
+fn details(job: &JobJson) -> String {
+    let number = |number: Option<f64>| number.map(|number| json!(number).to_string()).unwrap_or_default();
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
     facts(&[
-        ("job", word("id")),
-        ("act", word("act")),
-        ("state", word("state")),
-        ("why", word("why")),
-        ("filter", job["filter"].to_string()),
-        ("who", word("who")),
-        ("started", when(&word("started"))),
-        ("ended", when(&word("ended"))),
-        ("rate", word("rate")),
-        ("ramp", word("ramp")),
-        ("canary", word("canary")),
-        ("stop at", word("stop_at")),
-        ("planned", word("planned")),
-        ("taken", word("taken")),
-        ("done", word("done")),
-        ("failed again", word("failed")),
-        ("ended otherwise", word("other")),
-        ("under way", word("under_way")),
-        ("skipped", word("skipped")),
+        ("job", job.id.to_string()),
+        ("act", job.act.clone()),
+        ("state", job.state.clone()),
+        ("why", text(&job.why)),
+        ("filter", job.filter.to_string()),
+        ("who", job.who.clone()),
+        ("started", when(&job.started)),
+        ("ended", when(&text(&job.ended))),
+        ("rate", number(job.rate)),
+        ("ramp", text(&job.ramp)),
+        ("canary", job.canary.map(|canary| canary.to_string()).unwrap_or_default()),
+        ("stop at", number(job.stop_at)),
+        ("planned", job.planned.to_string()),
+        ("taken", job.taken.to_string()),
+        ("done", job.done.to_string()),
+        ("failed again", job.failed.to_string()),
+        ("ended otherwise", job.other.to_string()),
+        ("in progress", job.under_way.to_string()),
+        ("skipped", job.skipped.to_string()),
     ])
 }
 
-async fn turn(line: &Line, out: &Out, id: u64, verb: &str) -> Result<ExitCode> {
-    let job = line.post(&format!("/v1/jobs/{id}/{verb}"), &json!({})).await?;
-    out.answer(&job, |job| format!("job {id}: {}\n", text(job, "state")))?;
+async fn control(client: &DeskClient, out: &Output, id: u64, verb: &str) -> Result<ExitCode> {
+    let answer = client.post(&format!("/v1/jobs/{id}/{verb}"), &json!({})).await?;
+    let job: JobJson = read(&answer)?;
+    out.answer(&answer, |_| format!("job {id}: {}\n", job.state))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// A job that began. In a file nobody takes it further by itself.
-pub(super) async fn started(line: &Line, out: &Out, job: &Value, is_watched: bool) -> Result<ExitCode> {
-    let id = job["id"].as_u64().unwrap_or_default();
-    let letters = several(job["planned"].as_u64().unwrap_or_default(), "dead letter");
+/// Reports a job that was started. Without a server on the store it makes no progress.
+pub(super) async fn started(
+    client: &DeskClient,
+    out: &Output,
+    answer: &Value,
+    is_watched: bool,
+) -> Result<ExitCode> {
+    let JobJson { id, act, planned, .. } = read(answer)?;
+    let letters = several(planned, if act == "retry-now" { "retrying event" } else { "dead letter" });
     if is_watched {
-        say(format_args!("job {id}: {} of {letters}", text(job, "act")));
-        return watch(line, out, id).await;
+        say(format_args!("job {id}: {act} of {letters}"));
+        return watch(client, out, id).await;
     }
-    out.answer(job, |job| format!("job {id}: {} of {letters}\n", text(job, "act")))?;
-    if line.is_file() {
-        say(format_args!("job {id} starts when a server runs on this file"));
+    out.answer(answer, |_| format!("job {id}: {act} of {letters}\n"))?;
+    if client.is_file() {
+        say(format_args!("job {id} starts as soon as a server runs on this file"));
     } else {
-        say(format_args!("it goes on in the background; see `redrive job watch {id}`"));
+        say(format_args!("the job continues in the background; see `redrive job watch {id}`"));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Watches a job until it is over.
-async fn watch(line: &Line, out: &Out, id: u64) -> Result<ExitCode> {
+/// Watches a job until it ends.
+async fn watch(client: &DeskClient, out: &Output, id: u64) -> Result<ExitCode> {
     let bar = ProgressBar::new(0);
-    // What is wrong with the form is seen by everybody who watches, at once.
+    // Errors of the template show at once when watching.
     bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} {elapsed}")?);
     let watching = tokio::select! {
-        job = until_over(line, &bar, id) => job,
+        job = until_over(client, &bar, id) => job,
         _ = tokio::signal::ctrl_c() => {
             bar.finish_and_clear();
-            say(format_args!("not watching any more; job {id} goes on"));
+            say(format_args!("stopped watching; job {id} continues"));
             return Ok(ExitCode::from(130));
         }
     };
     bar.finish_and_clear();
-    let job = watching?;
-    out.answer(&job, |job| format!("job {id}: {}\n", summary(job)))?;
-    Ok(if job["state"] == "done" { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let (answer, job) = watching?;
+    out.answer(&answer, |_| format!("job {id}: {}\n", summary(&job)))?;
+    if job.failed > 0 {
+        let (failed, see) = match job.act.as_str() {
+            "retry-now" => ("still failing", "redrive failing groups"),
+            _ => ("dead again", "redrive dead groups"),
+        };
+        say(format_args!("{} {failed}; see `{see}`", several(job.failed, "event")));
+    }
+    // Everything was done only if nothing failed again.
+    let is_fine = job.state == "done" && job.failed == 0;
+    Ok(if is_fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn until_over(line: &Line, bar: &ProgressBar, id: u64) -> Result<Value> {
-    let (mut last, mut still) = (Value::Null, 0);
+async fn until_over(client: &DeskClient, bar: &ProgressBar, id: u64) -> Result<(Value, JobJson)> {
+    let (mut last, mut still) = (JobJson::default(), 0);
     loop {
-        let job = line.get(&format!("/v1/jobs/{id}"), &Vec::new()).await?;
-        let number = |name: &str| job[name].as_u64().unwrap_or_default();
-        let ended = number("done") + number("failed") + number("other");
-        let is_redrive = job["act"] == "redrive";
-        bar.set_length(number("planned").max(number("taken")));
-        bar.set_position(if is_redrive { ended } else { number("taken") });
+        let (answer, job) = show(client, id).await?;
+        let ended = job.done + job.failed + job.other;
+        bar.set_length(job.planned.max(job.taken));
+        bar.set_position(if job.act == "discard" { job.taken } else { ended });
         bar.set_message(summary(&job));
-        if matches!(job["state"].as_str(), Some("done" | "cancelled" | "stopped") | None) {
-            return Ok(job);
+        if matches!(job.state.as_str(), "done" | "cancelled" | "stopped") {
+            return Ok((answer, job));
         }
-        if job["state"] != last["state"] {
-            // Where there is no bar, somebody reads along.
-            if bar.is_hidden() {
-                say(format_args!("job {id}: {}", summary(&job)));
-            }
+        // Without a progress bar, print the state as lines.
+        if job.state != last.state && bar.is_hidden() {
+            say(format_args!("job {id}: {}", summary(&job)));
         }
         still = if job == last { still + 1 } else { 0 };
-        if line.is_file() && still >= STILL_MAX {
+        if client.is_file() && still >= STILL_MAX {
             bail!(
-                "nobody takes job {id} further ({}); it goes on when a server runs on this file",
+                "job {id} makes no progress ({}); it continues as soon as a server runs on this file",
                 summary(&job)
             );
         }
@@ -185,51 +207,47 @@ async fn until_over(line: &Line, bar: &ProgressBar, id: u64) -> Result<Value> {
     }
 }
 
-/// Where a job is, on a line.
-fn summary(job: &Value) -> String {
-    let number = |name: &str| job[name].as_u64().unwrap_or_default();
-    let mut words = vec![text(job, "state"), format!("{} taken", number("taken"))];
-    for (name, word) in [("done", "done"), ("failed", "failed again"), ("other", "ended otherwise")] {
-        if number(name) > 0 {
-            words.push(format!("{} {word}", number(name)));
-        }
-    }
-    if number("skipped") > 0 {
-        words.push(format!("{} skipped", number("skipped")));
-    }
-    if let Some(why) = job["why"].as_str() {
-        words.push(super::out::plain(why));
-    }
+/// A job's progress on one line.
+fn summary(job: &JobJson) -> String {
+    let mut words = vec![job.state.clone(), format!("{} taken", job.taken)];
+    let counts = [
+        (job.done, "done"),
+        (job.failed, "failed again"),
+        (job.other, "ended otherwise"),
+        (job.skipped, "skipped"),
+    ];
+    words
+        .extend(counts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")));
+    words.extend(job.why.as_deref().map(plain));
     words.join(", ")
 }
 
-/// What a job would do, for people.
-pub(super) fn plan(plan: &Value) -> String {
-    let names = |list: &Value, one: &dyn Fn(&Value) -> String| -> String {
-        list.as_array().into_iter().flatten().map(one).collect::<Vec<_>>().join(", ")
-    };
-    let some = |name: &str| Some(text(plan, name)).filter(|number| number != "0").unwrap_or_default();
-    let mut told = facts(&[
-        ("letters", text(plan, "letters")),
-        ("queues", names(&plan["queues"], &|of| format!("{} ({})", text(of, "queue"), text(of, "letters")))),
-        ("keys", names(&plan["keys"], &|key| key.as_str().unwrap_or_default().to_owned())),
-        ("keys held up", some("keys_blocked")),
-        ("time at least", Some(text(plan, "time")).filter(|time| time != "0s").unwrap_or_default()),
+/// A job's plan as text.
+pub(super) fn plan(plan: &PlanJson) -> String {
+    let queues = plan.queues.iter().map(|of| format!("{} ({})", of.queue, of.letters));
+    let keys_blocked = Some(plan.keys_blocked).filter(|keys| *keys > 0);
+    let mut text = facts(&[
+        ("events", plan.letters.to_string()),
+        ("queues", queues.collect::<Vec<_>>().join(", ")),
+        ("keys", plan.keys.join(", ")),
+        ("keys blocked", keys_blocked.map(|keys| keys.to_string()).unwrap_or_default()),
+        ("minimum time", Some(plan.time.clone()).filter(|time| time != "0s").unwrap_or_default()),
     ]);
-    for warning in plan["warnings"].as_array().into_iter().flatten() {
-        told.push_str(&format!("mind: {}\n", super::out::plain(warning.as_str().unwrap_or_default())));
+    for warning in &plan.warnings {
+        text.push_str(&format!("warning: {}\n", plain(warning)));
     }
-    told
+    text
 }
 
-/// Says what is to be thought of before a job begins.
-pub(super) fn warn(plan: &Value) {
-    for warning in plan["warnings"].as_array().into_iter().flatten() {
-        say(format_args!("mind: {}", super::out::plain(warning.as_str().unwrap_or_default())));
+/// Prints the warnings of a plan.
+pub(super) fn warn(plan: &PlanJson) {
+    for warning in &plan.warnings {
+        say(format_args!("warning: {}", plain(warning)));
     }
 }
 
-/// Shows a plan on stdout.
-pub(super) fn put_plan(out: &Out, planned: &Value) -> Result<()> {
-    if out.json { put(&format!("{planned:#}\n")) } else { put(&plan(planned)) }
+/// Prints a plan to stdout.
+pub(super) fn put_plan(out: &Output, answer: &Value) -> Result<()> {
+    let planned = read(answer)?;
+    out.answer(answer, |_| plan(&planned))
 }

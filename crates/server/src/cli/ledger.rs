@@ -8,136 +8,205 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::line::{Line, Pairs};
-use super::out::{self, Out, ago, facts, plain, say, table, text, when};
-use super::reach::Reach;
+use super::client::{DeskClient, QueryParams};
+use super::connect::ConnectArgs;
+use super::output::{self, Output, ago, facts, plain, say, table, text, when};
 
-/// How many bytes of an answer are read, at most: more than one that is given here may have.
+/// Maximum bytes read of a reply body.
 const BODY_MAX: u64 = 8 << 20;
 
-/// Requests under idempotency keys: list them, look at one, say how an unknown one was
+/// Inspect requests by idempotency key, and resolve unknown outcomes
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
     command: Command,
     #[command(flatten)]
-    reach: Reach,
+    connect: ConnectArgs,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// List requests
     Ls(Ls),
-    /// Show one
+    /// Show a request
     Show(Show),
-    /// Say how a request was whose outcome is unknown
+    /// Resolve a request whose outcome is unknown
     Resolve(Resolve),
+    /// Resolve all requests with unknown outcomes that match a filter
+    ResolveAll(ResolveAll),
 }
 
 #[derive(Debug, clap::Args)]
 struct Ls {
-    /// Those whose outcome is unknown
+    /// Only requests whose outcome is unknown
     #[arg(long, conflicts_with = "state")]
     unknown: bool,
-    /// In this state: in_flight, retriable, unknown, completed, tombstone
+    /// Only requests in this state: in_flight, retriable, unknown, completed, tombstone
     #[arg(long, value_name = "STATE")]
     state: Option<String>,
-    /// Of this tenant
+    /// Only requests of this tenant
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
-    /// That made this
+    /// Only requests that created this resource
     #[arg(long, value_name = "ID")]
     resource: Option<String>,
-    /// How many at most
+    /// Maximum number of results
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
-    /// From where the page before said
+    /// Start after this position, printed by the previous page
     #[arg(long, value_name = "PLACE")]
     after: Option<String>,
 }
 
-/// Which request.
+/// A request in the ledger.
 #[derive(Debug, clap::Args)]
-struct Which {
-    /// Its idempotency key
+struct RecordRef {
+    /// The idempotency key
     #[arg(value_name = "KEY")]
     key: String,
-    /// Of this operation, as `POST /bookings`
+    /// The operation, e.g. `POST /bookings`; looked up if omitted
     #[arg(long, value_name = "OPERATION")]
-    operation: String,
-    /// Of this tenant
+    operation: Option<String>,
+    /// The tenant; looked up if the operation is omitted
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
+    /// The principal, if each principal has keys of its own
+    #[arg(long, value_name = "NAME")]
+    principal: Option<String>,
+}
+
+impl RecordRef {
+    /// Its tenant, operation and key, as parameters. Without an operation the key has to be unique.
+    async fn find(&self, client: &DeskClient) -> Result<Vec<(&'static str, String)>> {
+        let named = |tenant: Option<String>, operation: String, principal: Option<String>| {
+            let tenant = tenant.map(|tenant| ("tenant", tenant));
+            let principal = principal.map(|principal| ("principal", principal));
+            let rest = [("operation", operation), ("key", self.key.clone())];
+            tenant.into_iter().chain(principal).chain(rest).collect()
+        };
+        if let Some(operation) = &self.operation {
+            return Ok(named(self.tenant.clone(), operation.clone(), self.principal.clone()));
+        }
+        let mut query: QueryParams = vec![("key", self.key.clone())];
+        query.extend(self.tenant.clone().map(|tenant| ("tenant", tenant)));
+        let answer = client.get("/v1/ledger", &query).await?;
+        let found = answer["requests"].as_array().cloned().unwrap_or_default();
+        match &found[..] {
+            [one] => {
+                let principal =
+                    self.principal.clone().or_else(|| one["principal"].as_str().map(str::to_owned));
+                Ok(named(Some(text(one, "tenant")), text(one, "operation"), principal))
+            }
+            [] if answer["next"].is_null() => {
+                bail!("there is no request `{}`, or it has been forgotten", plain(&self.key))
+            }
+            [] => bail!("`{}` was not found among the first requests; add its --operation", plain(&self.key)),
+            _ => {
+                let place = |one: &Value| match text(one, "tenant").as_str() {
+                    "" => format!("--operation '{}'", plain(&text(one, "operation"))),
+                    tenant => {
+                        format!("--operation '{}' --tenant {}", plain(&text(one, "operation")), plain(tenant))
+                    }
+                };
+                let places: Vec<String> = found.iter().map(place).collect();
+                let key = plain(&self.key);
+                bail!("there are {} requests `{key}`; choose one: {}", found.len(), places.join(", or "))
+            }
+        }
+    }
 }
 
 #[derive(Debug, clap::Args)]
 struct Show {
     #[command(flatten)]
-    which: Which,
-    /// Show what it was answered too
+    which: RecordRef,
+    /// Also show the stored reply
     #[arg(long)]
     body: bool,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum How {
-    /// It happened: its answer is given from now on
+enum ResolveAs {
+    /// The effect happened: replay this reply from now on
     Completed,
-    /// It did not happen: the next request runs
+    /// The effect did not happen: run the next request
     Retriable,
 }
 
 #[derive(Debug, clap::Args)]
 struct Resolve {
     #[command(flatten)]
-    which: Which,
-    /// How it was
+    which: RecordRef,
+    #[command(flatten)]
+    outcome: Outcome,
+}
+
+/// Which requests, and how they were.
+#[derive(Debug, clap::Args)]
+struct ResolveAll {
+    /// Only requests of this operation, e.g. `POST /bookings`
+    #[arg(long, value_name = "OPERATION", required_unless_present_any = ["tenant", "before"])]
+    operation: Option<String>,
+    /// Only requests of this tenant
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<String>,
+    /// Only requests that became unknown before this time, e.g. 2026-01-31T12:00:00Z
+    #[arg(long, value_name = "TIME")]
+    before: Option<String>,
+    #[command(flatten)]
+    outcome: Outcome,
+}
+
+#[derive(Debug, clap::Args)]
+struct Outcome {
+    /// The actual outcome
     #[arg(long = "as", value_name = "HOW")]
-    how: How,
-    /// The status of its answer
+    how: ResolveAs,
+    /// The status of the reply
     #[arg(long, value_name = "STATUS")]
     status: Option<u16>,
-    /// A header of its answer, as `content-type: application/json`; several in their order
+    /// A header of the reply, e.g. `content-type: application/json`; repeatable
     #[arg(long = "header", value_name = "NAME: VALUE")]
     headers: Vec<String>,
-    /// The body of its answer; @FILE for that of a file, @- for standard input
+    /// The body of the reply; @FILE reads a file, @- standard input
     #[arg(long, value_name = "BODY", conflicts_with = "gone")]
     body: Option<String>,
-    /// Nobody has its body: who asks again is told so (410)
+    /// The body is lost: repeated requests get 410
     #[arg(long)]
     gone: bool,
-    /// Why, for whoever reads the audit
+    /// The reason, for the audit log
     #[arg(long, value_name = "TEXT", default_value = "")]
     why: String,
 }
 
-pub(super) async fn run(Args { command, reach }: Args) -> Result<ExitCode> {
-    reach
-        .run(async |line, out| match command {
-            Command::Ls(args) => list(line, out, args).await,
-            Command::Show(args) => show(line, out, args).await,
-            Command::Resolve(args) => resolve(line, out, args).await,
+pub(super) async fn run(Args { command, connect }: Args) -> Result<ExitCode> {
+    connect
+        .run(async |client, out| match command {
+            Command::Ls(args) => list(client, out, args).await,
+            Command::Show(args) => show(client, out, args).await,
+            Command::Resolve(args) => resolve(client, out, args).await,
+            Command::ResolveAll(args) => resolve_all(client, out, args).await,
         })
         .await
 }
 
-async fn list(line: &Line, out: &Out, args: Ls) -> Result<ExitCode> {
+async fn list(client: &DeskClient, out: &Output, args: Ls) -> Result<ExitCode> {
     let state = if args.unknown { Some("unknown".to_owned()) } else { args.state };
-    let mut query: Pairs = vec![("limit", args.limit.to_string())];
+    let mut query: QueryParams = vec![("limit", args.limit.to_string())];
     let words =
         [("state", state), ("tenant", args.tenant), ("resource", args.resource), ("after", args.after)];
     query.extend(words.into_iter().filter_map(|(name, value)| Some((name, value?))));
-    let answer = line.get("/v1/ledger", &query).await?;
+    let answer = client.get("/v1/ledger", &query).await?;
     out.answer(&answer, |answer| {
         let rows: Vec<Vec<String>> = answer["requests"].as_array().into_iter().flatten().map(row).collect();
         if rows.is_empty() {
-            say("no requests that fit");
+            say("no matching requests");
             return String::new();
         }
         table(&["TENANT", "OPERATION", "KEY", "STATE", "ATTEMPT", "SINCE", "STATUS", "RESOURCE"], &rows)
     })?;
     if let Some(next) = answer["next"].as_str() {
-        say(format_args!("there may be more: --after {next}"));
+        say(format_args!("more may follow: --after {next}"));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -148,14 +217,12 @@ fn row(request: &Value) -> Vec<String> {
     row
 }
 
-async fn show(line: &Line, out: &Out, Show { which, body }: Show) -> Result<ExitCode> {
-    let Which { key, operation, tenant } = which;
-    let mut query: Pairs = vec![("operation", operation), ("key", key)];
-    query.extend(tenant.map(|tenant| ("tenant", tenant)));
+async fn show(client: &DeskClient, out: &Output, Show { which, body }: Show) -> Result<ExitCode> {
+    let mut query: QueryParams = which.find(client).await?;
     if body {
         query.push(("contents", "1".to_owned()));
     }
-    let request = line.get("/v1/ledger/request", &query).await?;
+    let request = client.get("/v1/ledger/request", &query).await?;
     out.answer(&request, |request| told(request, body))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -171,6 +238,7 @@ fn told(request: &Value, with_body: bool) -> String {
         ("key", word("key")),
         ("operation", word("operation")),
         ("tenant", word("tenant")),
+        ("principal", word("principal")),
         ("state", word("state")),
         ("attempt", word("attempt")),
         ("first", when(&word("first"))),
@@ -191,7 +259,7 @@ fn told(request: &Value, with_body: bool) -> String {
 
 fn contents(request: &Value) -> String {
     if request["unopened"] == true {
-        return "\nno key opens its answer\n".to_owned();
+        return "\nno key opens the stored reply\n".to_owned();
     }
     let mut told = String::from("\n");
     for header in request["headers"].as_array().into_iter().flatten() {
@@ -200,18 +268,18 @@ fn contents(request: &Value) -> String {
         told.push('\n');
     }
     match &request["body"] {
-        Value::Null => told.push_str("it has no answer that is kept\n"),
+        Value::Null => told.push_str("no reply is stored\n"),
         body => {
             told.push('\n');
             let body = bytes(body);
-            let shown = if body.is_empty() { "its body is empty\n".to_owned() } else { out::body(&body) };
+            let shown = if body.is_empty() { "body is empty\n".to_owned() } else { output::body(&body) };
             told.push_str(&shown);
         }
     }
     told
 }
 
-/// Bytes as they stand in JSON.
+/// Decodes bytes from their JSON form.
 fn bytes(value: &Value) -> Vec<u8> {
     match value {
         Value::String(text) => text.clone().into_bytes(),
@@ -219,44 +287,76 @@ fn bytes(value: &Value) -> Vec<u8> {
     }
 }
 
-async fn resolve(line: &Line, out: &Out, args: Resolve) -> Result<ExitCode> {
-    let Which { key, operation, tenant } = args.which;
-    let how = match args.how {
-        How::Completed => "completed",
-        How::Retriable => "retriable",
-    };
-    let mut order =
-        json!({ "operation": operation, "tenant": tenant, "key": key, "as": how, "why": args.why });
-    if let Some(status) = args.status {
-        order["status"] = status.into();
+async fn resolve(client: &DeskClient, out: &Output, args: Resolve) -> Result<ExitCode> {
+    let key = args.which.key.clone();
+    let (how, mut order) = order(args.outcome)?;
+    for (name, value) in args.which.find(client).await? {
+        order[name] = value.into();
     }
-    if !args.headers.is_empty() {
-        let headers: Vec<Value> = args.headers.iter().map(|header| pair(header)).collect::<Result<_>>()?;
-        order["headers"] = headers.into();
-    }
-    if args.gone {
-        order["gone"] = true.into();
-    }
-    if let Some(body) = args.body {
-        match String::from_utf8(given(body)?) {
-            Ok(text) => order["body"] = text.into(),
-            Err(error) => order["body_base64"] = STANDARD.encode(error.as_bytes()).into(),
-        }
-    }
-    let answer = line.post("/v1/ledger/resolve", &order).await?;
+    let answer = client.post("/v1/ledger/resolve", &order).await?;
     let told = |_: &Value| plain(&format!("1 request resolved: {key}: {how}")) + "\n";
     out.answer(&answer, told)?;
     Ok(ExitCode::SUCCESS)
 }
 
+/// Page by page, until none is left.
+async fn resolve_all(client: &DeskClient, out: &Output, args: ResolveAll) -> Result<ExitCode> {
+    let (how, mut order) = order(args.outcome)?;
+    let filters = [("operation", args.operation), ("tenant", args.tenant), ("before", args.before)];
+    for (name, value) in filters.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+        order[name] = value.into();
+    }
+    let (mut changed, mut refused) = (0, 0);
+    loop {
+        let answer = client.post("/v1/ledger/resolve-all", &order).await?;
+        changed += answer["changed"].as_u64().unwrap_or(0);
+        refused += answer["refused"].as_u64().unwrap_or(0);
+        match answer["next"].as_str() {
+            Some(next) => order["after"] = next.into(),
+            None => break,
+        }
+    }
+    let answer = json!({ "changed": changed, "refused": refused });
+    out.answer(&answer, |_| {
+        format!("requests resolved as {how}: {changed}; resolved by others meanwhile: {refused}\n")
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How requests were, in a word and as the API is told.
+fn order(outcome: Outcome) -> Result<(&'static str, Value)> {
+    let how = match outcome.how {
+        ResolveAs::Completed => "completed",
+        ResolveAs::Retriable => "retriable",
+    };
+    let mut order = json!({ "as": how, "why": outcome.why });
+    if let Some(status) = outcome.status {
+        order["status"] = status.into();
+    }
+    if !outcome.headers.is_empty() {
+        let headers: Vec<Value> = outcome.headers.iter().map(|header| pair(header)).collect::<Result<_>>()?;
+        order["headers"] = headers.into();
+    }
+    if outcome.gone {
+        order["gone"] = true.into();
+    }
+    if let Some(body) = outcome.body {
+        match String::from_utf8(given(body)?) {
+            Ok(text) => order["body"] = text.into(),
+            Err(error) => order["body_base64"] = STANDARD.encode(error.as_bytes()).into(),
+        }
+    }
+    Ok((how, order))
+}
+
 fn pair(header: &str) -> Result<Value> {
     let Some((name, value)) = header.split_once(':') else {
-        bail!("`{header}` is no header; one is `name: value`");
+        bail!("`{header}` is not a header; write it as `name: value`");
     };
     Ok(json!([name.trim(), value.trim()]))
 }
 
-/// A body that is given as it is, by its file, or on standard input.
+/// Reads a body: literal, from a file, or from standard input.
 fn given(body: String) -> Result<Vec<u8>> {
     let Some(file) = body.strip_prefix('@') else { return Ok(body.into_bytes()) };
     let mut bytes = Vec::new();

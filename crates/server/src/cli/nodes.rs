@@ -4,74 +4,75 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use serde_json::Value;
 
-use super::line::{Line, Pairs};
-use super::out::{Out, roughly, say, table, text};
-use super::reach::Reach;
+use super::client::{DeskClient, QueryParams, read};
+use super::connect::ConnectArgs;
+use super::output::{Output, roughly, say, table};
+use crate::api::wire::{NodeJson, NodesJson};
 
-/// The processes that share the store: who lives, and who owns which shard
+/// List the nodes that share the store, and the shards each owns
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    reach: Reach,
+    connect: ConnectArgs,
 }
 
-pub(super) async fn run(Args { reach }: Args) -> Result<ExitCode> {
-    reach.run(list).await
+pub(super) async fn run(Args { connect }: Args) -> Result<ExitCode> {
+    connect.run(list).await
 }
 
-async fn list(line: &Line, out: &Out) -> Result<ExitCode> {
-    let answer = line.get("/v1/nodes", &Pairs::new()).await?;
-    out.answer(&answer, |answer| {
-        if answer["shared"] != Value::Bool(true) {
-            say("this store has one owner at a time, and nobody to share with");
+async fn list(client: &DeskClient, out: &Output) -> Result<ExitCode> {
+    let answer = client.get("/v1/nodes", &QueryParams::new()).await?;
+    let nodes: NodesJson = read(&answer)?;
+    out.answer(&answer, |_| {
+        if !nodes.shared {
+            say("this store has a single owner; it is not shared between nodes");
             return String::new();
         }
-        let rows: Vec<Vec<String>> = answer["nodes"].as_array().into_iter().flatten().map(row).collect();
-        let unowned = numbers(&answer["unowned"]);
+        let unowned = numbers(&nodes.unowned.unwrap_or_default());
         if !unowned.is_empty() {
-            say(format_args!("nobody owns {unowned}"));
+            say(format_args!("without an owner: {unowned}"));
         }
-        if rows.is_empty() {
-            say("nobody runs anything");
+        if nodes.nodes.is_empty() {
+            say("no node runs queues");
             return String::new();
         }
+        let rows: Vec<Vec<String>> = nodes.nodes.iter().map(row).collect();
         table(&["NODE", "NAME", "STATE", "SINCE", "LEASE LEFT", "SHARDS", "WHICH"], &rows)
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn row(node: &Value) -> Vec<String> {
-    let word = match (node["alive"] == Value::Bool(true), node["runs"] == Value::Bool(true)) {
+fn row(node: &NodeJson) -> Vec<String> {
+    let state = match (node.alive, node.runs) {
         (true, true) => "runs",
         (true, false) => "looks",
-        (false, _) => "not heard of",
+        (false, _) => "lease expired",
     };
-    let left = Duration::from_millis(node["lease_left_ms"].as_u64().unwrap_or_default());
+    let left = Duration::from_millis(node.lease_left_ms);
     let left = if left.is_zero() { "over".to_owned() } else { roughly(left) };
-    let count = node["shards"].as_array().map_or(0, Vec::len).to_string();
+    let count = node.shards.len().to_string();
     vec![
-        text(node, "id"),
-        text(node, "name"),
-        word.to_owned(),
-        text(node, "since"),
+        node.id.to_string(),
+        node.name.clone(),
+        state.to_owned(),
+        node.since.clone(),
         left,
         count,
-        numbers(&node["shards"]),
+        numbers(&node.shards),
     ]
 }
 
-/// Numbers, as `0-3, 7`.
-fn numbers(list: &Value) -> String {
-    let mut runs: Vec<(u64, u64)> = Vec::new();
-    for number in list.as_array().into_iter().flatten().filter_map(Value::as_u64) {
+/// Formats numbers as `0-3, 7`.
+fn numbers(list: &[usize]) -> String {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for number in list.iter().copied() {
         match runs.last_mut() {
             Some((_, last)) if *last + 1 == number => *last = number,
             _ => runs.push((number, number)),
         }
     }
-    let run = |(first, last): &(u64, u64)| {
+    let run = |(first, last): &(usize, usize)| {
         if first == last { first.to_string() } else { format!("{first}-{last}") }
     };
     runs.iter().map(run).collect::<Vec<_>>().join(", ")
@@ -79,19 +80,12 @@ fn numbers(list: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
-    fn numbers_in_a_row_are_told_together() {
-        for (list, told) in [
-            (json!([]), ""),
-            (json!([3]), "3"),
-            (json!([0, 1, 2, 5, 7, 8]), "0-2, 5, 7-8"),
-            (json!(null), ""),
-        ] {
-            assert_eq!(numbers(&list), told);
+    fn consecutive_numbers_are_shown_as_ranges() {
+        for (list, shown) in [(&[][..], ""), (&[3], "3"), (&[0, 1, 2, 5, 7, 8], "0-2, 5, 7-8")] {
+            assert_eq!(numbers(list), shown);
         }
     }
 }

@@ -9,59 +9,62 @@ use clap::Subcommand;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::reach;
+use super::connect;
 use crate::secrets;
 
-/// What can be done with secrets.
+/// The subcommands of `redrive secret`.
 #[derive(Debug, Subcommand)]
-pub(super) enum Verb {
-    /// Make the key that locks secrets at rest.
+pub(super) enum SecretCommand {
+    /// Create the key that encrypts secrets at rest.
     Key {
-        /// Where to; one that is there is left alone.
+        /// The key file to create; an existing file is left alone.
         file: PathBuf,
     },
-    /// List them, without what they are.
-    Ls(At),
-    /// Set one, in place of what it was.
+    /// List secrets, without their values.
+    Ls(ServerArgs),
+    /// Set a secret, replacing all versions.
     Set {
         name: String,
         #[command(flatten)]
-        value: Given,
+        value: SecretSource,
         #[command(flatten)]
-        at: At,
+        at: ServerArgs,
     },
-    /// Set a newer one, beside which the old one signs for a while.
+    /// Rotate a secret; the old version keeps signing for a while.
     Rotate {
         name: String,
         #[command(flatten)]
-        value: Given,
-        /// How long the old one goes on signing.
+        value: SecretSource,
+        /// How long the old version keeps signing.
         #[arg(long, value_name = "DURATION", default_value = "1day")]
         keep_old: String,
         #[command(flatten)]
-        at: At,
+        at: ServerArgs,
     },
-    /// Have the newest alone sign.
+    /// Drop old versions, so that only the newest signs.
     DropOld {
         name: String,
         #[command(flatten)]
-        at: At,
+        at: ServerArgs,
     },
-    /// Remove one.
+    /// Remove a secret.
     Rm {
         name: String,
         #[command(flatten)]
-        at: At,
+        at: ServerArgs,
     },
 }
 
-/// Which server.
+/// The server to use.
 #[derive(clap::Args)]
-pub(super) struct At {
-    /// Where the server is.
-    #[arg(long, env = "REDRIVE_URL", default_value = "http://127.0.0.1:7070")]
-    url: String,
-    /// A file with a token that may operate [variable: REDRIVE_TOKEN, with the token itself]
+pub(super) struct ServerArgs {
+    /// The server URL; by default the server of the configuration, on this machine.
+    #[arg(long, env = "REDRIVE_URL")]
+    url: Option<String>,
+    /// The configuration file [default: redrive.toml, if it exists] [variable: REDRIVE_CONFIG]
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// A file with a token that has the right `operate` [variable: REDRIVE_TOKEN, with the token itself]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Print JSON.
@@ -69,21 +72,21 @@ pub(super) struct At {
     json: bool,
 }
 
-impl std::fmt::Debug for At {
+impl std::fmt::Debug for ServerArgs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("At").field("url", &self.url).finish_non_exhaustive()
+        f.debug_struct("ServerArgs").field("url", &self.url).finish_non_exhaustive()
     }
 }
 
-/// Where a secret comes from. Not from the command line, which others can see.
+/// The source of a secret; never the command line, which other users can see.
 #[derive(Debug, clap::Args)]
-pub(super) struct Given {
-    /// Read it from standard input: whsec_…; otherwise a new one is made, and printed this once.
+pub(super) struct SecretSource {
+    /// Read the secret from standard input (whsec_…); otherwise a new one is generated and printed once.
     #[arg(long)]
     stdin: bool,
 }
 
-impl Given {
+impl SecretSource {
     fn read(&self) -> Result<Value> {
         if !self.stdin {
             return Ok(json!({}));
@@ -92,18 +95,18 @@ impl Given {
             eprintln!("redrive: type the secret, then Ctrl-D");
         }
         let mut text = String::new();
-        // Longer than any secret is none.
+        // Longer than any secret.
         std::io::stdin().take(1024).read_to_string(&mut text).context("cannot read standard input")?;
         Ok(json!({ "value": text.trim() }))
     }
 }
 
-pub(super) fn run(verb: Verb) -> Result<ExitCode> {
+pub(super) fn run(verb: SecretCommand) -> Result<ExitCode> {
     match verb {
-        Verb::Key { file } => {
+        SecretCommand::Key { file } => {
             secrets::make_key(&file)?;
             eprintln!(
-                "redrive: keep {} apart from backups of the store, and set secrets.key_file",
+                "redrive: store {} separately from backups of the store, and set secrets.key_file",
                 file.display()
             );
             Ok(ExitCode::SUCCESS)
@@ -112,27 +115,29 @@ pub(super) fn run(verb: Verb) -> Result<ExitCode> {
     }
 }
 
-async fn order(verb: Verb) -> Result<ExitCode> {
+async fn order(verb: SecretCommand) -> Result<ExitCode> {
     let of = |name: &str, rest: &str| format!("/v1/secrets/{}{rest}", escaped(name));
     match verb {
-        Verb::Key { .. } => {}
-        Verb::Ls(at) => list(&at).await?,
-        Verb::Set { name, value, at } => {
+        SecretCommand::Key { .. } => {}
+        SecretCommand::Ls(at) => list(&at).await?,
+        SecretCommand::Set { name, value, at } => {
             at.tell(at.call(Method::PUT, &of(&name, ""), Some(value.read()?)).await?);
         }
-        Verb::Rotate { name, value, keep_old, at } => {
+        SecretCommand::Rotate { name, value, keep_old, at } => {
             let mut body = value.read()?;
             body["keep_old"] = keep_old.into();
             at.tell(at.call(Method::POST, &of(&name, "/rotate"), Some(body)).await?);
         }
-        Verb::DropOld { name, at } => at.tell(at.call(Method::POST, &of(&name, "/drop-old"), None).await?),
-        Verb::Rm { name, at } => at.tell(at.call(Method::DELETE, &of(&name, ""), None).await?),
+        SecretCommand::DropOld { name, at } => {
+            at.tell(at.call(Method::POST, &of(&name, "/drop-old"), None).await?);
+        }
+        SecretCommand::Rm { name, at } => at.tell(at.call(Method::DELETE, &of(&name, ""), None).await?),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Page by page.
-async fn list(at: &At) -> Result<()> {
+/// Lists secrets page by page.
+async fn list(at: &ServerArgs) -> Result<()> {
     let mut after = String::new();
     loop {
         let page = at.call(Method::GET, &format!("/v1/secrets?after={}", escaped(&after)), None).await?;
@@ -156,30 +161,33 @@ async fn list(at: &At) -> Result<()> {
     }
 }
 
-impl At {
-    /// The answer's JSON; a problem is an error.
+impl ServerArgs {
+    /// Sends a request and returns its JSON; a problem document is an error.
     async fn call(&self, method: Method, path: &str, body: Option<Value>) -> Result<Value> {
         let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
-        let client = client.build().context("cannot make a client")?;
-        let url = format!("{}{path}", self.url.trim_end_matches('/'));
-        let mut request = client.request(method, url);
-        if let Some(token) = reach::token(self.token_file.as_deref())? {
+        let client = client.build().context("cannot create the HTTP client")?;
+        let server = match &self.url {
+            Some(url) => url.trim_end_matches('/').to_owned(),
+            None => connect::configured_server(self.config.clone()).await?,
+        };
+        let mut request = client.request(method, format!("{server}{path}"));
+        if let Some(token) = connect::token(self.token_file.as_deref())? {
             request = request.bearer_auth(token);
         }
         if let Some(body) = body {
             request = request.json(&body);
         }
-        let answer = request.send().await.with_context(|| format!("cannot reach {}", self.url))?;
+        let answer = request.send().await.with_context(|| format!("cannot reach {server}"))?;
         let status = answer.status();
         let answer: Value =
-            answer.json().await.with_context(|| format!("{} is no redrive server", self.url))?;
+            answer.json().await.with_context(|| format!("{server} is not a redrive server"))?;
         if !status.is_success() {
-            bail!("{}", answer["detail"].as_str().unwrap_or("the server refused, and did not say why"));
+            bail!("{}", answer["detail"].as_str().unwrap_or("the server refused without giving a reason"));
         }
         Ok(answer)
     }
 
-    /// What was done: data to standard output, talk to standard error.
+    /// Prints the result: data to stdout, messages to stderr.
     fn tell(&self, answer: Value) {
         if self.json {
             println!("{answer}");
@@ -192,12 +200,12 @@ impl At {
         }
         if let Some(value) = answer["value"].as_str() {
             println!("{value}");
-            eprintln!("redrive: tell it to the receiver; it is not shown again");
+            eprintln!("redrive: configure it at the receiver now; it is not shown again");
         }
     }
 }
 
-/// A name as part of an address.
+/// Percent-encodes a name.
 fn escaped(text: &str) -> String {
     url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20")
 }

@@ -1,6 +1,7 @@
-//! `redrive token`: who may call.
+//! `redrive token`: access tokens.
 
 use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use base64::Engine as _;
@@ -8,68 +9,82 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use clap::Subcommand;
 use sha2::{Digest, Sha256};
 
-/// What can be done with tokens.
+use crate::config::Right;
+
+/// The subcommands of `redrive token`.
 #[derive(Debug, Subcommand)]
-pub(super) enum Verb {
-    /// Make a token: prints it, for the only time, and the lines for the configuration.
-    New(New),
+pub(super) enum TokenCommand {
+    /// Create a token: print it once, and the lines for the configuration.
+    New(NewToken),
 }
 
 #[derive(Debug, clap::Args)]
-pub(super) struct New {
-    /// What it is called in the configuration and in the audit.
+pub(super) struct NewToken {
+    /// The token's name in the configuration and the audit log.
     #[arg(long)]
     name: String,
-    /// What it may do: publish, consume, read, operate.
+    /// The rights: publish, consume, read, operate, metrics.
     #[arg(long, value_delimiter = ',', required = true)]
     rights: Vec<String>,
-    /// Whose events alone it may touch.
+    /// The only tenant the token may access.
     #[arg(long)]
     tenant: Option<String>,
+    /// The only queues the token may access, separated by commas.
+    #[arg(long, value_delimiter = ',')]
+    queues: Option<Vec<String>>,
+    /// When the token ends, e.g. 90days.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    expires_in: Option<Duration>,
 }
 
-pub(super) fn run(verb: Verb) -> Result<ExitCode> {
-    let Verb::New(new) = verb;
+pub(super) fn run(verb: TokenCommand) -> Result<ExitCode> {
+    let TokenCommand::New(new) = verb;
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).ok().context("the system gave no random bytes")?;
     let token = format!("rdt_{}", URL_SAFE_NO_PAD.encode(bytes));
     let lines = lines(&new, &token)?;
     println!("{token}\n\n{lines}");
-    eprintln!("redrive: the token is not kept anywhere; the lines are for the configuration, then reload it");
+    eprintln!("redrive: the token is not stored; add these lines to the configuration, then reload it");
     Ok(ExitCode::SUCCESS)
 }
 
-/// The lines for the configuration. They have been read back, so they are right.
-fn lines(new: &New, token: &str) -> Result<String> {
-    let New { name, rights, tenant } = new;
+/// The lines for the configuration, checked by parsing them.
+fn lines(new: &NewToken, token: &str) -> Result<String> {
+    let NewToken { name, rights, tenant, queues, expires_in } = new;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     if name.is_empty() || !name.bytes().all(plain) {
-        bail!("a token's name is of letters, digits, `_` and `-`, and not `{}`", name.escape_debug());
+        bail!("a token name consists of letters, digits, `_` and `-`, unlike `{}`", name.escape_debug());
     }
-    if let Some(wrong) = rights.iter().find(|right| !RIGHTS.contains(&right.as_str())) {
-        bail!("there is no right `{}`; there are {}", wrong.escape_debug(), RIGHTS.join(", "));
+    let all = Right::ALL.map(Right::as_str);
+    if let Some(wrong) = rights.iter().find(|right| !all.contains(&right.as_str())) {
+        bail!("there is no right `{}`; use some of {}", wrong.escape_debug(), all.join(", "));
     }
     let hash: String = Sha256::digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
-    let rights: Vec<toml::Value> = rights.iter().map(|right| right.as_str().into()).collect();
-    let mut lines =
-        format!("[tokens.{name}]\nhash = \"sha256:{hash}\"\nrights = {}\n", toml::Value::Array(rights));
+    let list = |words: &[String]| toml::Value::Array(words.iter().map(|word| word.as_str().into()).collect());
+    let mut lines = format!("[tokens.{name}]\nhash = \"sha256:{hash}\"\nrights = {}\n", list(rights));
     if let Some(tenant) = tenant {
         lines += &format!("tenant = {}\n", toml::Value::String(tenant.clone()));
+    }
+    if let Some(queues) = queues {
+        lines += &format!("queues = {}\n", list(queues));
+    }
+    if let Some(time) = expires_in {
+        let end = SystemTime::now().checked_add(*time).context("the time is too long")?;
+        lines += &format!("expires = \"{}\"\n", humantime::format_rfc3339_seconds(end));
     }
     let config: crate::config::Config = toml::from_str(&lines).context("the lines for the configuration")?;
     config.check().context("the lines for the configuration")?;
     Ok(lines)
 }
 
-const RIGHTS: [&str; 4] = ["publish", "consume", "read", "operate"];
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn new(name: &str, rights: &[&str], tenant: Option<&str>) -> New {
+    fn new(name: &str, rights: &[&str], tenant: Option<&str>) -> NewToken {
         let rights = rights.iter().map(|right| (*right).to_owned()).collect();
-        New { name: name.to_owned(), rights, tenant: tenant.map(str::to_owned) }
+        let tenant = tenant.map(str::to_owned);
+        NewToken { name: name.to_owned(), rights, tenant, queues: None, expires_in: None }
     }
 
     #[test]
@@ -79,6 +94,19 @@ mod tests {
         assert_eq!(config.tokens["shop"].tenant.as_deref(), Some("ac\"me"));
         assert_eq!(config.tokens["shop"].rights.len(), 2);
         assert!(!lines.contains("rdt_x"));
+    }
+
+    #[test]
+    fn queues_and_an_end_are_in_the_lines() {
+        let limited = NewToken {
+            queues: Some(vec!["orders".to_owned()]),
+            expires_in: Some(Duration::from_secs(86_400)),
+            ..new("shop", &["publish"], None)
+        };
+        let lines = lines(&limited, "rdt_x").expect("lines");
+        let config: crate::config::Config = toml::from_str(&lines).expect("settings");
+        assert_eq!(config.tokens["shop"].queues.as_deref(), Some(&["orders".to_owned()][..]));
+        assert!(config.tokens["shop"].expires.is_some_and(|end| end > SystemTime::now()), "{lines}");
     }
 
     #[test]

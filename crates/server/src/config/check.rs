@@ -2,29 +2,30 @@
 
 use redrive::Rate;
 use redrive::event::bounds::RESULT_BYTES_MAX;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
-use super::{Config, ConfigError, PullSettings, QueueSettings, ServerSettings, TokenSettings};
+use super::{Config, ConfigError, PullSettings, QueueSettings, ServerSettings, TlsSettings};
 use crate::push::destination::Destination;
-use crate::push::guard::Guard;
 use crate::{notify, push};
 
 impl Config {
-    /// Checks what no single setting shows.
+    /// Checks what involves more than one setting.
     ///
     /// # Errors
-    /// With what is wrong, and what to do.
+    /// With the error, and what to do.
     pub fn check(&self) -> Result<(), ConfigError> {
         let listen = self.server.listen;
         if !listen.ip().is_loopback() && self.tokens.is_empty() {
             return Err(ConfigError::value(format!(
-                "{listen} is reached from elsewhere, and nobody would have to say who they are; make a token \
-                 with `redrive token new`, or listen on 127.0.0.1"
+                "{listen} is reachable from other machines and no token is configured; create one with `redrive token new`, or listen on 127.0.0.1"
             )));
         }
         check_server(&self.server)?;
+        self.tls.check()?;
         check_places(self)?;
         for (name, token) in &self.tokens {
-            check_token(name, token)?;
+            token.check(name)?;
         }
         for (name, queue) in &self.queues {
             check_queue(name, queue)?;
@@ -37,7 +38,7 @@ impl Config {
 }
 
 impl Config {
-    /// What is set and does nothing: what workers fetch is attempted by them, at their pace.
+    /// Settings without effect: workers attempt pulled events at their own pace.
     #[must_use]
     pub fn idle_settings(&self) -> Vec<String> {
         let usual = QueueSettings::default();
@@ -56,32 +57,48 @@ impl Config {
             let idle: Vec<&str> = idle.into_iter().filter(|(_, set)| *set).map(|(what, _)| what).collect();
             if !idle.is_empty() {
                 let idle = idle.join(", ");
-                told.push(format!("queues.{name}: {idle}: without effect, because workers fetch its events"));
+                told.push(format!("queues.{name}: {idle}: no effect, because workers pull from this queue"));
             }
         }
         told
     }
 }
 
-/// Bounds with which nobody would be served.
+impl TlsSettings {
+    /// Whether the settings can be meant together. The files are read when the server starts.
+    fn check(&self) -> Result<(), ConfigError> {
+        match (&self.cert_file, &self.key_file, &self.client_ca_file) {
+            (Some(_), Some(_), _) | (None, None, None) => Ok(()),
+            (None, None, Some(_)) => {
+                Err(ConfigError::value("tls.client_ca_file needs tls.cert_file and tls.key_file"))
+            }
+            _ => Err(ConfigError::value("tls.cert_file and tls.key_file go together; set both")),
+        }
+    }
+}
+
+/// Limits that would refuse every request.
 fn check_server(server: &ServerSettings) -> Result<(), ConfigError> {
-    let ServerSettings { connections_max, body_max, bodies_max, batch_max, .. } = server;
-    for (name, value) in
-        [("connections_max", connections_max), ("body_max", body_max), ("batch_max", batch_max)]
-    {
+    let ServerSettings { connections_max, body_max, bodies_max, batch_max, streams_max, .. } = server;
+    for (name, value) in [
+        ("connections_max", connections_max),
+        ("body_max", body_max),
+        ("batch_max", batch_max),
+        ("streams_max", streams_max),
+    ] {
         if *value == 0 {
-            return Err(ConfigError::value(format!("server.{name} of 0 serves nobody")));
+            return Err(ConfigError::value(format!("server.{name} must be above 0")));
         }
     }
     if bodies_max < body_max {
         return Err(ConfigError::value(format!(
-            "server.bodies_max of {bodies_max} has no room for one body of server.body_max, {body_max}"
+            "server.bodies_max of {bodies_max} is less than server.body_max, {body_max}; raise it"
         )));
     }
     Ok(())
 }
 
-/// Where events are kept, what is logged, and who is told.
+/// Checks the store address, the log filter and the notification URL.
 fn check_places(config: &Config) -> Result<(), ConfigError> {
     let address = &config.store.address;
     let can_be = match address.split_once(':').unwrap_or((address, "")) {
@@ -92,81 +109,67 @@ fn check_places(config: &Config) -> Result<(), ConfigError> {
     };
     if !can_be {
         return Err(ConfigError::value(format!(
-            "store.address is sqlite:FILE, postgres://… or memory:, and not `{}`",
+            "store.address must be sqlite:FILE, postgres://… or memory:, not `{}`",
             redrive::engine::shown(address)
         )));
     }
     config.store.database().check().map_err(|why| ConfigError::value(format!("[store]: {why}")))?;
-    let log = &config.observe.log;
-    tracing_subscriber::EnvFilter::builder()
-        .parse(log)
-        .map_err(|error| ConfigError::value(format!("observe.log = `{log}`: {error}")))?;
-    // A word that is no level is taken for a module, and a log of that module alone is silent.
-    let words = log.split(',').map(str::trim).filter(|word| !word.contains(['=', '[', ':']));
-    if let Some(word) =
-        words.into_iter().find(|word| word.parse::<tracing_subscriber::filter::LevelFilter>().is_err())
-    {
-        return Err(ConfigError::value(format!(
-            "observe.log = `{log}`: `{word}` is no level; there are off, error, warn, info, debug, trace, and \
-             `module=level`"
-        )));
-    }
+    log_filter("observe.log", &config.observe.log).map_err(ConfigError::value)?;
     // The address may hold a secret, so it is not repeated.
     if let Some(url) = &config.notify.url {
         let wrong = |what: String| ConfigError::value(format!("notify.url: {what}"));
-        let url = url::Url::parse(url).map_err(|error| wrong(format!("it is no address ({error})")))?;
+        let url = url::Url::parse(url).map_err(|error| wrong(format!("not a valid URL ({error})")))?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(wrong("it begins with http:// or https://".to_owned()));
+            return Err(wrong("must begin with http:// or https://".to_owned()));
         }
-        let guard = Guard::new(push::networks(&config.push).map_err(ConfigError::value)?);
+        let guard = push::guard(&config.push).map_err(ConfigError::value)?;
         guard.check_host(&url).map_err(|error| wrong(error.to_string()))?;
     }
     Ok(())
 }
 
-fn check_token(name: &str, token: &TokenSettings) -> Result<(), ConfigError> {
-    let digits = token.hash.strip_prefix("sha256:").unwrap_or_default();
-    if digits.len() != 64 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(ConfigError::value(format!(
-            "tokens.{name}.hash is `sha256:` and 64 hexadecimal digits; `redrive token new` writes one"
-        )));
+/// Reads a log filter of a setting or a variable.
+pub(crate) fn log_filter(place: &str, log: &str) -> Result<EnvFilter, String> {
+    let filter = EnvFilter::builder().parse(log).map_err(|error| format!("{place} = `{log}`: {error}"))?;
+    // An unknown level is taken for a module name, and logging only that module would be silent.
+    let mut words = log.split(',').map(str::trim).filter(|word| !word.contains(['=', '[', ':']));
+    match words.find(|word| word.parse::<LevelFilter>().is_err()) {
+        None => Ok(filter),
+        Some(word) => Err(format!(
+            "{place} = `{log}`: `{word}` is not a log level; use off, error, warn, info, debug, trace, or `module=level`"
+        )),
     }
-    if token.rights.is_empty() {
-        return Err(ConfigError::value(format!(
-            "tokens.{name} has no rights; there are publish, consume, read, operate"
-        )));
-    }
-    Ok(())
 }
 
 fn check_queue(name: &str, queue: &QueueSettings) -> Result<(), ConfigError> {
     redrive::event::check_queue_name(name)
         .map_err(|error| ConfigError::value(format!("queues.{name}: {error}")))?;
     if name == notify::QUEUE {
-        return Err(ConfigError::value(format!("queues.{name} is the server's own; choose another name")));
+        return Err(ConfigError::value(format!(
+            "queues.{name} is reserved for the server; choose another name"
+        )));
     }
     if let Some(PullSettings { lease, lease_max }) = &queue.pull
         && (lease.is_zero() || lease > lease_max)
     {
         return Err(ConfigError::value(format!(
-            "queues.{name}.pull: a lease of {} is not above zero and at most lease_max, {}",
+            "queues.{name}.pull: lease is {}; it must be above zero and at most lease_max, {}",
             humantime::format_duration(*lease),
             humantime::format_duration(*lease_max)
         )));
     }
     match (&queue.push, &queue.pull) {
         (None, None) => Err(ConfigError::value(format!(
-            "queues.{name} goes nowhere; give it [queues.{name}.push] with a url, or [queues.{name}.pull] for \
-             workers that fetch"
+            "queues.{name} has no consumer; add [queues.{name}.push] with a url, or [queues.{name}.pull] for workers"
         ))),
-        (Some(_), Some(_)) => Err(ConfigError::value(format!(
-            "queues.{name} has both push and pull; a queue's events go one way"
-        ))),
+        (Some(_), Some(_)) => {
+            Err(ConfigError::value(format!("queues.{name} has both push and pull; keep one")))
+        }
         _ => Ok(()),
     }
 }
 
-/// A rate that makes no sense would be none, and everybody let through.
+/// An invalid rate would be no limit at all.
 fn check_rates(config: &Config) -> Result<(), ConfigError> {
     let quotas = config.tenants.iter().map(|(name, quota)| (format!("tenants.{name}"), &quota.rate));
     let queues = config.queues.iter().map(|(name, queue)| (format!("queues.{name}"), &queue.rate));
@@ -180,21 +183,21 @@ fn check_rates(config: &Config) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Destinations that could never be called are told before anything is published to them. What a name resolves to
-/// shows when it is called.
+/// Refuses destinations that can never work before anything is published to them. What a name resolves to is checked
+/// on each call.
 fn check_push(config: &Config) -> Result<(), ConfigError> {
     if config.push.answer_kept > RESULT_BYTES_MAX {
-        return Err(ConfigError::value(format!("push.answer_kept is at most {RESULT_BYTES_MAX}")));
+        return Err(ConfigError::value(format!("push.answer_kept must be at most {RESULT_BYTES_MAX}")));
     }
     if config.push.connect_time.is_zero() {
-        return Err(ConfigError::value("push.connect_time of 0s reaches nobody"));
+        return Err(ConfigError::value("push.connect_time must be above 0s"));
     }
-    let guard = Guard::new(push::networks(&config.push).map_err(ConfigError::value)?);
+    let guard = push::guard(&config.push).map_err(ConfigError::value)?;
     for (name, queue) in &config.queues {
         let Some(push) = &queue.push else { continue };
         let wrong =
             |error: &dyn std::fmt::Display| ConfigError::value(format!("queues.{name}.push: {error}"));
-        let destination = Destination::new(push).map_err(|error| wrong(&error))?;
+        let destination = Destination::without_credentials(push).map_err(|error| wrong(&error))?;
         guard.check_host(destination.url()).map_err(|error| wrong(&error))?;
     }
     push::target::check(config).map_err(ConfigError::value)
@@ -204,7 +207,7 @@ fn check_push(config: &Config) -> Result<(), ConfigError> {
 mod tests {
     use super::*;
 
-    /// What is said of settings that cannot be meant.
+    /// The error for contradictory settings.
     fn refused(text: &str) -> String {
         let config: Config = toml::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         config.check().map_or_else(|error| error.to_string(), |()| panic!("{text} passes"))
@@ -220,7 +223,7 @@ mod tests {
             config.idle_settings()
         };
         let all = "queues.a: concurrency, rate, retry_share, policy.attempt_time, policy.breaker, policy.limit, \
-                   policy.rate: without effect, because workers fetch its events";
+                   policy.rate: no effect, because workers pull from this queue";
         assert_eq!(told("pull = {}\n"), [all]);
         assert_eq!(told("push = { url = \"https://a.example\" }\n"), Vec::<String>::new());
     }
@@ -231,6 +234,10 @@ mod tests {
             ("server.connections_max = 0", "server.connections_max"),
             ("server.body_max = 0", "server.body_max"),
             ("server.batch_max = 0", "server.batch_max"),
+            ("server.streams_max = 0", "server.streams_max"),
+            ("tls.cert_file = \"a\"", "tls.cert_file"),
+            ("tls.client_ca_file = \"a\"", "tls.client_ca_file"),
+            ("push.deny = [\"all\"]", "push.deny"),
             ("server.bodies_max = 8388607", "server.bodies_max"),
             ("store.address = \"postgres:db\"", "store.address"),
             ("store.schema = \"No Name\"", "[store]: the schema"),

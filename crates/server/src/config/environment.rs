@@ -1,29 +1,29 @@
-//! Settings from the environment and from flags, laid over those of the file.
+//! Overrides from the environment and from flags.
 //!
-//! `REDRIVE_SERVER_LISTEN` is `listen` of `[server]`. What can be set so is every plain value of a section that
-//! there is one of; queues, tokens and tenants have names and are set in the file.
+//! `REDRIVE_SERVER_LISTEN` is `listen` of `[server]`. Every plain value of a fixed section can be set so; queues,
+//! tokens and tenants have names and are set in the file.
 
 use super::error::{ConfigError, nearest, with_hint};
 use super::{Config, DEFAULT};
 
-/// What every variable begins with.
+/// The prefix of every variable.
 const PREFIX: &str = "REDRIVE_";
 
-/// Variables that are no settings of a server: of the command line, of the build, of tests.
+/// Variables that are not server settings: of the command line, the build, tests.
 const OTHERS: &[&str] =
     &["REDRIVE_CONFIG", "REDRIVE_URL", "REDRIVE_TOKEN", "REDRIVE_STORE", "REDRIVE_LOG", "REDRIVE_AS"];
 
 /// Values to lay over a configuration.
 #[derive(Debug, Clone)]
 pub struct Layer {
-    /// What it is called where one of its values is wrong: a variable, a flag.
+    /// The source of a value, for errors: a variable, a flag.
     values: Vec<(String, [&'static str; 2], String)>,
-    /// Names that are no setting.
+    /// Unknown names.
     unknown: Vec<String>,
 }
 
 impl Layer {
-    /// What the environment says.
+    /// The overrides of the environment.
     #[must_use]
     pub fn environment() -> Self {
         let text = |text: std::ffi::OsString| text.into_string().ok();
@@ -44,10 +44,18 @@ impl Layer {
         Self { values, unknown }
     }
 
-    /// What a flag says of a setting.
+    /// The override of a flag.
     #[must_use]
     pub fn flag(flag: &str, place: [&'static str; 2], value: impl Into<String>) -> Self {
         Self { values: vec![(flag.to_owned(), place, value.into())], unknown: Vec::new() }
+    }
+
+    /// Its values: where each came from, its name, and the value.
+    pub(super) fn named(&self) -> impl Iterator<Item = (&str, String, toml::Value)> {
+        let values = self.values.iter();
+        values.map(|(from, [section, key], value)| {
+            (from.as_str(), format!("{section}.{key}"), like(value, key))
+        })
     }
 
     pub(super) fn lay_over(&self, table: &mut toml::Table) -> Result<(), ConfigError> {
@@ -63,9 +71,9 @@ impl Layer {
         for (name, [section, key], value) in &self.values {
             let wrong = |what: &str| ConfigError::Variable { name: name.clone(), what: what.to_owned() };
             let section = table.entry(*section).or_insert_with(|| toml::Table::new().into());
-            let section = section.as_table_mut().ok_or_else(|| wrong("its section is no table"))?;
+            let section = section.as_table_mut().ok_or_else(|| wrong("its section is not a table"))?;
             section.insert((*key).to_owned(), like(value, key));
-            // What was there before it was fine, so what is wrong now is this one.
+            // The table was valid before, so the error is in this value.
             let all = toml::Value::Table(table.clone());
             all.try_into::<Config>().map_err(|error| wrong(&with_hint(error.message())))?;
         }
@@ -73,7 +81,7 @@ impl Layer {
     }
 }
 
-/// Variables of our builds, and those that Kubernetes gives to everything beside a service called `redrive`.
+/// Variables of our builds, and those that Kubernetes sets beside a service called `redrive`.
 fn is_of_others(name: &str) -> bool {
     let cluster = ["REDRIVE_SERVICE_HOST", "REDRIVE_SERVICE_PORT", "REDRIVE_PORT"];
     name.starts_with("REDRIVE_CI")
@@ -97,7 +105,7 @@ fn settings() -> Vec<(String, [&'static str; 2])> {
     let mut section = "";
     let mut settings = Vec::new();
     for line in DEFAULT.lines() {
-        // What has no default is in there too, behind a mark.
+        // Settings without a default are included, commented out.
         let line = line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line);
         if let Some(name) = line.strip_prefix('[').and_then(|line| line.split(']').next()) {
             section = if name.contains(['.', '[']) { "" } else { name };

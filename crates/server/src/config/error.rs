@@ -1,8 +1,8 @@
-//! What is wrong with a configuration, where, and what may have been meant.
+//! Configuration errors: what, where, and the likely intention.
 
 use std::path::{Path, PathBuf};
 
-/// How far a word may be from the one that was meant: changes, as a share of its length.
+/// Maximum distance of a suggestion: edits, as a share of the length.
 const NEAR: f64 = 0.5;
 
 /// Why a configuration is refused.
@@ -24,7 +24,7 @@ pub enum ConfigError {
         path: PathBuf,
         /// Which line, from 1.
         line: usize,
-        /// What is wrong, and what may have been meant.
+        /// The error, and the likely intention.
         what: String,
     },
     /// A variable of the environment is wrong.
@@ -32,13 +32,13 @@ pub enum ConfigError {
     Variable {
         /// Which.
         name: String,
-        /// What is wrong, and what may have been meant.
+        /// The error, and the likely intention.
         what: String,
     },
     /// The settings together make no sense.
     #[error("{what}")]
     Value {
-        /// What is wrong, and what to do.
+        /// The error, and what to do.
         what: String,
     },
 }
@@ -52,11 +52,25 @@ impl ConfigError {
     pub(super) fn in_file(path: &Path, text: &str, error: &toml::de::Error) -> Self {
         let before = error.span().map_or("", |span| text.get(..span.start).unwrap_or(text));
         let line = before.matches('\n').count() + 1;
-        Self::Line { path: path.to_owned(), line, what: with_hint(error.message()) }
+        let what = section(text, line, error.message()).unwrap_or_else(|| with_hint(error.message()));
+        Self::Line { path: path.to_owned(), line, what }
     }
 }
 
-/// What serde says of a value, without the value where it is an address: a password may be in it.
+/// What to write where a section has a value instead: `store = "sqlite:redrive.db"`.
+fn section(text: &str, line: usize, message: &str) -> Option<String> {
+    if !message.starts_with("invalid type:") || !message.contains("expected struct") {
+        return None;
+    }
+    let name = text.lines().nth(line - 1)?.split('=').next()?.trim();
+    // The documented default shows the first setting of each section.
+    let example = super::DEFAULT.split_once(&format!("\n[{name}]\n"))?.1;
+    let example = example.lines().map(|line| line.strip_prefix('#').unwrap_or(line));
+    let example = example.into_iter().find(|line| !line.starts_with(' ') && line.contains(" = "))?;
+    Some(format!("`{name}` is a section with settings; write [{name}] and below it, for example, {example}"))
+}
+
+/// Serde's message, without the value if it is an address, which may contain a password.
 pub(super) fn without_address(message: &str) -> String {
     match message.split_once("string \"") {
         Some((before, rest)) if rest.contains(':') => {
@@ -83,7 +97,7 @@ pub(super) fn with_hint(message: &str) -> String {
     }
 }
 
-/// The word that is most like this one, if one is.
+/// The most similar word, if one is close.
 pub(super) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let near = known.into_iter().map(|known| (strsim::normalized_damerau_levenshtein(word, known), known));
     let (likeness, known) = near.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
@@ -109,6 +123,16 @@ mod tests {
         let error = toml::from_str::<Config>(text).unwrap_err();
         let told = ConfigError::in_file(Path::new("redrive.toml"), text, &error).to_string();
         assert!(told.starts_with("redrive.toml:3: ") && told.contains("write it as"), "{told}");
+    }
+
+    #[test]
+    fn a_value_in_place_of_a_section_is_told_with_what_to_write() {
+        let text = "store = \"sqlite:redrive.db\"\n";
+        let error = toml::from_str::<Config>(text).unwrap_err();
+        let told = ConfigError::in_file(Path::new("redrive.toml"), text, &error).to_string();
+        let expected = "redrive.toml:1: `store` is a section with settings; write [store] and below it, for example, \
+                        address = \"sqlite:redrive.db\"";
+        assert_eq!(told, expected);
     }
 
     #[test]

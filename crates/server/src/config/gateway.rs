@@ -1,4 +1,4 @@
-//! The gateway: where it stands, and which requests the ledger answers for.
+//! The gateway's settings, and its enrolled routes.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::Method;
 use serde::Deserialize;
 
-use crate::push::address::Network;
+use crate::push::network::Network;
 
 mod check;
 
@@ -18,29 +18,47 @@ pub struct GatewaySettings {
     pub upstream: Option<String>,
     /// The address to listen on.
     pub listen: SocketAddr,
-    /// Where to show health, metrics and what is known of a key; nowhere if it is none.
+    /// The address for health, metrics and key lookup; none by default.
     pub admin: Option<SocketAddr>,
-    /// Which `Host` the upstream is told.
+    /// The `Host` sent to the upstream.
     pub host: HostWord,
-    /// Proxies in front whose word on clients, tenants and principals is taken.
+    /// Trusted proxies, whose headers for clients, tenants and principals are accepted.
     pub trusted: Vec<String>,
-    /// Headers that callers are told apart by where nobody in front names them; guessed where there are none.
-    pub credentials: Vec<String>,
+    /// Headers that distinguish callers if no proxy names them. Without a word they are guessed, on loopback only.
+    pub credentials: Option<CredentialsSettings>,
+    /// Protocols that a connection may change to; never a version of HTTP.
+    pub upgrades: Vec<String>,
     /// How long it may take to connect.
     #[serde(with = "redrive::config::duration")]
     pub connect_time: Duration,
     /// How long the upstream may take until it answers.
     #[serde(with = "redrive::config::duration")]
     pub answer_time: Duration,
-    /// How long a request that is not enrolled may take with its answer; no bound where it is none.
+    /// How long a client may take to send a body that is held.
+    #[serde(with = "redrive::config::duration")]
+    pub held_time: Duration,
+    /// How many bytes of held bodies one client address may have in memory.
+    pub client_bodies_max: usize,
+    /// How many bytes of replies may be in memory, over all clients.
+    pub replies_max: usize,
+    /// Time limit of a request that is not enrolled, with its response; none by default.
     #[serde(with = "redrive::config::optional")]
     pub whole_time: Option<Duration>,
-    /// How long a connection that nobody uses is kept.
+    /// How many outcomes of a tenant may be unknown; requests that may add to them are refused beyond it.
+    pub unknown_max: u64,
+    /// The same for a client address, within an hour.
+    pub client_unknown_max: u64,
+    /// Names by which the admin address may be called, beside its number.
+    pub admin_hosts: Vec<String>,
+    /// How long a tunnel may be silent in both directions.
+    #[serde(with = "redrive::config::duration")]
+    pub tunnel_idle: Duration,
+    /// How long an idle connection is kept.
     #[serde(with = "redrive::config::duration")]
     pub idle_time: Duration,
     /// Idle connections kept.
     pub idle_max: usize,
-    /// What is enrolled. The usual where there are none: see [`RouteSettings::usual`].
+    /// The enrolled routes. If empty, see [`RouteSettings::usual`].
     pub routes: Vec<RouteSettings>,
 }
 
@@ -52,10 +70,18 @@ impl Default for GatewaySettings {
             admin: None,
             host: HostWord::Client,
             trusted: Vec::new(),
-            credentials: Vec::new(),
+            credentials: None,
+            upgrades: vec!["websocket".to_owned()],
             connect_time: Duration::from_secs(5),
             answer_time: Duration::from_secs(60),
+            held_time: Duration::from_secs(60),
+            client_bodies_max: 32 << 20,
+            replies_max: 256 << 20,
             whole_time: None,
+            unknown_max: 10_000,
+            client_unknown_max: 1_000,
+            admin_hosts: Vec::new(),
+            tunnel_idle: Duration::from_secs(600),
             idle_time: Duration::from_secs(30),
             idle_max: 64,
             routes: Vec::new(),
@@ -63,13 +89,31 @@ impl Default for GatewaySettings {
     }
 }
 
-/// Which `Host` the upstream is told.
+/// Which headers distinguish callers.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "credentials are a list of headers, or \"guess\"")]
+pub enum CredentialsSettings {
+    /// A rule.
+    Word(CredentialsWord),
+    /// Exactly these: requests without them count as one caller.
+    Headers(Vec<String>),
+}
+
+/// A rule for the headers that distinguish callers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CredentialsWord {
+    /// Every header that is not known to be neutral.
+    Guess,
+}
+
+/// The `Host` sent to the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HostWord {
     /// The client's.
     Client,
-    /// That of its own address.
+    /// That of the upstream URL.
     Upstream,
 }
 
@@ -80,20 +124,20 @@ pub struct RouteSettings {
     /// A method and a path: `POST /orders/{id}/payments`.
     #[serde(rename = "match")]
     pub on: String,
-    /// Whose keys they are.
+    /// The tenant of keys.
     pub tenant: TenantSettings,
-    /// What is known of the effects.
+    /// The kind of effects.
     pub effects: EffectsWord,
-    /// What follows where nobody knows how a request ended, if its effects are opaque.
+    /// What follows an unknown outcome, if the effects are opaque.
     #[serde(default)]
     pub on_unknown: Option<UnknownWord>,
     /// Whether there has to be a key.
     #[serde(default)]
     pub key: KeyWord,
-    /// Who asks.
+    /// The principal.
     #[serde(default)]
     pub principal: PrincipalSettings,
-    /// How the upstream is told the key, if its effects are keyed.
+    /// How the upstream gets the key, if the effects are keyed.
     #[serde(default)]
     pub upstream_key: UpstreamKeyWord,
     /// How long an answer is kept.
@@ -105,10 +149,10 @@ pub struct RouteSettings {
     /// How far clients' clocks may be off, where they say when they first sent a request.
     #[serde(default = "five_minutes", with = "redrive::config::duration")]
     pub skew: Duration,
-    /// Whether keys are UUIDs of version 7 whose time is when the request was first sent.
+    /// Whether keys are version 7 UUIDs whose time is when the request was first sent.
     #[serde(default)]
     pub uuid_time: bool,
-    /// JSON pointers to what a request without a key is known by.
+    /// JSON pointers that identify a request without a key.
     #[serde(default)]
     pub identity: Vec<String>,
     /// For how long a run has the record before it renews.
@@ -126,7 +170,7 @@ pub struct RouteSettings {
     /// How many bytes of an answer are kept.
     #[serde(default = "mebibyte")]
     pub reply_max: usize,
-    /// Requests under way at once.
+    /// Maximum number of concurrent requests.
     #[serde(default = "thousand")]
     pub concurrency: usize,
     /// Statuses with which the upstream says that it did nothing.
@@ -135,10 +179,16 @@ pub struct RouteSettings {
     /// Whether the upstream's own `Idempotency-Outcome` is believed.
     #[serde(default)]
     pub upstream_outcome: bool,
-    /// What counts for whether two requests are the same.
+    /// Whether a 401 with `WWW-Authenticate` releases the key: the upstream did nothing.
+    #[serde(default = "yes")]
+    pub release_on_401: bool,
+    /// A path of the upstream that is asked, with the caller's headers, before each replay.
+    #[serde(default)]
+    pub authorise: Option<String>,
+    /// The parts of a request that its fingerprint covers.
     #[serde(default)]
     pub fingerprint: FingerprintSettings,
-    /// What is never stored of an answer.
+    /// The parts of a reply that are never stored.
     #[serde(default)]
     pub redact: RedactSettings,
     /// Whether requests are passed on without the ledger while it cannot be reached.
@@ -162,11 +212,15 @@ const fn thousand() -> usize {
     1024
 }
 
+const fn yes() -> bool {
+    true
+}
+
 const fn mebibyte() -> usize {
     1 << 20
 }
 
-/// Whose keys they are.
+/// The tenant of keys.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "a tenant is a name, or { header = \"x-tenant\" }")]
 pub enum TenantSettings {
@@ -184,13 +238,13 @@ pub struct HeaderSettings {
     pub header: String,
 }
 
-/// Who asks.
+/// The principal.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "a principal is \"credentials\", \"none\", or { header = \"x-user\" }")]
 pub enum PrincipalSettings {
-    /// Whom a word says.
+    /// A fixed rule.
     Word(PrincipalWord),
-    /// Whom a proxy in front names.
+    /// A header set by a trusted proxy.
     Header(HeaderSettings),
 }
 
@@ -200,17 +254,17 @@ impl Default for PrincipalSettings {
     }
 }
 
-/// Who asks, in a word.
+/// A fixed rule for the principal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PrincipalWord {
-    /// Whoever has the same credentials.
+    /// Callers with the same credentials.
     Credentials,
-    /// Everybody is the same.
+    /// All callers are the same.
     None,
 }
 
-/// What is known of a route's effects.
+/// The kind of a route's effects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EffectsWord {
@@ -244,20 +298,20 @@ pub enum KeyWord {
     Required,
 }
 
-/// How the upstream is told the key.
+/// How the upstream gets the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UpstreamKeyWord {
-    /// The client's own, as it is.
+    /// The client's own, unchanged.
     #[default]
     Plain,
     /// The client's own, as a structured-field string.
     Quoted,
-    /// One that is made of tenant, route and key: tenants that share an account upstream do not meet.
+    /// A key derived from tenant, route and key, so that tenants that share an upstream account do not collide.
     Derived,
 }
 
-/// What counts for whether two requests are the same, beside path, query, body and principal.
+/// The parts of a request that its fingerprint covers, beside path, query, body and principal.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FingerprintSettings {
@@ -269,7 +323,7 @@ pub struct FingerprintSettings {
     pub headers: Vec<String>,
 }
 
-/// What is never stored of an answer.
+/// The parts of a reply that are never stored.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RedactSettings {
@@ -280,8 +334,8 @@ pub struct RedactSettings {
 }
 
 impl RouteSettings {
-    /// What is enrolled where nothing is said: every `POST` and `PATCH` that has a key, of one tenant, with opaque
-    /// effects that are held where nobody knows of them.
+    /// The default routes: every `POST` and `PATCH` with a key, one tenant, opaque effects, and unknown outcomes are
+    /// held.
     #[must_use]
     pub fn usual() -> Vec<Self> {
         [Method::POST, Method::PATCH].map(|method| Self::new(format!("{method} /{{*path}}"))).into()
@@ -309,6 +363,8 @@ impl RouteSettings {
             concurrency: thousand(),
             not_executed: Vec::new(),
             upstream_outcome: false,
+            release_on_401: true,
+            authorise: None,
             fingerprint: FingerprintSettings::default(),
             redact: RedactSettings::default(),
             stay_open: false,
@@ -318,9 +374,9 @@ impl RouteSettings {
     /// Method and path.
     ///
     /// # Errors
-    /// With what is wrong.
+    /// With the error.
     pub fn method_and_path(&self) -> Result<(Method, &str), String> {
-        let wrong = || "it is a method and a path, such as `POST /orders/{id}`".to_owned();
+        let wrong = || "must be a method and a path, such as `POST /orders/{id}`".to_owned();
         let (method, path) = self.on.split_once(' ').ok_or_else(wrong)?;
         if method.is_empty()
             || !method.bytes().all(|byte| byte.is_ascii_uppercase())
@@ -330,9 +386,7 @@ impl RouteSettings {
         }
         let method = Method::from_bytes(method.as_bytes()).map_err(|_| wrong())?;
         if method.is_safe() || method == Method::CONNECT {
-            return Err(format!(
-                "{method} changes nothing that could happen twice, and is passed on as it is"
-            ));
+            return Err(format!("{method} is a safe method and is never enrolled; remove the route"));
         }
         Ok((method, path))
     }
@@ -345,10 +399,17 @@ impl GatewaySettings {
         if self.routes.is_empty() { RouteSettings::usual() } else { self.routes.clone() }
     }
 
-    /// The networks whose word is taken.
+    /// Whether a route distinguishes callers by their credentials.
+    #[must_use]
+    pub fn uses_credentials(&self) -> bool {
+        let by_credentials = PrincipalSettings::Word(PrincipalWord::Credentials);
+        self.enrolled().iter().any(|route| route.principal == by_credentials)
+    }
+
+    /// The networks of trusted proxies.
     ///
     /// # Errors
-    /// Where one is none.
+    /// If one is invalid.
     pub fn networks(&self) -> Result<Vec<Network>, String> {
         self.trusted
             .iter()

@@ -1,4 +1,4 @@
-//! Every setting, with its default. What each means is told in `default.toml`.
+//! Every setting, with its default. `default.toml` describes them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use redrive::policy::PolicySettings;
 use redrive::rate::RateSettings;
 use serde::Deserialize;
 
-use super::GatewaySettings;
+use super::{GatewaySettings, HeaderSource, TokenSettings};
 
 /// The whole configuration.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
@@ -19,7 +19,9 @@ pub struct Config {
     pub store: StoreSettings,
     /// The listener and its bounds.
     pub server: ServerSettings,
-    /// What all attempts of queues with a destination share.
+    /// TLS on every listener.
+    pub tls: TlsSettings,
+    /// Settings shared by all queues with a destination.
     pub push: PushSettings,
     /// Where the key to the secrets at rest is.
     pub secrets: SecretSettings,
@@ -27,13 +29,13 @@ pub struct Config {
     pub ledger: LedgerSettings,
     /// Logs, metrics, traces.
     pub observe: ObserveSettings,
-    /// Whom to tell of new failure groups.
+    /// Notification of new failure groups.
     pub notify: NotifySettings,
-    /// What each tenant may publish, unless it has a quota of its own.
+    /// The publish quota of each tenant without its own.
     pub quota: Quota,
     /// Quotas of tenants by name.
     pub tenants: BTreeMap<String, Quota>,
-    /// Who may do what, by name.
+    /// Access tokens, by name.
     pub tokens: BTreeMap<String, TokenSettings>,
     /// The queues, by name.
     pub queues: BTreeMap<String, QueueSettings>,
@@ -53,20 +55,20 @@ pub struct StoreSettings {
     pub schema: String,
     /// How many shards a new store in a database has.
     pub shards: u32,
-    /// How many connections to a database there are at most.
+    /// Maximum number of database connections.
     pub connections: u32,
-    /// How long this server owns its shards after the database has heard of it last.
+    /// How long this server owns its shards after its last heartbeat.
     #[serde(with = "redrive::config::duration")]
     pub lease: Duration,
-    /// What this server is called among those that share a database.
+    /// The name of this server among the nodes of a database.
     pub node: Option<String>,
 }
 
 impl StoreSettings {
     /// How a database is opened.
     #[must_use]
-    pub fn database(&self) -> redrive::store::postgres::Settings {
-        let mut settings = redrive::store::postgres::Settings::default();
+    pub fn database(&self) -> redrive::store::postgres::PostgresSettings {
+        let mut settings = redrive::store::postgres::PostgresSettings::default();
         settings.schema.clone_from(&self.schema);
         (settings.shards, settings.connections, settings.lease) = (self.shards, self.connections, self.lease);
         if let Some(name) = &self.node {
@@ -75,17 +77,32 @@ impl StoreSettings {
         settings
     }
 
-    /// Where events are kept, without what is secret in it.
+    /// The store address without secrets.
     #[must_use]
     pub fn place(&self) -> String {
         redrive::engine::shown(&self.address)
     }
 
-    /// That there is no file to copy, and what to do instead.
+    /// The name of this server among those that use the store.
+    #[must_use]
+    pub fn node_name(&self) -> String {
+        match &self.node {
+            Some(name) => name.clone(),
+            None if self.is_shared() => format!("process {}", std::process::id()),
+            None => "server".to_owned(),
+        }
+    }
+
+    /// Whether other nodes may use the store at the same time.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.address.starts_with("postgres")
+    }
+
+    /// The error for a store without a file to back up.
     pub(crate) fn no_file(&self) -> String {
         format!(
-            "the store {} has no file to copy; a database is copied with its own tools, such as pg_dump: after a \
-             restore, and before anything starts, say `SELECT redrive.begin_new_life()` in it",
+            "the store {} has no file to copy; back up a database with its own tools, such as pg_dump; after a restore, run `SELECT redrive.begin_new_life()` before any node starts",
             self.place()
         )
     }
@@ -109,7 +126,7 @@ impl std::fmt::Debug for StoreSettings {
 
 impl Default for StoreSettings {
     fn default() -> Self {
-        let database = redrive::store::postgres::Settings::default();
+        let database = redrive::store::postgres::PostgresSettings::default();
         Self {
             address: "sqlite:redrive.db".to_owned(),
             disk_least: 64 << 20,
@@ -126,16 +143,19 @@ impl Default for StoreSettings {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerSettings {
-    /// The address to listen on. Another than loopback needs tokens.
+    /// The address to listen on, as `127.0.0.1:7070` or `localhost:7070`. Another than loopback needs tokens.
+    #[serde(deserialize_with = "super::address::listen")]
     pub listen: SocketAddr,
-    /// Connections at once; more wait to be accepted.
+    /// Maximum number of open connections; further ones wait to be accepted.
     pub connections_max: usize,
     /// How many bytes a request's body may have.
     pub body_max: usize,
-    /// How many bytes of bodies may be in memory at once, over all requests.
+    /// Maximum bytes of bodies in memory, over all requests.
     pub bodies_max: usize,
     /// How many events a request may publish.
     pub batch_max: usize,
+    /// How many pairs of queue and tenant one token may begin to publish to, between two starts.
+    pub streams_max: usize,
     /// How long a client may take over its request's head.
     #[serde(with = "redrive::config::duration")]
     pub head_time: Duration,
@@ -145,7 +165,7 @@ pub struct ServerSettings {
     /// How long a lease call may wait for events.
     #[serde(with = "redrive::config::duration")]
     pub wait_max: Duration,
-    /// How long attempts under way get when the server is stopped.
+    /// How long attempts in progress get when the server stops.
     #[serde(with = "redrive::config::duration")]
     pub grace: Duration,
     /// Whether operators may edit dead letters.
@@ -160,6 +180,7 @@ impl Default for ServerSettings {
             body_max: 8 << 20,
             bodies_max: 256 << 20,
             batch_max: 10_000,
+            streams_max: 100_000,
             head_time: Duration::from_secs(10),
             body_time: Duration::from_secs(30),
             wait_max: Duration::from_secs(60),
@@ -169,12 +190,27 @@ impl Default for ServerSettings {
     }
 }
 
-/// What all attempts of queues with a destination share.
+/// TLS on every listener: of the server, of the gateway, and of the gateway's admin address.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TlsSettings {
+    /// The certificate with its chain, in PEM form.
+    pub cert_file: Option<PathBuf>,
+    /// Its private key, in PEM form.
+    pub key_file: Option<PathBuf>,
+    /// Certificates of the authorities, one of which has to have signed a client's certificate. Without it, clients
+    /// need none.
+    pub client_ca_file: Option<PathBuf>,
+}
+
+/// Settings shared by all queues with a destination.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PushSettings {
-    /// Networks and addresses that are private and may be called all the same: `127.0.0.0/8`, `10.1.2.3`.
+    /// Private networks and addresses that may be called: `127.0.0.0/8`, `10.1.2.3`.
     pub allow: Vec<String>,
+    /// Networks and addresses that are never called, public ones too, whatever `allow` says.
+    pub deny: Vec<String>,
     /// How many bytes of an answer are read.
     pub answer_max: usize,
     /// How many bytes of an answer are kept: with a failure as its message, with a success as its result.
@@ -182,7 +218,7 @@ pub struct PushSettings {
     /// How long it may take to connect.
     #[serde(with = "redrive::config::duration")]
     pub connect_time: Duration,
-    /// How long a connection that nobody uses is kept.
+    /// How long an idle connection is kept.
     #[serde(with = "redrive::config::duration")]
     pub idle_time: Duration,
     /// Idle connections kept for one destination.
@@ -193,6 +229,7 @@ impl Default for PushSettings {
     fn default() -> Self {
         Self {
             allow: Vec::new(),
+            deny: Vec::new(),
             answer_max: 64 << 10,
             answer_kept: 512,
             connect_time: Duration::from_secs(5),
@@ -224,7 +261,7 @@ pub struct LedgerSettings {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ObserveSettings {
-    /// What is logged: `info`, `redrive=debug,warn`.
+    /// The log filter: `info`, `redrive=debug,warn`.
     pub log: String,
     /// How logs are written.
     pub log_form: LogForm,
@@ -244,7 +281,7 @@ impl Default for ObserveSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogForm {
-    /// Text where a person looks on, JSON otherwise.
+    /// Text on a terminal, JSON otherwise.
     Auto,
     /// For people.
     Text,
@@ -252,7 +289,7 @@ pub enum LogForm {
     Json,
 }
 
-/// Whom to tell of new failure groups.
+/// Notification of new failure groups, and of events that keep failing.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NotifySettings {
@@ -261,46 +298,23 @@ pub struct NotifySettings {
     /// How often to look for new groups.
     #[serde(with = "redrive::config::duration")]
     pub every: Duration,
+    /// After how long events that fail and are retried are reported.
+    #[serde(with = "redrive::config::duration")]
+    pub failing_after: Duration,
 }
 
 impl Default for NotifySettings {
     fn default() -> Self {
-        Self { url: None, every: Duration::from_secs(10) }
+        Self { url: None, every: Duration::from_secs(10), failing_after: Duration::from_secs(15 * 60) }
     }
 }
 
-/// What a tenant may publish.
+/// A publish quota.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Quota {
-    /// Events a second; no limit where it is none.
+    /// Events per second; no limit by default.
     pub rate: Option<RateSettings>,
-}
-
-/// Who may do what.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TokenSettings {
-    /// `sha256:` and 64 hexadecimal digits. `redrive token new` makes a token and says its hash.
-    pub hash: String,
-    /// What it may do.
-    pub rights: Vec<Right>,
-    /// Whose events alone it may touch; everybody's where it is none.
-    pub tenant: Option<String>,
-}
-
-/// What somebody may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Right {
-    /// Publish events.
-    Publish,
-    /// Lease and settle them.
-    Consume,
-    /// Look at events, groups, jobs, the audit, metrics.
-    Read,
-    /// Change them: redrive, discard, pause.
-    Operate,
 }
 
 /// A queue.
@@ -309,20 +323,21 @@ pub enum Right {
 pub struct QueueSettings {
     /// Whether events of one key keep their order.
     pub order: Order,
-    /// What becomes of those behind a dead letter of their key.
+    /// What happens to the events behind a dead letter of their key.
     pub after_dead: AfterDeadSettings,
-    /// Attempts at once.
+    /// Maximum number of concurrent attempts.
     pub concurrency: u32,
-    /// Attempts a second; no limit where it is none.
+    /// Attempts per second; no limit by default.
     pub rate: Option<RateSettings>,
     /// The share of the concurrency that retries may claim.
     pub retry_share: f64,
     /// How long an identity is remembered after its event ended.
     #[serde(with = "redrive::config::duration")]
     pub window: Duration,
-    /// How long and how many dead letters are kept.
+    /// How long, and how many, dead letters are kept.
     pub keep_dead: KeepSettings,
-    /// How often, how soon, how long.
+    /// How often, how soon, how long. Omitted parts are those of [`patient`](super::policy::patient).
+    #[serde(with = "super::policy::PatientPolicy")]
     pub policy: PolicySettings,
     /// Where its events are sent.
     pub push: Option<PushTo>,
@@ -338,9 +353,9 @@ impl Default for QueueSettings {
             concurrency: 16,
             rate: None,
             retry_share: 0.25,
-            window: Duration::from_secs(86_400),
+            window: super::policy::WINDOW,
             keep_dead: KeepSettings::default(),
-            policy: PolicySettings::default(),
+            policy: super::policy::patient(),
             push: None,
             pull: None,
         }
@@ -357,20 +372,20 @@ pub enum Order {
     Key,
 }
 
-/// What becomes of those behind a dead letter of their key.
+/// What happens to the events behind a dead letter of their key.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AfterDeadSettings {
-    /// They go on.
+    /// They proceed.
     #[default]
     GoOn,
-    /// They wait until somebody has dealt with it.
+    /// They wait until an operator has dealt with it.
     Park,
-    /// They wait so long, or until there are so many.
+    /// They wait up to a time, or a number of waiting events.
     ParkUpTo(KeepSettings),
 }
 
-/// So long, so many; no bound where it is none.
+/// Limits of time and number; none by default.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct KeepSettings {
@@ -381,19 +396,19 @@ pub struct KeepSettings {
     pub count: Option<u64>,
 }
 
-/// Where a queue's events are sent.
+/// The destination of a queue.
 #[derive(Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PushTo {
     /// `http://` or `https://`.
     pub url: String,
-    /// The secret that signs it, by its name; see `redrive secret set`. Not signed where it is none.
+    /// The name of the signing secret; see `redrive secret set`. Unsigned by default.
     #[serde(default)]
     pub secret: Option<String>,
-    /// Headers that every attempt carries, such as `authorization`.
+    /// Headers of every attempt, such as `authorization`: values, or the files and variables that have them.
     #[serde(default)]
-    pub headers: BTreeMap<String, String>,
-    /// What statuses mean where it is not what they usually mean: `"404" = "discard"`, `"5xx" = "permanent"`.
+    pub headers: BTreeMap<String, HeaderSource>,
+    /// Overrides of the meaning of statuses: `"404" = "discard"`, `"5xx" = "permanent"`.
     #[serde(default)]
     pub statuses: BTreeMap<String, StatusWord>,
 }
@@ -409,7 +424,7 @@ impl std::fmt::Debug for PushTo {
     }
 }
 
-/// What a status means.
+/// The meaning of a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StatusWord {
@@ -427,7 +442,7 @@ pub enum StatusWord {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PullSettings {
-    /// For how long, where a worker does not say.
+    /// The default lease.
     #[serde(with = "redrive::config::duration")]
     pub lease: Duration,
     /// For how long at most.

@@ -1,8 +1,7 @@
 //! The service that fails: it starts slowly, is overloaded now and then, loses answers, and is down once.
 //!
-//! It keeps a ledger of the keys that it has executed, as a payment provider would. An order whose answer was
-//! lost took effect; when it comes again, the ledger answers and nothing happens twice. The ledger is what the
-//! demo's promise is checked against.
+//! It keeps a ledger of executed keys, like a payment provider. An order whose response was lost took effect; when it
+//! comes again, the ledger answers and nothing happens twice. The demo checks its promise against this ledger.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -18,26 +17,27 @@ use tokio::net::TcpListener;
 
 use super::shop::PREFIX;
 
-/// Every so many effects, the answer is lost.
+/// One in this many responses is lost after the effect.
 const LOSES: usize = 15;
 
 /// How long an answer takes while the service warms up.
 const SLOW: Duration = Duration::from_millis(300);
 
-/// What the service does with a request at the moment.
+/// The current behaviour of the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mood {
+pub(super) enum FailureMode {
     /// Answers after a while.
     Slow,
     /// Answers.
     Calm,
     /// 503 with `Retry-After: 1`.
     Overloaded,
-    /// Takes the request and never answers, with no effect: a client cannot tell it from a lost answer.
+    /// Accepts the request and never responds, without an effect: a client cannot distinguish it from a lost
+    /// response.
     Down,
 }
 
-impl Mood {
+impl FailureMode {
     /// The mood of a moment after the start: a slow start, then bursts of overload, and one outage.
     fn at(since: Duration) -> Self {
         let seconds = since.as_secs_f64();
@@ -49,7 +49,7 @@ impl Mood {
         }
     }
 
-    /// What to tell when it begins.
+    /// The message when it begins.
     const fn news(self) -> &'static str {
         match self {
             Self::Slow => "the service warms up: every answer takes a while",
@@ -63,17 +63,17 @@ impl Mood {
 #[derive(Debug)]
 struct Inner {
     started: Instant,
-    book: Mutex<Book>,
+    book: Mutex<EffectLedger>,
 }
 
 #[derive(Debug, Default)]
-struct Book {
+struct EffectLedger {
     /// How often each order took effect, by its key. The promise is that every one of them is 1.
     effects: HashMap<String, u32>,
     /// The keys' orders, as their headers say.
     orders: HashMap<String, String>,
     counted: Counted,
-    told: Option<Mood>,
+    told: Option<FailureMode>,
 }
 
 /// The service, running. Ends with the program.
@@ -83,7 +83,7 @@ pub(super) struct Downstream {
     inner: Arc<Inner>,
 }
 
-/// What the service saw.
+/// Counters of the service.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Counted {
     /// Requests in all.
@@ -92,7 +92,7 @@ pub(super) struct Counted {
     pub(super) retries: u64,
     /// Orders that took effect.
     pub(super) effects: u64,
-    /// Of those, answers that were lost.
+    /// Of those, lost responses.
     pub(super) lost: u64,
     /// Repeats of an order that had taken effect before.
     pub(super) recognised: u64,
@@ -118,9 +118,9 @@ impl Downstream {
         self.inner.book().counted
     }
 
-    /// What is new since this was last asked.
+    /// News since the last call.
     pub(super) fn news(&self) -> Option<&'static str> {
-        let mood = Mood::at(self.inner.started.elapsed());
+        let mood = FailureMode::at(self.inner.started.elapsed());
         let mut book = self.inner.book();
         let is_new = book.told != Some(mood);
         book.told = Some(mood);
@@ -145,15 +145,15 @@ impl Downstream {
 }
 
 impl Inner {
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn book(&self) -> MutexGuard<'_, EffectLedger> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What to answer; `None` for nothing, ever.
-    fn answer(&self, mood: Mood, headers: &HeaderMap, body: &str) -> Option<Response> {
+    fn answer(&self, mood: FailureMode, headers: &HeaderMap, body: &str) -> Option<Response> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let mut book = self.book();
-        // Somebody who tries the commands sends events of their own; the figures are the shop's.
+        // A reader who tries the commands publishes other events; these figures are the shop's.
         let is_ours = text("redrive-id").starts_with(PREFIX);
         if is_ours {
             let is_first = (text("redrive-attempt"), text("redrive-mode")) == ("1", "live");
@@ -161,12 +161,12 @@ impl Inner {
             book.counted.retries += u64::from(!is_first);
         }
         match mood {
-            Mood::Down => return None,
-            Mood::Overloaded => {
+            FailureMode::Down => return None,
+            FailureMode::Overloaded => {
                 let answer = (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], "overloaded");
                 return Some(answer.into_response());
             }
-            Mood::Calm | Mood::Slow => {}
+            FailureMode::Calm | FailureMode::Slow => {}
         }
         if body.contains("-1") {
             let answer = (StatusCode::UNPROCESSABLE_ENTITY, "a negative number of cabins");
@@ -188,8 +188,8 @@ impl Inner {
 }
 
 async fn order(State(inner): State<Arc<Inner>>, headers: HeaderMap, body: String) -> Response {
-    let mood = Mood::at(inner.started.elapsed());
-    if mood == Mood::Slow {
+    let mood = FailureMode::at(inner.started.elapsed());
+    if mood == FailureMode::Slow {
         tokio::time::sleep(SLOW).await;
     }
     match inner.answer(mood, &headers, &body) {

@@ -1,5 +1,5 @@
-//! The shop: it publishes orders over HTTP, each under an identity of its own, and now and then one twice, as a
-//! client does that cannot tell whether it went through.
+//! The shop publishes orders over HTTP, each with its own id, and now and then one twice, like a client that does not
+//! know whether its request went through.
 
 use std::future::Future;
 
@@ -7,14 +7,14 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-/// What the ids of its orders begin with.
+/// The prefix of order ids.
 pub(super) const PREFIX: &str = "order-";
 
-/// Every so many orders one is nonsense, and every so many one is sent twice.
+/// One in this many orders is invalid, and one in this many is sent twice.
 const NONSENSE: u32 = 33;
 const TWICE: u32 = 10;
 
-/// Requests under way, at most; more orders are not placed until some are answered.
+/// Maximum number of requests in progress; no orders are placed beyond it.
 const UNDER_WAY_MAX: usize = 64;
 
 /// The shop.
@@ -56,13 +56,13 @@ impl Shop {
         }
     }
 
-    /// Waits for the answer to an order; `None` while none is under way.
+    /// Waits for the response to an order; `None` if none is in progress.
     pub(super) async fn answered(&mut self) -> Option<Result<()>> {
         let joined = self.under_way.join_next().await?;
         Some(joined.context("an order's task").flatten().map(|answer| self.note(answer)))
     }
 
-    /// Waits for the answers that are still to come.
+    /// Waits for the outstanding responses.
     pub(super) async fn close(&mut self) -> Result<()> {
         while let Some(answered) = self.answered().await {
             answered?;
@@ -79,7 +79,7 @@ impl Shop {
     }
 }
 
-/// What was answered; `None` where the order was not taken.
+/// The response; `None` if the order was not accepted.
 async fn placed(
     id: String,
     request: impl Future<Output = reqwest::Result<reqwest::Response>>,

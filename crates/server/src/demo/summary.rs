@@ -1,5 +1,5 @@
-//! The figures at the end, and whether they add up: what the shop was told, what the server knows of each order, and
-//! what the service's ledger says.
+//! The final figures and whether they add up: the responses to the shop, the server's state of each order, and the
+//! service's ledger.
 
 use std::collections::HashMap;
 
@@ -7,11 +7,11 @@ use anyhow::Result;
 use redrive::event::State;
 
 use super::downstream::{Counted, Downstream};
-use super::say::{counted, say};
+use super::print::{counted, say};
 use super::shop::{PREFIX, Shop};
 use crate::serve::Server;
 
-/// What is known at the end.
+/// The final figures.
 #[derive(Debug)]
 pub(super) struct Summary {
     published: u64,
@@ -50,7 +50,7 @@ impl Summary {
             };
             place.push(id.clone());
         }
-        // Last: an order that was done when the server was asked has its effect in the ledger by now.
+        // Read last: an order that was done when the server was asked has its effect in the ledger by now.
         summary.effects = downstream.effects();
         summary.counted = downstream.counted();
         Ok(summary)
@@ -85,7 +85,7 @@ impl Summary {
             self.effects_of(pending)
         ));
         if *others > 0 {
-            say(format_args!("  others      {others} of events that somebody else published meanwhile"));
+            say(format_args!("  others      {others} of events that other clients published meanwhile"));
         }
         say(format_args!("  twice       {}", self.twice()));
         say(format_args!("  lost        {lost} answers, after the order took effect"));
@@ -108,20 +108,20 @@ impl Summary {
         self.effects.values().filter(|times| **times > 1).count()
     }
 
-    /// What is wrong with the figures, if anything is.
+    /// The inconsistency, if there is one.
     pub(super) fn wrong(&self) -> Option<String> {
         if let Some(id) = self.missing.first() {
-            return Some(format!("{id} was accepted, and is not known any more"));
+            return Some(format!("{id} was accepted but is no longer known"));
         }
         if self.twice() > 0 {
             return Some(format!("{} orders took effect more than once", self.twice()));
         }
         if let Some(id) = self.done.iter().find(|id| self.effects.get(*id) != Some(&1)) {
-            return Some(format!("{id} is done, and had no effect"));
+            return Some(format!("{id} is done but had no effect"));
         }
         let known =
             self.effects_of(&self.done) + self.effects_of(&self.dead) + self.effects_of(&self.pending);
-        // An order of somebody who tried the commands is no order of the shop's.
+        // Orders of a reader who tried the commands are not the shop's.
         let strangers = self.effects.keys().filter(|id| !id.starts_with(PREFIX)).count();
         (known + strangers != self.effects.len()).then(|| {
             format!(

@@ -1,8 +1,8 @@
-//! Who asked, told to the upstream: `Forwarded` (RFC 7239), `X-Forwarded-*`, `Via` and `Host`.
+//! The forwarding headers: `Forwarded` (RFC 7239), `X-Forwarded-*`, `Via` and `Host`.
 //!
-//! What a client says of itself there is taken away, whatever its spelling, unless the connection comes from one of
-//! the proxies that are trusted: an upstream that logs, limits or lets in by address would believe it. So is what only
-//! those proxies may say of tenants and principals, on every route: an upstream believes it on all of them.
+//! A client's own forwarding headers are removed, whatever their spelling, unless the connection comes from a trusted
+//! proxy: an upstream that logs, limits or admits by address would believe them. The same holds for the headers that
+//! name tenants and principals, on every route, because the upstream believes them on all.
 
 use std::net::IpAddr;
 
@@ -11,56 +11,69 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::trailers;
 use crate::config::HostWord;
-use crate::push::address::Network;
+use crate::push::network::Network;
 
 const FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const THE_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// What only a proxy in front may say, beside all that begins with `x-forwarded-`.
+/// Headers that only a proxy may set, beside all that begin with `x-forwarded-`.
 const CLAIMS: [&str; 4] = ["forwarded", "x-real-ip", "x-client-ip", "true-client-ip"];
 
-/// What the upstream is told of a request's way.
+/// Sets the forwarding headers of a request.
 #[derive(Debug)]
-pub(super) struct Teller {
+pub(super) struct ForwardedHeaders {
     trusted: Vec<Network>,
     /// Headers by which proxies in front name tenants and principals, with dashes.
     names: Vec<String>,
     host: HostWord,
     upstream: HeaderValue,
-    /// This gateway's name in `Via`: its own, so that a request that comes round again is known.
+    /// This gateway's name in `Via`, unique so that a loop is recognised.
     via: String,
 }
 
-impl Teller {
+impl ForwardedHeaders {
     pub(super) fn new(trusted: Vec<Network>, host: HostWord, upstream: HeaderValue, via: String) -> Self {
         Self { trusted, names: Vec::new(), host, upstream, via }
     }
 
-    /// With headers that nobody may send but those who are trusted.
+    /// With further headers that only trusted proxies may send.
     #[must_use]
     pub(super) fn naming<'a>(mut self, headers: impl IntoIterator<Item = &'a str>) -> Self {
         self.names = headers.into_iter().map(dashed).collect();
         self
     }
 
-    /// Whether what this peer says of others is believed.
+    /// Whether this peer's forwarding headers are accepted.
     pub(super) fn trusts(&self, peer: Option<IpAddr>) -> bool {
         peer.is_some_and(|peer| self.trusted.iter().any(|network| network.contains(peer)))
     }
 
-    /// Whether the request has been here before: the upstream's address leads back to this gateway.
-    pub(super) fn is_loop(&self, headers: &HeaderMap) -> bool {
-        let values = headers.get_all(VIA).into_iter().filter_map(|value| value.to_str().ok());
-        values.flat_map(|value| value.split(',')).any(|hop| hop.trim().ends_with(self.via.as_str()))
+    /// The client behind a connection: its own address, or the last one in `X-Forwarded-For` that is no trusted
+    /// proxy's.
+    pub(super) fn client(&self, headers: &HeaderMap, peer: IpAddr) -> Option<IpAddr> {
+        if !self.trusts(Some(peer)) {
+            return Some(peer);
+        }
+        let values = headers.get_all(FOR).into_iter().filter_map(|value| value.to_str().ok());
+        let named: Vec<&str> = values.flat_map(|value| value.split(',')).map(str::trim).collect();
+        let mut hops = named.iter().rev().map_while(|hop| address(hop));
+        hops.find(|hop| !self.trusts(Some(*hop)))
     }
 
-    /// Tells of a request that came from `peer`.
+    /// Whether the request has been here before: the upstream's address leads back to this gateway.
+    pub(super) fn is_loop(&self, headers: &HeaderMap) -> bool {
+        // In bytes: a value that is not text may hold the name all the same.
+        let mut values = headers.get_all(VIA).into_iter().map(HeaderValue::as_bytes);
+        values.any(|value| value.windows(self.via.len()).any(|name| name == self.via.as_bytes()))
+    }
+
+    /// Sets the headers for a request from `peer`.
     pub(super) fn tell(&self, headers: &mut HeaderMap, peer: Option<IpAddr>) {
         if !self.trusts(peer) {
             self.forget(headers);
         }
-        // Nobody in front says it behind a body, trusted or not.
+        // Never as trailers, from trusted proxies or not.
         trailers::sift(headers, |name| self.is_claim(name));
         let host = headers.get(HOST).cloned();
         if let Some(peer) = peer {
@@ -77,7 +90,7 @@ impl Teller {
         }
     }
 
-    /// Takes away what nobody in front could have said.
+    /// Removes forwarding headers that no proxy set.
     fn forget(&self, headers: &mut HeaderMap) {
         let claims: Vec<HeaderName> =
             headers.keys().filter(|name| self.is_claim(name.as_str())).cloned().collect();
@@ -93,6 +106,13 @@ impl Teller {
     }
 }
 
+/// An address of `X-Forwarded-For`, with a port or without.
+fn address(hop: &str) -> Option<IpAddr> {
+    let with_port = || hop.parse::<std::net::SocketAddr>().map(|address| address.ip());
+    let found = hop.parse().or_else(|_| with_port()).or_else(|_| hop.trim_matches(['[', ']']).parse());
+    found.ok().map(|address| address.to_canonical())
+}
+
 /// Underscores count as dashes: many an upstream reads them so.
 fn dashed(name: &str) -> String {
     name.to_ascii_lowercase().replace('_', "-")
@@ -104,7 +124,7 @@ fn element(peer: IpAddr, host: Option<&HeaderValue>) -> String {
         IpAddr::V4(peer) => peer.to_string(),
         IpAddr::V6(peer) => format!("\"[{peer}]\""),
     };
-    // In quotation marks, because of its port; a host with marks of its own is none.
+    // Quoted because of its port; a host that contains quotes is invalid.
     let host = host.and_then(|host| host.to_str().ok()).filter(|host| !host.contains(['"', '\\']));
     let host = host.map(|host| format!(";host=\"{host}\"")).unwrap_or_default();
     format!("for={peer}{host};proto=http")
@@ -123,9 +143,9 @@ fn append(headers: &mut HeaderMap, name: HeaderName, value: &str) {
 mod tests {
     use super::*;
 
-    fn teller(host: HostWord) -> Teller {
+    fn teller(host: HostWord) -> ForwardedHeaders {
         let trusted = vec!["10.0.0.0/8".parse().expect("a network")];
-        Teller::new(trusted, host, HeaderValue::from_static("api:8080"), "redrive-7".to_owned())
+        ForwardedHeaders::new(trusted, host, HeaderValue::from_static("api:8080"), "redrive-7".to_owned())
     }
 
     fn asked(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -200,11 +220,31 @@ mod tests {
     }
 
     #[test]
+    fn a_client_is_its_connection_or_what_a_trusted_proxy_says() {
+        let teller = teller(HostWord::Client);
+        for (peer, told, client) in [
+            ("192.0.2.7", "1.2.3.4", Some("192.0.2.7")),
+            ("10.1.1.1", "1.2.3.4", Some("1.2.3.4")),
+            ("10.1.1.1", "9.9.9.9, 1.2.3.4:81, 10.2.2.2", Some("1.2.3.4")),
+            ("10.1.1.1", "9.9.9.9, [2001:db8::1]:81", Some("2001:db8::1")),
+            ("10.1.1.1", "9.9.9.9, unknown", None),
+            ("10.1.1.1", "", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(FOR, HeaderValue::from_str(told).expect("a value"));
+            let found = teller.client(&headers, peer.parse().expect("an address"));
+            assert_eq!(found.map(|address| address.to_string()).as_deref(), client, "{peer} {told}");
+        }
+    }
+
+    #[test]
     fn a_request_that_comes_round_again_is_known() {
         let teller = teller(HostWord::Client);
         let mut headers = asked(&[("via", "1.0 fred, 1.1 redrive-8")]);
         assert!(!teller.is_loop(&headers));
         teller.tell(&mut headers, None);
         assert!(teller.is_loop(&headers));
+        let value = HeaderValue::from_bytes(b"1.0 fr\xa0d, 1.1 redrive-7").expect("a value");
+        assert!(teller.is_loop(&HeaderMap::from_iter([(VIA, value)])), "whatever else the value holds");
     }
 }

@@ -1,8 +1,8 @@
 //! The proxy: a tower service that has the upstream answer.
 //!
-//! It is the handler under the layer, and by itself what everything that is not enrolled goes through. It keeps
-//! nothing, repeats nothing and follows nothing. What it cannot get an answer for it answers itself, with what is
-//! known of the effect ([`Failure`]).
+//! It is the handler under the layer, and handles all other requests by itself. It stores nothing, repeats nothing
+//! and follows no redirects. If the upstream gives no response, it responds itself and states what is known of the
+//! effect ([`UpstreamError`]).
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -15,38 +15,41 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, EXPECT, HOST};
+use http::header::{CONTENT_TYPE, EXPECT, WWW_AUTHENTICATE};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::upgrade::OnUpgrade;
+use hyper_util::client::legacy::connect::capture_connection;
 use tokio::time::Instant;
 use tower::Service;
 
-use super::failure::{Failure, OUTCOME};
-use super::flow::{self, Sending, Within};
-use super::forwarded::Teller;
-use super::hops;
-use super::tunnel::{self, Tunnels};
+use super::body::{self, DeadlineBody, UploadBody};
+use super::forwarded::ForwardedHeaders;
+use super::hop_headers::{self, Upgrades};
+use super::room::{ClientAddress, Room};
+use super::tunnel::Tunnels;
 use super::upstream::{Connections, Upstream};
+use super::upstream_error::{OUTCOME, UpstreamError};
 use crate::auth::Origin;
-use crate::listen::Place;
+use crate::listen::ConnectionPermit;
 
-/// What all requests share.
+/// The state shared by all requests.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) upstream: Upstream,
-    pub(super) teller: Teller,
+    pub(super) teller: ForwardedHeaders,
+    pub(super) upgrades: Upgrades,
     pub(super) tunnels: Tunnels,
-    pub(super) times: Times,
+    pub(super) times: Timeouts,
+    /// The memory of replies that are held to be stored and sent.
+    pub(super) replies: Room,
 }
 
 /// How long things may take.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Times {
-    /// To connect.
-    pub(super) connect: Duration,
-    /// Until the upstream answers, from when it has the request.
+pub(super) struct Timeouts {
+    /// Until the upstream answers, from when it is connected and last took something of the request.
     pub(super) answer: Duration,
-    /// A request that is not enrolled, with its answer; no bound where it is none.
+    /// A request that is not enrolled, with its response; no limit by default.
     pub(super) whole: Option<Duration>,
     /// Between two pieces of a request's body.
     pub(super) client: Duration,
@@ -54,8 +57,8 @@ pub(super) struct Times {
 
 /// On which terms a request that the ledger answers for is passed on; put into its extensions.
 #[derive(Debug, Clone)]
-pub(super) struct Enrolled {
-    /// The key that the upstream is given, where it is not the client's header as it came.
+pub(super) struct EnrolledRequest {
+    /// The key for the upstream, if it differs from the client's header.
     pub(super) key: Option<HeaderValue>,
     /// Whether the connection may have been used before.
     pub(super) connections: Connections,
@@ -67,10 +70,20 @@ pub(super) struct Enrolled {
     pub(super) not_executed: Arc<[StatusCode]>,
     /// Whether the upstream's own `Idempotency-Outcome` is believed.
     pub(super) upstream_outcome: bool,
+    /// Whether a 401 with `WWW-Authenticate` proves that nothing was done.
+    pub(super) release_on_401: bool,
+}
+
+impl EnrolledRequest {
+    /// Whether this answer proves that the upstream did nothing.
+    fn proves_nothing_done(&self, status: StatusCode, headers: &HeaderMap) -> bool {
+        let unauthorized = status == StatusCode::UNAUTHORIZED && headers.contains_key(WWW_AUTHENTICATE);
+        self.not_executed.contains(&status) || (self.release_on_401 && unauthorized)
+    }
 }
 
 /// The answer to come.
-pub(super) type Passing = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+pub(super) type ProxyFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
 /// Has the upstream answer requests.
 #[derive(Debug, Clone)]
@@ -81,24 +94,36 @@ impl Proxy {
         Self(shared)
     }
 
+    /// The client that a request is counted by: as its address, or as a trusted proxy names it. `None` if a trusted
+    /// proxy names none, so that all its clients do not count as one.
+    pub(super) fn client<B>(&self, request: &Request<B>) -> Option<ClientAddress> {
+        let teller = &self.0.teller;
+        peer(request.extensions()).and_then(|peer| teller.client(request.headers(), peer)).map(Into::into)
+    }
+
+    /// The memory of replies.
+    pub(super) fn replies(&self) -> &Room {
+        &self.0.replies
+    }
+
     async fn pass(self, mut request: Request<Body>) -> Response<Body> {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-        let enrolled = request.extensions_mut().remove::<Enrolled>();
+        let enrolled = request.extensions_mut().remove::<EnrolledRequest>();
         match self.exchange(request, enrolled.as_ref()).await {
             Ok(mut response) => {
                 if let Some(route) = enrolled {
                     if !route.upstream_outcome {
-                        // It would have the layer forget what happened, on the word of whoever can set a header.
+                        // Any party that can set this header could make the layer forget an effect.
                         response.headers_mut().remove(OUTCOME);
                     }
-                    if route.not_executed.contains(&response.status()) {
+                    if route.proves_nothing_done(response.status(), response.headers()) {
                         response.headers_mut().insert(OUTCOME, HeaderValue::from_static("none"));
                     }
                 }
                 response
             }
             Err(failure) => {
-                tracing::warn!(code = failure.code(), method = %method, path, "there is no answer of the upstream's");
+                tracing::warn!(code = failure.code(), method = %method, path, "the upstream gave no response");
                 failure.answer(&method, enrolled.as_ref())
             }
         }
@@ -107,75 +132,85 @@ impl Proxy {
     async fn exchange(
         &self,
         mut request: Request<Body>,
-        enrolled: Option<&Enrolled>,
-    ) -> Result<Response<Body>, Failure> {
-        let Shared { upstream, teller, tunnels, times } = &*self.0;
+        enrolled: Option<&EnrolledRequest>,
+    ) -> Result<Response<Body>, UpstreamError> {
+        let Shared { upstream, teller, upgrades, tunnels, times, replies } = &*self.0;
         if request.method() == Method::CONNECT {
-            return Err(Failure::Connect);
-        }
-        if request.headers().get_all(HOST).iter().count() > 1 {
-            return Err(Failure::Hosts);
+            return Err(UpstreamError::Connect);
         }
         if teller.is_loop(request.headers()) {
-            return Err(Failure::Loop);
+            return Err(UpstreamError::Loop);
         }
-        let place = request.extensions().get::<Place>().cloned();
-        let client = self.prepare(&mut request, enrolled);
+        let place = request.extensions().get::<ConnectionPermit>().cloned();
+        let (client, asked) = self.prepare(&mut request, enrolled).unzip();
         let connections = enrolled.map_or(Connections::Kept, |route| route.connections);
         let (parts, body) = request.into_parts();
-        // To connect has a time of its own.
-        let (body, progress) = Sending::new(body, times.client, Instant::now() + times.connect);
-        // What is enrolled has the layer's time.
+        let (body, progress) = UploadBody::new(body, times.client);
+        let mut request = Request::from_parts(parts, body);
+        let mut connection = capture_connection(&mut request);
+        // Connecting has its own time limit, and the upstream's begins after it.
+        let stalled = async {
+            drop(connection.wait_for_connection_metadata().await);
+            progress.connected();
+            progress.stalled(times.answer).await;
+        };
+        // Enrolled requests have the layer's time limit.
         let whole = times.whole.filter(|_| enrolled.is_none()).map(|time| Instant::now() + time);
         let answer = tokio::select! {
-            answer = upstream.send(Request::from_parts(parts, body), connections) => answer,
-            () = progress.stalled(times.answer) => return Err(Failure::Slow),
-            () = until(whole) => return Err(Failure::Slow),
+            answer = upstream.send(request, connections) => answer,
+            () = stalled => return Err(UpstreamError::Slow),
+            () = until(whole) => return Err(UpstreamError::Slow),
         };
         let mut answer = answer.map_err(|error| match progress.fault() {
-            _ if error.is_connect() => Failure::Unreachable,
-            Some(fault) => Failure::Client(fault),
-            None => Failure::BrokeOff,
+            _ if error.is_connect() => UpstreamError::Unreachable,
+            Some(fault) => UpstreamError::Client(fault),
+            None => UpstreamError::BrokeOff,
         })?;
         let switched = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
         let theirs = switched.then(|| hyper::upgrade::on(&mut answer));
-        let protocol = hops::strip(answer.headers_mut()).upgrade;
+        let agreed = hop_headers::strip(answer.headers_mut(), upgrades);
         match (client, theirs) {
-            (Some(client), Some(theirs)) => {
-                tunnel::agree(answer.headers_mut(), protocol);
+            // To the protocol that was asked for, and to no other.
+            (Some(client), Some(theirs)) if agreed.upgrade == asked => {
+                agreed.repeat(answer.headers_mut());
                 tunnels.dig(client, theirs, place);
             }
-            // Nobody asked for it.
-            (None, Some(_)) => return Err(Failure::BrokeOff),
+            (_, Some(_)) => return Err(UpstreamError::BrokeOff),
             (_, None) => {}
         }
         let (mut parts, body) = answer.into_parts();
         // This gateway's own: the upstream's is a matter of that connection.
         parts.version = Version::HTTP_11;
         let body = match (enrolled, whole) {
-            // An answer that breaks off is none, and its client is told so instead of being sent half of it.
+            // A truncated response counts as none, and its client gets an error instead of half of it.
             (Some(route), _) if !is_stream(&parts.headers) => {
-                flow::begun(body, route.reply_max).await.map_err(|_| Failure::BrokeOff)?
+                let held = Arc::new(replies.open(None));
+                parts.extensions.insert(held.clone());
+                body::begun(body, route.reply_max, &held).await.map_err(|_| UpstreamError::BrokeOff)?
             }
             (_, None) => Body::new(body),
-            (_, Some(end)) => Body::new(Within::new(Body::new(body), end)),
+            (_, Some(end)) => Body::new(DeadlineBody::new(Body::new(body), end)),
         };
         Ok(Response::from_parts(parts, body))
     }
 
-    /// Makes of a request that came here one that goes on. Gives the client's side of a tunnel, where it asks for one
-    /// and may have it.
-    fn prepare(&self, request: &mut Request<Body>, enrolled: Option<&Enrolled>) -> Option<OnUpgrade> {
+    /// Converts an incoming request into an outgoing one. Returns the client's side of a tunnel and its protocol, if
+    /// one is requested and allowed.
+    fn prepare(
+        &self,
+        request: &mut Request<Body>,
+        enrolled: Option<&EnrolledRequest>,
+    ) -> Option<(OnUpgrade, String)> {
         let peer = peer(request.extensions());
-        let mut wishes = hops::strip(request.headers_mut());
+        let mut wishes = hop_headers::strip(request.headers_mut(), &self.0.upgrades);
         // The ledger answers for a request and its answer, and for no conversation.
         if enrolled.is_some() {
             wishes.upgrade = None;
         }
-        let client = wishes.upgrade.is_some().then(|| hyper::upgrade::on(&mut *request));
+        let client = wishes.upgrade.clone().map(|protocol| (hyper::upgrade::on(&mut *request), protocol));
         let headers = request.headers_mut();
         wishes.repeat(headers);
-        // Whoever waits for it is told to go on by this gateway, when the body is first asked for.
+        // The gateway itself sends `100 Continue` when the body is first read.
         headers.remove(EXPECT);
         self.0.teller.tell(headers, peer);
         if let Some(key) = enrolled.and_then(|route| route.key.clone()) {
@@ -191,7 +226,7 @@ pub(super) fn peer(extensions: &Extensions) -> Option<IpAddr> {
     origin.0.parse::<IpAddr>().ok().map(|peer| peer.to_canonical())
 }
 
-/// Whether an answer goes on and on: it is passed on as it comes, and not kept.
+/// Whether a response is an endless stream: it is forwarded as it comes, and not stored.
 fn is_stream(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     kind.trim_start().get(..17).is_some_and(|kind| kind.eq_ignore_ascii_case("text/event-stream"))
@@ -211,13 +246,13 @@ where
 {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Passing;
+    type Future = ProxyFuture;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<B>) -> Passing {
+    fn call(&mut self, request: Request<B>) -> ProxyFuture {
         let proxy = self.clone();
         let request = request.map(Body::new);
         Box::pin(async move { Ok(proxy.pass(request).await) })

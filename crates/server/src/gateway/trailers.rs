@@ -1,18 +1,18 @@
-//! What may follow a body, in both directions (RFC 9110, 6.5.1).
+//! Trailers, in both directions (RFC 9110, 6.5.1).
 //!
-//! A trailer comes when everything was decided by the headers: who asks, for what, how long it is, by which way. Many a
-//! server puts trailers among the headers all the same, so what is decided by a header, and what would have been taken
-//! away as one, does not come behind the body either.
+//! Trailers arrive after everything was decided by the headers: identity, target, length, route. Many servers merge
+//! trailers into the headers all the same, so a field that a header decides, or that is stripped as a header, may not
+//! come as a trailer either.
 //!
-//! Only what `Trailer` announces is sent on, by the HTTP library itself; so the announcement is what is sifted.
+//! The HTTP library forwards only trailers announced by `Trailer`, so the announcement is filtered.
 
 use http::header::TRAILER;
 use http::{HeaderMap, HeaderValue};
 
-use super::hops::tokens;
+use super::hop_headers::tokens;
 
-/// What frames a message, routes it, says who sends it, asks something of whoever reads it, or says how its body is to be
-/// read. What ends in a hyphen is how names begin.
+/// Fields that frame, route or authenticate a message, make requests of its reader, or describe its body. A name that
+/// ends in a hyphen is a prefix.
 const NEVER: &[&str] = &[
     "age",
     "allow",
@@ -54,7 +54,7 @@ const NEVER: &[&str] = &[
     "x-forwarded-",
 ];
 
-/// Announces only what may be a trailer, and is none of those that are `refused` for another reason.
+/// Removes forbidden and `refused` names from the announcement.
 pub(super) fn sift(headers: &mut HeaderMap, refused: impl Fn(&str) -> bool) {
     if !headers.contains_key(TRAILER) {
         return;

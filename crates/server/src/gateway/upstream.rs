@@ -1,12 +1,12 @@
-//! The API behind the gateway: where it is, and the connections to it.
+//! The upstream API: its URL, and the connections to it.
 //!
-//! There are two clients. One keeps connections and uses them again. The other makes one for each request, and is for
-//! those that may not be run again: an upstream may close a connection that it kept in the very moment in which a
-//! request is written to it, and then nobody can tell whether it was read. A fresh connection is not closed for its
-//! age, so an outcome is unknown only where something really broke. It costs a round trip, and a handshake with TLS.
+//! There are two clients. One reuses connections. The other opens one per request, for requests that may not run
+//! again: an upstream may close a kept connection at the very moment a request is written to it, and then it is
+//! unknown whether it was read. A fresh connection is not closed for its age, so an outcome is unknown only if
+//! something really broke. The price is a round trip, and a TLS handshake.
 //!
-//! Neither client sends a request twice. What the first one does repeat is a request of which it wrote nothing,
-//! because the connection that it had kept was found closed.
+//! Neither client sends a request twice. The first one repeats only a request of which it wrote nothing, because the
+//! kept connection was already closed.
 
 use std::error::Error;
 use std::future::Future;
@@ -25,52 +25,56 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::{ClientConfig, RootCertStore};
 use tower::Service;
 
-use super::flow::Sending;
+use super::body::UploadBody;
 use crate::config::GatewaySettings;
 
 /// Where the API is.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Address {
+pub struct UpstreamAddress {
     scheme: Scheme,
     authority: Authority,
 }
 
-impl std::str::FromStr for Address {
+impl std::str::FromStr for UpstreamAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         // The address may hold a password, so it is not repeated.
-        let uri: Uri = text.parse().map_err(|error| format!("it is no address ({error})"))?;
+        let uri: Uri = text.parse().map_err(|error| format!("not a valid URL ({error})"))?;
         let scheme = uri.scheme().filter(|scheme| [Scheme::HTTP, Scheme::HTTPS].contains(scheme));
         let Some(scheme) = scheme.cloned() else {
-            return Err("it begins with http:// or https://".to_owned());
+            return Err("must begin with http:// or https://".to_owned());
         };
         let Some(authority) = uri.authority().filter(|authority| !authority.host().is_empty()) else {
-            return Err("it names no host".to_owned());
+            return Err("has no host".to_owned());
         };
         if authority.as_str().contains('@') {
-            return Err("it has a user name; the clients' own credentials are passed on".to_owned());
+            return Err(
+                "must not contain a user name; the gateway forwards each client's own credentials".to_owned()
+            );
         }
         if uri.path_and_query().is_some_and(|rest| rest != "/") {
-            return Err("it has a path; requests are passed on under the path that they came with".to_owned());
+            return Err(
+                "must not contain a path; the gateway forwards each request under its own path".to_owned()
+            );
         }
         Ok(Self { scheme, authority: authority.clone() })
     }
 }
 
-impl std::fmt::Display for Address {
+impl std::fmt::Display for UpstreamAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}://{}", self.scheme, self.authority)
     }
 }
 
-impl Address {
+impl UpstreamAddress {
     /// As `Host` names it.
     pub(super) fn host(&self) -> HeaderValue {
         HeaderValue::try_from(self.authority.as_str()).unwrap_or(HeaderValue::from_static(""))
     }
 
-    /// What a request asks for, asked here: whatever host its own address names.
+    /// The upstream URI of a request, whatever host it names.
     fn at(&self, asked: &Uri) -> Uri {
         let mut parts = http::uri::Parts::default();
         parts.scheme = Some(self.scheme.clone());
@@ -84,32 +88,32 @@ impl Address {
 /// Whether a connection may have been used before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Connections {
-    /// It may: the request can be repeated, or nobody says what becomes of it.
+    /// Allowed: the request can be repeated, or is not enrolled.
     Kept,
     /// It may not.
     Fresh,
 }
 
-type Connect = InTime<HttpsConnector<HttpConnector>>;
+type Connect = TimeoutConnector<HttpsConnector<HttpConnector>>;
 
 /// The connections to the API.
 #[derive(Debug, Clone)]
 pub(super) struct Upstream {
-    address: Address,
-    kept: Client<Connect, Sending>,
-    fresh: Client<Connect, Sending>,
+    address: UpstreamAddress,
+    kept: Client<Connect, UploadBody>,
+    fresh: Client<Connect, UploadBody>,
 }
 
 impl Upstream {
     /// # Errors
     /// Where the system has no certificates to trust, and the upstream needs them.
-    pub(super) fn new(address: Address, settings: &GatewaySettings) -> std::io::Result<Self> {
+    pub(super) fn new(address: UpstreamAddress, settings: &GatewaySettings) -> std::io::Result<Self> {
         let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_nodelay(true);
         let tls = trust(address.scheme == Scheme::HTTPS)?;
         let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1();
-        let connect = InTime { inner: https.wrap_connector(http), time: settings.connect_time };
+        let connect = TimeoutConnector { inner: https.wrap_connector(http), time: settings.connect_time };
         let client = |idle_max| {
             let mut builder = Client::builder(TokioExecutor::new());
             builder.pool_timer(TokioTimer::new()).pool_idle_timeout(settings.idle_time);
@@ -123,7 +127,7 @@ impl Upstream {
     /// Sends a request, once.
     pub(super) fn send(
         &self,
-        mut request: Request<Sending>,
+        mut request: Request<UploadBody>,
         connections: Connections,
     ) -> impl Future<Output = Result<Response<Incoming>, ClientError>> + Send + use<> {
         *request.uri_mut() = self.address.at(request.uri());
@@ -135,7 +139,7 @@ impl Upstream {
     }
 }
 
-/// What the system trusts, where it is asked for at all: a machine without certificates may have an upstream without.
+/// The system's root certificates, loaded only if needed: a machine without certificates may have a plain upstream.
 fn trust(is_needed: bool) -> std::io::Result<ClientConfig> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider);
@@ -150,12 +154,12 @@ fn trust(is_needed: bool) -> std::io::Result<ClientConfig> {
 
 /// A connector with a time for everything that it does: the name, the connection, the handshake.
 #[derive(Debug, Clone)]
-pub(super) struct InTime<C> {
+pub(super) struct TimeoutConnector<C> {
     inner: C,
     time: Duration,
 }
 
-impl<C> Service<Uri> for InTime<C>
+impl<C> Service<Uri> for TimeoutConnector<C>
 where
     C: Service<Uri, Error = Box<dyn Error + Send + Sync>>,
     C::Future: Send + 'static,
@@ -182,18 +186,18 @@ mod tests {
     #[test]
     fn an_upstream_is_a_host_and_nothing_else() {
         for (text, why) in [
-            ("127.0.0.1:8080", "it begins with"),
-            ("ftp://api", "it begins with"),
-            ("http://", "it is no address"),
-            ("http://user:s3cret@api/", "it has a user name"),
-            ("http://api/v1", "it has a path"),
-            ("http://api/?a=1", "it has a path"),
+            ("127.0.0.1:8080", "must begin with"),
+            ("ftp://api", "must begin with"),
+            ("http://", "not a valid URL"),
+            ("http://user:s3cret@api/", "must not contain a user name"),
+            ("http://api/v1", "must not contain a path"),
+            ("http://api/?a=1", "must not contain a path"),
         ] {
-            let told = text.parse::<Address>().expect_err(text);
+            let told = text.parse::<UpstreamAddress>().expect_err(text);
             assert!(told.starts_with(why), "{text}: {told}");
             assert!(!told.contains("s3cret"), "{told}");
         }
-        let address: Address = "https://api:8443/".parse().expect("an address");
+        let address: UpstreamAddress = "https://api:8443/".parse().expect("an address");
         assert_eq!(address.to_string(), "https://api:8443");
         let asked = Uri::from_static("http://elsewhere.example/a%20b?c=d");
         assert_eq!(address.at(&asked).to_string(), "https://api:8443/a%20b?c=d");

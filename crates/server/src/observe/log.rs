@@ -1,38 +1,38 @@
 //! Logs, to standard error: lines for people, or a JSON object a line.
 //!
-//! What is logged and by whom is in `docs/names.md`. What is asked for comes from `REDRIVE_LOG`, or from `observe.log`.
+//! `docs/names.md` lists the log lines. The filter comes from `REDRIVE_LOG`, or from `observe.log`.
 
 use std::io::IsTerminal as _;
 
 use anyhow::{Context, Result};
+use tracing_subscriber::Layer;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{EnvFilter, Layer};
 
 use super::trace::{self, Exporting};
-use crate::config::{LogForm, ObserveSettings};
+use crate::config::{LogForm, ObserveSettings, log_filter};
 
-/// The variable that says what is logged, over the configuration.
+/// The variable that overrides the configured filter.
 const VARIABLE: &str = "REDRIVE_LOG";
 
 /// Logs and traces of this process, until they are [ended](Self::end).
 #[derive(Debug)]
-pub struct Observing {
+pub struct Telemetry {
     exporting: Option<Exporting>,
     text: bool,
 }
 
-/// Begins to log, and to send traces where that is set up. Once in a process.
+/// Starts logging, and exporting traces if configured. Once per process.
 ///
 /// # Errors
-/// Where what is asked for makes no sense, or somebody else logs already.
-pub fn start(settings: &ObserveSettings) -> Result<Observing> {
+/// If the filter is invalid, or another logger is installed.
+pub fn start(settings: &ObserveSettings) -> Result<Telemetry> {
     let asked = std::env::var(VARIABLE).ok().filter(|asked| !asked.is_empty());
     let (place, asked) = match &asked {
         Some(asked) => (VARIABLE, asked.as_str()),
         None => ("observe.log", settings.log.as_str()),
     };
-    let filter = EnvFilter::builder().parse(asked).with_context(|| format!("{place} = `{asked}`"))?;
+    let filter = log_filter(place, asked).map_err(anyhow::Error::msg)?;
     let (tracing, exporting) = match &settings.otlp {
         None => (None, None),
         Some(url) => {
@@ -47,7 +47,7 @@ pub fn start(settings: &ObserveSettings) -> Result<Observing> {
     };
     let lines = lines(text).with_filter(filter);
     tracing_subscriber::registry().with(tracing).with(lines).try_init().context("cannot log")?;
-    Ok(Observing { exporting, text })
+    Ok(Telemetry { exporting, text })
 }
 
 /// The writer of lines.
@@ -63,14 +63,14 @@ where
     }
 }
 
-impl Observing {
+impl Telemetry {
     /// Whether a person looks on.
     #[must_use]
     pub const fn is_text(&self) -> bool {
         self.text
     }
 
-    /// Sends what was not sent yet.
+    /// Exports the remaining traces.
     pub async fn end(self) {
         if let Some(exporting) = self.exporting {
             exporting.end().await;

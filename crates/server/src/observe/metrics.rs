@@ -1,7 +1,7 @@
 //! Metrics, as `/metrics` shows them.
 //!
-//! What is counted as it happens goes through one recorder of the process; what can be asked for at any time (events
-//! by state, budgets, the store's figures) is sampled when somebody asks.
+//! Counters go through one recorder per process; values that can be read at any time (events by state, budgets, store
+//! figures) are sampled on request.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -21,11 +21,10 @@ const SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2
 /// Bounds for waits, which may be days.
 const WAITS: [f64; 11] = [0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0, 1_800.0, 7_200.0, 43_200.0, 172_800.0];
 
-/// The recorder of this process. None where somebody else installed another one: then that one has the counters.
+/// The recorder of this process. `None` if another one is installed: then that one has the counters.
 static RECORDER: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
 
-/// Installs the recorder, once for the process. To be called before queues are set up: what is counted before it is
-/// lost.
+/// Installs the recorder, once per process. Call it before queues are set up: earlier counts are lost.
 pub fn install() {
     RECORDER.get_or_init(|| {
         let recorder = builder().ok()?.build_recorder();
@@ -46,31 +45,31 @@ fn builder() -> Result<PrometheusBuilder, metrics_exporter_prometheus::BuildErro
 
 fn describe() {
     describe_counter!(metric::PUBLISHED, "Publishes, by result");
-    describe_counter!(metric::DUPLICATES, "What came a second time, by where that was noticed");
+    describe_counter!(metric::DUPLICATES, "Duplicates, by where they were recognised");
     describe_counter!(metric::ATTEMPTS, "Attempts, by disposition");
-    describe_counter!(metric::RETRIES, "Retries that were planned, by class of the failure before them");
-    describe_counter!(metric::SUCCESS_AFTER_RETRY, "Events that were done, but not at first");
+    describe_counter!(metric::RETRIES, "Retries planned, by class of the preceding failure");
+    describe_counter!(metric::SUCCESS_AFTER_RETRY, "Events done after at least one retry");
     describe_counter!(metric::DEAD, "Dead letters, by reason");
-    describe_counter!(metric::DEAD_UNKNOWN, "Dead letters whose last attempt may have had its effect");
-    describe_counter!(metric::DROPPED, "Events whose handler said that they are not needed");
-    describe_counter!(metric::EXPIRED, "Events whose time was over");
-    describe_counter!(metric::FENCED, "Writes of an owner that was one no more; they changed nothing");
-    describe_gauge!(metric::SHARDS, "Shards that this process owns");
-    describe_counter!(
-        metric::TAKE_OVERS,
-        "Shards that were taken from an owner that was not heard of any more"
-    );
-    describe_counter!(metric::LEDGER, "Requests under idempotency keys, by what became of them");
-    describe_counter!(metric::LEDGER_SAME_BODY, "Requests that ask what another key asked lately");
-    describe_counter!(metric::HTTP_REQUESTS, "Requests that were answered");
-    describe_histogram!(metric::HTTP_SECONDS, "How long requests took");
-    describe_histogram!(metric::ATTEMPT_SECONDS, "How long attempts took");
-    describe_histogram!(metric::LATENESS_SECONDS, "How long after its time an attempt began");
-    describe_histogram!(metric::RETRY_DELAY_SECONDS, "The waits that were chosen");
+    describe_counter!(metric::DEAD_UNKNOWN, "Dead letters whose last attempt may have taken effect");
+    describe_counter!(metric::DROPPED, "Events that a handler discarded");
+    describe_counter!(metric::EXPIRED, "Events that expired");
+    describe_counter!(metric::FENCED, "Writes rejected because their owner had lost the shard");
+    describe_gauge!(metric::SHARDS, "Shards this process owns");
+    describe_gauge!(metric::STALLED_SHARDS, "Shards that had an event to run and did nothing; a bug");
+    describe_counter!(metric::TAKE_OVERS, "Shards taken over from an owner whose lease ran out");
+    describe_counter!(metric::LEDGER, "Requests with idempotency keys, by result");
+    describe_counter!(metric::LEDGER_SAME_BODY, "Requests identical to a recent one under another key");
+    describe_counter!(metric::LEDGER_FAILURES, "Writes of the ledger that failed, by which");
+    describe_counter!(metric::TRACE_EXPORT_FAILURES, "Batches of traces that could not be exported");
+    describe_counter!(metric::HTTP_REQUESTS, "HTTP requests answered");
+    describe_histogram!(metric::HTTP_SECONDS, "Duration of HTTP requests");
+    describe_histogram!(metric::ATTEMPT_SECONDS, "Duration of attempts");
+    describe_histogram!(metric::LATENESS_SECONDS, "Delay between the due time and the start of an attempt");
+    describe_histogram!(metric::RETRY_DELAY_SECONDS, "Retry delays chosen");
 }
 
-/// Shows what can go wrong in a queue before it does: a counter that begins at one has not grown for whoever alerts on
-/// its growth, and the first dead letter would be missed.
+/// Registers a queue's counters at zero: an alert on growth would miss a counter that starts at one, and with it the
+/// first dead letter.
 pub fn begin<'a>(queues: impl IntoIterator<Item = &'a String>) {
     for queue in queues {
         let queue = || queue.clone();
@@ -83,8 +82,8 @@ pub fn begin<'a>(queues: impl IntoIterator<Item = &'a String>) {
     }
 }
 
-/// Puts what was counted in order. To be called now and then, also where nobody asks for metrics: what is recorded
-/// in between is kept one by one.
+/// Compacts recorded values. Call it now and then, also if metrics are never read: values are buffered one by one in
+/// between.
 pub fn keep_small() {
     if let Some(Some(handle)) = RECORDER.get() {
         handle.run_upkeep();
@@ -100,7 +99,7 @@ pub async fn render(app: &App) -> String {
     with_samples(&app.samples, &app.redrive, &targets).await
 }
 
-/// What was counted as it happened, and what can be asked of this engine.
+/// The counters, and the values of this engine.
 pub(crate) async fn with_samples(
     samples: &Samples,
     redrive: &Redrive,

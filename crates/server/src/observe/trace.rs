@@ -1,8 +1,8 @@
-//! Traces: every attempt is linked to the trace of whoever published.
+//! Traces: every attempt is linked to the trace of its publisher.
 //!
-//! An attempt may come days after the publish, so it is no part of that trace: it is a trace of its own, with a link to
-//! the span that published. All attempts of an event have the same link. What an attempt calls is told the attempt's
-//! own span, so that its work appears below it.
+//! An attempt may come days after the publish, so it is not part of that trace: it has its own trace, with a link to
+//! the publishing span. All attempts of an event have the same link. Downstream calls get the attempt's own span, so
+//! that their work appears below it.
 
 use http::HeaderMap;
 use redrive::names::header::{TRACEPARENT, TRACESTATE};
@@ -11,12 +11,12 @@ use redrive::{Delivery, Event};
 #[cfg(feature = "otlp")]
 mod otlp;
 #[cfg(not(feature = "otlp"))]
-#[path = "trace/none.rs"]
+#[path = "trace/disabled.rs"]
 mod otlp;
 
 pub(super) use otlp::{Exporting, exporting};
 
-/// Keeps the trace of a publishing request with its event, which may have its own.
+/// Stores the trace of a publishing request with its event, unless the event has one.
 pub fn keep(event: &mut Event, request: &HeaderMap) {
     let has_own = |event: &Event| {
         let headers = event.meta.as_ref().map(|meta| meta.headers.as_slice()).unwrap_or_default();
@@ -32,9 +32,8 @@ pub fn keep(event: &mut Event, request: &HeaderMap) {
     event.meta_mut().headers.extend(std::iter::once(parent).chain(state));
 }
 
-/// The headers for what an attempt calls, and links the attempt to the publisher's trace. To be called in the
-/// handler: the span that it runs in is the attempt's. Where attempts are not traced here, the publisher's own trace
-/// goes on.
+/// The trace headers of an attempt, which is linked to the publisher's trace. Call it in the handler, within the
+/// attempt's span. If attempts are not traced here, the publisher's trace continues.
 #[must_use]
 pub fn for_attempt(delivery: &Delivery) -> Vec<(&'static str, String)> {
     let (parent, state) = (delivery.header(TRACEPARENT), delivery.header(TRACESTATE));
@@ -46,7 +45,7 @@ pub fn for_attempt(delivery: &Delivery) -> Vec<(&'static str, String)> {
     named.into_iter().filter_map(|(name, value)| Some((name, value?.to_owned()))).collect()
 }
 
-/// Whether this is `version-trace-span-flags` as W3C has it, and of a trace.
+/// Whether this is a valid W3C `version-trace-span-flags`.
 fn is_traceparent(text: &str) -> bool {
     let is = |part: Option<&str>, digits: usize| {
         part.is_some_and(|part| {

@@ -1,4 +1,4 @@
-//! Where a queue's events are sent, made ready.
+//! A queue's destination, ready to use.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,15 +8,15 @@ use redrive::http::StatusMap;
 use redrive::{Disposition, Fault};
 use url::Url;
 
-use super::names;
-use crate::config::{PushTo, StatusWord};
+use super::header_names;
+use crate::config::{HeaderSource, PushTo, StatusWord};
 
-/// Where a queue's events are sent. Its headers and its address may hold credentials, so it shows neither.
+/// A queue's destination. Its headers and URL may contain credentials, so `Debug` shows neither.
 pub struct Destination {
     pub(super) url: Url,
     pub(super) headers: HeaderMap,
     pub(super) statuses: StatusMap,
-    /// The name of the secret that signs what is sent.
+    /// The name of the signing secret.
     pub(super) secret: Option<String>,
 }
 
@@ -34,16 +34,36 @@ impl Destination {
     /// The destination of these settings.
     ///
     /// # Errors
-    /// With what is wrong with them. Neither the address nor a header's value is in it.
+    /// With the invalid setting. Neither the URL nor a header's value is in it.
     pub fn new(settings: &PushTo) -> Result<Self, String> {
+        Self::with_headers(settings, HeaderSource::value)
+    }
+
+    /// The same without the values that are in files and variables: a configuration is also read by users who may not
+    /// see them.
+    ///
+    /// # Errors
+    /// With the invalid setting.
+    pub fn without_credentials(settings: &PushTo) -> Result<Self, String> {
+        Self::with_headers(settings, |source| match source {
+            HeaderSource::Text(value) => Ok(value.clone()),
+            HeaderSource::Elsewhere(_) => Ok(String::new()),
+        })
+    }
+
+    fn with_headers(
+        settings: &PushTo,
+        read: impl Fn(&HeaderSource) -> Result<String, String>,
+    ) -> Result<Self, String> {
         let PushTo { url, secret, headers, statuses } = settings;
         let url = parse(url)?;
         if let Some(secret) = secret {
             crate::secrets::check_name(secret)?;
         }
         let mut map = HeaderMap::new();
-        for (name, value) in headers {
-            let (name, value) = names::check_of_destination(name, value)?;
+        for (name, source) in headers {
+            let value = read(source).map_err(|error| format!("headers.{name}: {error}"))?;
+            let (name, value) = header_names::check_of_destination(name, &value)?;
             map.insert(name, value);
         }
         Ok(Self { url, headers: map, statuses: status_map(statuses)?, secret: secret.clone() })
@@ -57,18 +77,18 @@ impl Destination {
 }
 
 fn parse(text: &str) -> Result<Url, String> {
-    let url = Url::parse(text).map_err(|error| format!("the url is none ({error})"))?;
+    let url = Url::parse(text).map_err(|error| format!("the url is not valid ({error})"))?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err("the url begins with http:// or https://".to_owned());
+        return Err("the url must begin with http:// or https://".to_owned());
     }
     if url.host_str().is_none_or(str::is_empty) {
-        return Err("the url names no host".to_owned());
+        return Err("the url has no host".to_owned());
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("the url has a user in it; put credentials into headers.authorization".to_owned());
+        return Err("the url must not contain credentials; put them into headers.authorization".to_owned());
     }
     if url.port() == Some(0) {
-        return Err("the url has port 0, on which nobody listens".to_owned());
+        return Err("the url must not have port 0".to_owned());
     }
     Ok(url)
 }
@@ -85,22 +105,22 @@ fn status_map(words: &BTreeMap<String, StatusWord>) -> Result<StatusMap, String>
                 classes.extend((class * 100..class * 100 + 100).map(|status| (status, *word)));
             }
             (_, Some(status @ 200..=599)) => ones.push((status, *word)),
-            _ => return Err(format!("statuses: `{text}` is no status; write \"404\" or \"5xx\"")),
+            _ => return Err(format!("statuses: `{text}` is not a status; write \"404\" or \"5xx\"")),
         }
     }
     let statuses = classes.into_iter().chain(ones).filter_map(|(status, word)| {
         let status = StatusCode::from_u16(status).ok()?;
         Some((status, means(word, usual.disposition(status))))
     });
-    Ok(statuses.fold(StatusMap::default(), |map, (status, means)| map.says(status, means)))
+    Ok(statuses.fold(StatusMap::default(), |map, (status, means)| map.set(status, means)))
 }
 
 fn means(word: StatusWord, usual: Disposition) -> Disposition {
     match (word, usual) {
         (StatusWord::Ok, _) => Disposition::Ok,
-        (StatusWord::Discard, _) => Disposition::Discard,
+        (StatusWord::Discard, _) => Disposition::Drop,
         (StatusWord::Permanent, _) => Fault::permanent().into(),
-        // One that is retried anyway keeps its class: an overload is retried out of the budget.
+        // A retried status keeps its class: an overload is paid for by the budget.
         (StatusWord::Retry, Disposition::Retry(again)) => Disposition::Retry(again),
         (StatusWord::Retry, _) => Fault::transient().into(),
     }
@@ -148,7 +168,7 @@ mod tests {
         let means = |status| map.disposition(StatusCode::from_u16(status).expect("a status"));
         assert_eq!(
             (means(404), means(400), means(200)),
-            (Disposition::Ok, Disposition::Discard, Disposition::Ok)
+            (Disposition::Ok, Disposition::Drop, Disposition::Ok)
         );
         assert!(
             matches!(means(408), Disposition::Retry(_)) && matches!(means(501), Disposition::Permanent(_))

@@ -1,4 +1,4 @@
-//! What an attempt carries: the event, what it is, and a signature.
+//! The request of an attempt: the event, its description, and a signature.
 
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -6,15 +6,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use redrive::Delivery;
-use redrive::http::key;
+use redrive::http::idempotency_key;
 use redrive::names::header;
 
 use super::destination::Destination;
-use super::names;
+use super::header_names;
 use super::sign::signatures;
 use crate::observe::trace;
 
-/// The headers of an attempt: the event's own, over them the destination's, over them those of the attempt.
+/// The headers of an attempt: the event's, overridden by the destination's, overridden by the attempt's.
 pub(super) fn headers(
     delivery: &Delivery,
     destination: &Destination,
@@ -27,7 +27,7 @@ pub(super) fn headers(
         headers.insert(name, value.clone());
     }
     attempt(delivery, &mut headers);
-    // The attempt's own span where attempts are traced: what the receiver does appears below it.
+    // The attempt's own span if attempts are traced: the receiver's work appears below it.
     for (name, value) in trace::for_attempt(delivery) {
         put(&mut headers, name, Some(&value));
     }
@@ -37,12 +37,12 @@ pub(super) fn headers(
     headers
 }
 
-/// Those that were published with it. One that is nobody's to set was refused then; what came into the store
-/// another way is left out here.
+/// The headers published with the event. Forbidden ones were refused then; those that came into the store another way
+/// are left out here.
 fn own(delivery: &Delivery, headers: &mut HeaderMap) {
     let Some(meta) = &delivery.event().meta else { return };
     for (name, value) in &meta.headers {
-        if names::check_of_event(name, value).is_ok()
+        if header_names::check_of_event(name, value).is_ok()
             && let (Ok(name), Ok(value)) =
                 (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(value.as_bytes()))
         {
@@ -68,7 +68,7 @@ fn attempt(delivery: &Delivery, headers: &mut HeaderMap) {
     put(headers, header::CAUSATION, meta.and_then(|meta| meta.causation.as_deref()));
     put(headers, header::FENCE, Some(&format!("{epoch}.{seq}")));
     put(headers, header::OUT_OF_ORDER, delivery.is_out_of_order().then_some("1"));
-    if let Some(key) = key::quoted(&delivery.idempotency_key()) {
+    if let Some(key) = idempotency_key::quoted(&delivery.idempotency_key()) {
         headers.insert(header::IDEMPOTENCY_KEY, key);
     }
 }
@@ -90,7 +90,7 @@ fn rfc3339(at: SystemTime) -> Option<String> {
     Some(text)
 }
 
-/// As it is, in UTF-8; a control character, which no event has, leaves it out.
+/// As UTF-8; left out if it contains a control character, which no event has.
 fn put(headers: &mut HeaderMap, name: &'static str, value: Option<&str>) {
     if let Some(value) = value.and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok()) {
         headers.insert(name, value);

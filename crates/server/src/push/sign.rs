@@ -13,7 +13,7 @@ pub(super) fn signatures<'s>(
     body: &[u8],
 ) -> String {
     let signatures = secrets.into_iter().filter_map(|secret| {
-        // Of any length; what is refused is none.
+        // Any length; refused values do not occur.
         let mut mac = Hmac::<Sha256>::new_from_slice(secret).ok()?;
         mac.update(format!("{id}.{timestamp}.").as_bytes());
         mac.update(body);

@@ -1,12 +1,12 @@
 //! What queues with a destination call, by name.
 //!
-//! A budget bounds what all callers together add to something that fails, and a breaker sees it fail sooner the more of
-//! them it hears. So queues that send to one place, the same scheme, host and port, share one budget and one breaker.
-//! Who knows better says so with `policy.name`: queues of one name share, wherever they send to, and a name of one's own
-//! is a budget of one's own.
+//! A budget limits what all callers together add to a failing service, and a breaker detects the failure sooner the
+//! more callers it sees. So queues that send to the same scheme, host and port share one budget and one breaker.
+//! `policy.name` overrides that: queues of one name share, wherever they send to, and a unique name means a budget of
+//! its own.
 //!
-//! A queue that shares with nobody is its own target under its own name, so its address may change by a reload. Who
-//! shares with whom may not: budgets are made when the server starts.
+//! A queue that shares with no other is its own target under its own name, so a reload may change its URL. Who shares
+//! with whom cannot change: budgets are created when the server starts.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use redrive::{Breaker, Budget, PolicyError};
 use super::destination::Destination;
 use crate::config::{Config, QueueSettings};
 
-/// What a queue calls.
+/// The target that a queue calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// Its name, in metrics.
@@ -33,9 +33,9 @@ impl Target {
     }
 }
 
-/// What makes two queues call the same.
+/// What makes two queues share a target.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum TargetKey {
     Named(String),
     At(String),
 }
@@ -43,7 +43,7 @@ enum Place {
 /// What each queue with a destination calls, by the queue.
 #[must_use]
 pub fn targets(config: &Config) -> BTreeMap<String, Target> {
-    let mut places: BTreeMap<Place, Vec<&String>> = BTreeMap::new();
+    let mut places: BTreeMap<TargetKey, Vec<&String>> = BTreeMap::new();
     for (name, queue) in &config.queues {
         if let Some(place) = place(queue) {
             places.entry(place).or_default().push(name);
@@ -53,9 +53,9 @@ pub fn targets(config: &Config) -> BTreeMap<String, Target> {
     for (place, queues) in places {
         let queues: Vec<String> = queues.into_iter().cloned().collect();
         let name = match (place, queues.as_slice()) {
-            (Place::Named(name), _) => name,
-            (Place::At(_), [queue]) => queue.clone(),
-            (Place::At(origin), _) => origin,
+            (TargetKey::Named(name), _) => name,
+            (TargetKey::At(_), [queue]) => queue.clone(),
+            (TargetKey::At(origin), _) => origin,
         };
         let target = Target { name, queues };
         targets.extend(target.queues.iter().map(|queue| (queue.clone(), target.clone())));
@@ -63,22 +63,22 @@ pub fn targets(config: &Config) -> BTreeMap<String, Target> {
     targets
 }
 
-/// Where a queue sends to; nowhere where workers fetch, or the address is none and told elsewhere.
-fn place(queue: &QueueSettings) -> Option<Place> {
-    let destination = Destination::new(queue.push.as_ref()?).ok()?;
+/// The target of a queue; `None` for pull queues, and for invalid URLs, which are reported elsewhere.
+fn place(queue: &QueueSettings) -> Option<TargetKey> {
+    let destination = Destination::without_credentials(queue.push.as_ref()?).ok()?;
     Some(match given_name(&queue.policy) {
-        Some(name) => Place::Named(name.to_owned()),
-        None => Place::At(destination.url().origin().ascii_serialization()),
+        Some(name) => TargetKey::Named(name.to_owned()),
+        None => TargetKey::At(destination.url().origin().ascii_serialization()),
     })
 }
 
-/// A policy's name, where somebody gave it one.
+/// A policy's name, if it has one.
 #[must_use]
 pub fn given_name(policy: &PolicySettings) -> Option<&str> {
     Some(policy.name.as_str()).filter(|name| !name.is_empty() && *name != PolicySettings::default().name)
 }
 
-/// Refuses queues that share a target and want different budgets or breakers for it.
+/// Refuses queues that share a target but configure different budgets or breakers.
 ///
 /// # Errors
 /// With the two queues, and what to do.
@@ -95,22 +95,21 @@ pub fn check(config: &Config) -> Result<(), String> {
         };
         let Target { name: place, .. } = &target;
         return Err(format!(
-            "queues.{name}.policy.{what} is another than that of queues.{first}, and both send to {place}, which has one \
-             {what}; make them the same, or give each queue a policy.name of its own"
+            "queues.{name}.policy.{what} differs from that of queues.{first}, but both send to {place}, which has one {what}; make them equal, or give each queue its own policy.name"
         ));
     }
     Ok(())
 }
 
-/// Budgets and breakers that queues share, by those queues.
+/// Shared budgets and breakers, by their queues.
 #[derive(Debug, Default)]
-pub struct Shared(BTreeMap<Vec<String>, (Option<Budget>, Option<Breaker>)>);
+pub struct SharedPolicies(BTreeMap<Vec<String>, (Option<Budget>, Option<Breaker>)>);
 
-impl Shared {
-    /// The policy of a queue that calls this, with what it shares.
+impl SharedPolicies {
+    /// The policy of a queue, with the shared parts.
     ///
     /// # Errors
-    /// With what makes no sense in it.
+    /// With the invalid part.
     pub fn policy(
         &mut self,
         mut policy: PolicySettings,
@@ -181,10 +180,10 @@ mod tests {
         for (more, told) in [
             (
                 "queues.b.policy.budget = { share = 0.2 }",
-                "queues.b.policy.budget is another than that of queues.a",
+                "queues.b.policy.budget differs from that of queues.a",
             ),
-            ("queues.a.policy.budget = \"none\"", "queues.b.policy.budget is another than that of queues.a"),
-            ("queues.a.policy.breaker = {}", "queues.b.policy.breaker is another than that of queues.a"),
+            ("queues.a.policy.budget = \"none\"", "queues.b.policy.budget differs from that of queues.a"),
+            ("queues.a.policy.breaker = {}", "queues.b.policy.breaker differs from that of queues.a"),
         ] {
             let refused = check(&config(&format!("{two}{more}\n"))).unwrap_err();
             assert!(refused.starts_with(told) && refused.contains("https://shop.example,"), "{refused}");

@@ -6,7 +6,7 @@ use std::process::Output;
 use redrive_server::config::Config;
 use serde_json::json;
 
-use crate::house::{House, answer};
+use crate::test_server::{TestServer, answer};
 
 /// Runs the program with this on its standard input.
 async fn redrive(arguments: &[&str], input: &str) -> Output {
@@ -44,10 +44,10 @@ async fn a_token_is_printed_once_and_its_lines_let_it_in() {
     let (token, lines) = printed.split_once("\n\n").expect("a token and lines");
     let config: Config = toml::from_str(lines).expect("settings");
     assert!(config.tokens.contains_key("shop") && !lines.contains(token));
-    let house = House::open(&format!("{lines}\n[queues.orders.pull]\n")).await;
+    let server = TestServer::open(&format!("{lines}\n[queues.orders.pull]\n")).await;
     let publish = |token: &str| {
-        let url = house.url("/v1/queues/orders/events");
-        answer(house.client.post(url).bearer_auth(token).json(&json!({ "id": "a" })))
+        let url = server.url("/v1/queues/orders/events");
+        answer(server.client.post(url).bearer_auth(token).json(&json!({ "id": "a" })))
     };
     assert_eq!((publish(token).await.0, publish("rdt_other").await.0), (202, 401));
     let wrong = redrive(&["token", "new", "--name", "shop", "--rights", "publsh"], "").await;
@@ -62,8 +62,9 @@ async fn secrets_are_made_listed_rotated_and_removed() {
     out(&redrive(&["secret", "key", key_text], "").await);
     assert!(!redrive(&["secret", "key", key_text], "").await.status.success(), "it is there already");
     assert!(Path::new(&key).is_file());
-    let house = House::open(&format!("secrets.key_file = \"{key_text}\"\n[queues.orders.pull]\n")).await;
-    let url = house.url("");
+    let server =
+        TestServer::open(&format!("secrets.key_file = \"{key_text}\"\n[queues.orders.pull]\n")).await;
+    let url = server.url("");
     let secret = async |arguments: &[&str], input: &str| {
         redrive(&[&["secret"], arguments, &["--url", &url]].concat(), input).await
     };
@@ -88,12 +89,12 @@ async fn secrets_are_made_listed_rotated_and_removed() {
 
 #[tokio::test]
 async fn a_token_is_in_a_file_and_never_on_the_command_line() {
-    let hash = "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+    let hash = "sha256:d0c04f4b1951e4aeaaec8223ed2039e542f3aae805a6fa7f6d794e5afff5d272";
     let token = format!("[tokens.ops]\nhash = \"{hash}\"\nrights = [\"operate\"]\n");
-    let house = House::open(&format!("{token}[queues.orders.pull]\n")).await;
-    let path = |name: &str| house.folder.path().join(name).to_str().expect("text").to_owned();
-    let (file, copy, url) = (path("token"), path("copy"), house.url(""));
-    std::fs::write(&file, "secret\n").expect("written");
+    let server = TestServer::open(&format!("{token}[queues.orders.pull]\n")).await;
+    let path = |name: &str| server.folder.path().join(name).to_str().expect("text").to_owned();
+    let (file, copy, url) = (path("token"), path("copy"), server.url(""));
+    std::fs::write(&file, "sesame\n").expect("written");
     for command in [&["secret", "ls"][..], &["backup", &copy]] {
         let with = |flag: &'static str, value: &str| {
             let all: Vec<String> =

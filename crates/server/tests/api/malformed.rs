@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::house::House;
+use crate::test_server::TestServer;
 
 /// Short times, so that slow clients are seen to be let go.
 const SETTINGS: &str = "
@@ -209,8 +209,8 @@ enum Then {
 }
 
 /// Sends a case, and reads until the server closes the connection.
-async fn perform(house: &House, case: &Case, then: Then) -> Vec<u8> {
-    let address = house.server.as_ref().expect("it runs").address();
+async fn perform(server: &TestServer, case: &Case, then: Then) -> Vec<u8> {
+    let address = server.server.as_ref().expect("it runs").address();
     let stream = TcpStream::connect(address).await.expect("a connection");
     let (mut from, mut to) = stream.into_split();
     let is_slow = case.send.len() > 1;
@@ -230,7 +230,7 @@ async fn perform(house: &House, case: &Case, then: Then) -> Vec<u8> {
     };
     let reading = async {
         let mut answer = Vec::new();
-        // An answer and then a reset: there was more that nobody read.
+        // A response and then a reset: the rest of the request was not read.
         let _ = from.read_to_end(&mut answer).await;
         answer
     };
@@ -257,8 +257,8 @@ fn statuses(answer: &[u8]) -> Vec<u16> {
 }
 
 async fn check(cases: Vec<Case>, then: Then) {
-    let house = House::open(SETTINGS).await;
-    let served = &house;
+    let server = TestServer::open(SETTINGS).await;
+    let served = &server;
     let all = cases.iter().map(|case| async move { (case, perform(served, case, then).await) });
     let mut wrong = Vec::new();
     for (case, answer) in futures_util::future::join_all(all).await {
@@ -277,8 +277,9 @@ async fn check(cases: Vec<Case>, then: Then) {
     }
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
     // And it serves others as before.
-    assert_eq!(house.get("/healthz").await, (200, json!({ "status": "ok" })));
-    let counted = house.post("/v1/queues/jobs/leases", json!({ "max": 100 })).await;
+    let (status, told) = server.get("/healthz").await;
+    assert_eq!((status, &told["status"]), (200, &json!("ok")));
+    let counted = server.post("/v1/queues/jobs/leases", json!({ "max": 100 })).await;
     assert_eq!(counted, (200, json!({ "leases": [] })), "nothing of it was published");
 }
 
@@ -311,7 +312,7 @@ fn there_are_more_than_sixty_cases() {
 /// What follows a request whose end could be seen in two ways is never taken for another one.
 #[tokio::test]
 async fn nothing_is_smuggled() {
-    let house = House::open(SETTINGS).await;
+    let server = TestServer::open(SETTINGS).await;
     let chunks = format!("a\r\n{EVENT}\r\n0\r\n\r\n{SMUGGLED}");
     let cases = [
         ("both lengths", format!("{CHUNKED}content-length: 4\r\n"), chunks.clone()),
@@ -326,7 +327,7 @@ async fn nothing_is_smuggled() {
         ("after a method that is none", format!("{JSON}content-length: x\r\n"), SMUGGLED.to_owned()),
     ];
     for (name, headers, body) in cases {
-        let answer = perform(&house, &case(name, publish(&headers, &body), Either), Then::Ends).await;
+        let answer = perform(&server, &case(name, publish(&headers, &body), Either), Then::Ends).await;
         let text = String::from_utf8_lossy(&answer).into_owned();
         assert!(!statuses(&answer).contains(&404), "{name}: the second one was answered: {text}");
         assert!(statuses(&answer).iter().all(|status| *status < 500), "{name}: {text}");
@@ -334,6 +335,6 @@ async fn nothing_is_smuggled() {
     // As it should be, two requests in one go are two.
     let last = SMUGGLED.replace("host:", "connection: close\r\nhost:");
     let two = format!("{}{last}", publish(&format!("{JSON}content-length: 10\r\n"), EVENT));
-    let answer = perform(&house, &case("two that are right", two, Either), Then::Stays).await;
+    let answer = perform(&server, &case("two that are right", two, Either), Then::Stays).await;
     assert_eq!(statuses(&answer), [202, 404]);
 }

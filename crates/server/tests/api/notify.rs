@@ -12,7 +12,7 @@ use redrive::{Failure, Redrive, Reply};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::house::House;
+use crate::test_server::TestServer;
 
 struct Receiver {
     told: mpsc::UnboundedSender<Value>,
@@ -39,9 +39,9 @@ async fn receiver(refuse: usize) -> (String, mpsc::UnboundedReceiver<Value>) {
     (format!("http://{address}/hook"), hear)
 }
 
-async fn kill(house: &House, id: &str, why: &str) {
-    house.post("/v1/queues/orders/events", json!({ "id": id, "payload": "never told" })).await;
-    let redrive: &Redrive = &house.server.as_ref().expect("it runs").app().redrive;
+async fn kill(server: &TestServer, id: &str, why: &str) {
+    server.post("/v1/queues/orders/events", json!({ "id": id, "payload": "never told" })).await;
+    let redrive: &Redrive = &server.server.as_ref().expect("it runs").app().redrive;
     let lease = redrive.lease("orders", 1, Duration::from_secs(60)).await.expect("a lease").remove(0);
     let failure = Failure::permanent_text(format!("{why}; got \"never told\"")).kind(why).code("C-1");
     redrive.settle(vec![(lease.held(), Reply::from(failure))]).await.expect("settled");
@@ -57,21 +57,21 @@ async fn a_new_cause_is_told_once_also_over_a_restart_and_a_receiver_that_fails(
     let settings = format!(
         "[push]\nallow = [\"127.0.0.0/8\"]\n[notify]\nurl = \"{url}\"\nevery = \"100ms\"\n[queues.orders.pull]\n"
     );
-    let mut house = House::open(&settings).await;
-    kill(&house, "a", "card refused").await;
+    let mut server = TestServer::open(&settings).await;
+    kill(&server, "a", "card refused").await;
     let told = next(&mut hear).await;
     assert_eq!((&told["queue"], &told["kind"]), (&json!("orders"), &json!("new-failure-group")));
     assert_eq!(told["letters"], json!(1));
     assert!(!told.to_string().contains("never told"), "{told}");
 
-    kill(&house, "b", "card refused").await;
-    house.stop().await;
-    house.start().await;
-    kill(&house, "c", "no such account").await;
+    kill(&server, "b", "card refused").await;
+    server.stop().await;
+    server.start().await;
+    kill(&server, "c", "no such account").await;
     // Had the first one been told again, it would have come before this.
     let second = next(&mut hear).await;
     assert_ne!(second["cause"], told["cause"]);
     assert_eq!(second["title"], json!("no such account C-1"));
-    house.stop().await;
+    server.stop().await;
     assert!(hear.try_recv().is_err());
 }

@@ -8,30 +8,30 @@ use redrive_server::serve::Server;
 use redrive_testkit::postgres::{self, a_name};
 use serde_json::json;
 
-use crate::house::{House, answer};
+use crate::test_server::{TestServer, answer};
 
 const QUEUE: &str = "[queues.orders.pull]\n[queues.orders.policy]\nattempts = 1\n";
 /// The hash of `secret`.
-const HASH: &str = "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+const HASH: &str = "sha256:d0c04f4b1951e4aeaaec8223ed2039e542f3aae805a6fa7f6d794e5afff5d272";
 
-pub(crate) async fn scrape(house: &House) -> String {
-    house.client.get(house.url("/metrics")).send().await.expect("an answer").text().await.expect("a body")
+pub(crate) async fn scrape(server: &TestServer) -> String {
+    server.client.get(server.url("/metrics")).send().await.expect("an answer").text().await.expect("a body")
 }
 
 /// A server's own lines: the counters are everybody's in this process.
 #[tokio::test]
 async fn events_are_shown_by_state_and_age() {
-    let house = House::open(QUEUE).await;
+    let server = TestServer::open(QUEUE).await;
     for id in ["a", "b", "c"] {
-        house.post("/v1/queues/orders/events", json!({ "id": id })).await;
+        server.post("/v1/queues/orders/events", json!({ "id": id })).await;
     }
-    let redrive = house.server.as_ref().expect("it runs").app().redrive.clone();
+    let redrive = server.server.as_ref().expect("it runs").app().redrive.clone();
     let minute = Duration::from_secs(60);
     let lease = redrive.lease("orders", 1, minute).await.expect("a lease").remove(0);
     let refused = Failure::permanent_text("card refused");
     redrive.settle(vec![(lease.held(), Reply::from(refused))]).await.expect("settled");
     let _held = redrive.lease("orders", 1, minute).await.expect("a lease").remove(0);
-    let text = scrape(&house).await;
+    let text = scrape(&server).await;
     for line in [
         "redrive_events{queue=\"orders\",state=\"dead\"} 1",
         "redrive_events{queue=\"orders\",state=\"running\"} 1",
@@ -52,8 +52,8 @@ async fn events_are_shown_by_state_and_age() {
     assert!(value("redrive_disk_free_bytes") > value("redrive_disk_least_bytes"));
 }
 
-/// Whoever alerts on growth would miss the first one otherwise.
-/// A database counts its own commits, and has its disk somewhere else.
+/// An alert on growth would miss the first one otherwise. A database counts its own commits, and has its disk
+/// elsewhere.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_store_does_not_know_is_not_shown_as_zero() {
     let settings = format!("[store]\nschema = \"{}\"\n{QUEUE}", a_name("observe"));
@@ -75,8 +75,8 @@ async fn what_a_store_does_not_know_is_not_shown_as_zero() {
 
 #[tokio::test]
 async fn dead_letters_are_counted_from_zero() {
-    let house = House::open("[queues.calm.pull]\n").await;
-    let text = scrape(&house).await;
+    let server = TestServer::open("[queues.calm.pull]\n").await;
+    let text = scrape(&server).await;
     for line in [
         "redrive_dead_total{queue=\"calm\",reason=\"permanent\"} 0",
         "redrive_dead_unknown_total{queue=\"calm\"} 0",
@@ -92,19 +92,19 @@ async fn metrics_are_for_those_who_may_read_everything() {
          [tokens.one]\nhash = \"{}\"\nrights = [\"read\", \"operate\"]\ntenant = \"acme\"\n{QUEUE}",
         hash_of("other")
     );
-    let house = House::open(&tokens).await;
-    let get = |token: &str| house.client.get(house.url("/metrics")).bearer_auth(token);
-    assert_eq!(answer(house.client.get(house.url("/metrics"))).await.0, 401);
+    let server = TestServer::open(&tokens).await;
+    let get = |token: &str| server.client.get(server.url("/metrics")).bearer_auth(token);
+    assert_eq!(answer(server.client.get(server.url("/metrics"))).await.0, 401);
     let (status, problem) = answer(get("other")).await;
-    assert_eq!((status, &problem["type"]), (403, &json!("urn:redrive:problem:not-for-a-tenant")));
-    assert_eq!(answer(get("secret")).await.0, 200);
+    assert_eq!((status, &problem["type"]), (403, &json!("urn:redrive:problem:not-one-tenant")));
+    assert_eq!(answer(get("sesame")).await.0, 200);
     // Nor may a tenant's token have everybody's events.
-    let backup = house.client.post(house.url("/v1/backup")).bearer_auth("other");
+    let backup = server.client.post(server.url("/v1/backup")).bearer_auth("other");
     assert_eq!(answer(backup).await.0, 403);
-    let backup = house.client.post(house.url("/v1/backup")).bearer_auth("secret");
+    let backup = server.client.post(server.url("/v1/backup")).bearer_auth("sesame");
     assert_eq!(answer(backup).await.1["right"], json!("operate"));
 
-    let open = House::open(&format!("[observe]\nopen_metrics = true\n{tokens}")).await;
+    let open = TestServer::open(&format!("[observe]\nopen_metrics = true\n{tokens}")).await;
     assert_eq!(answer(open.client.get(open.url("/metrics"))).await.0, 200);
 }
 
@@ -116,19 +116,19 @@ fn hash_of(token: &str) -> String {
 
 #[tokio::test]
 async fn it_is_ready_while_it_runs_queues_and_has_room() {
-    let house = House::open(QUEUE).await;
-    assert_eq!(house.get("/readyz").await.0, 200);
-    let app = house.server.as_ref().expect("it runs").app().clone();
+    let server = TestServer::open(QUEUE).await;
+    assert_eq!(server.get("/readyz").await.0, 200);
+    let app = server.server.as_ref().expect("it runs").app().clone();
     app.stopping.send_replace(true);
-    let (status, problem) = house.get("/readyz").await;
+    let (status, problem) = server.get("/readyz").await;
     assert_eq!((status, &problem["type"]), (503, &json!("urn:redrive:problem:stopping")));
-    assert_eq!(house.get("/healthz").await.0, 200);
+    assert_eq!(server.get("/healthz").await.0, 200);
     app.stopping.send_replace(false);
-    assert_eq!(house.get("/readyz").await.0, 200);
+    assert_eq!(server.get("/readyz").await.0, 200);
     app.redrive.drain(Duration::ZERO).await;
-    assert_eq!(house.get("/readyz").await.0, 503);
+    assert_eq!(server.get("/readyz").await.0, 503);
 
-    let full = House::open(&format!("[store]\ndisk_least = {}\n{QUEUE}", i64::MAX)).await;
+    let full = TestServer::open(&format!("[store]\ndisk_least = {}\n{QUEUE}", i64::MAX)).await;
     let (status, problem) = full.get("/readyz").await;
     assert_eq!((status, &problem["type"]), (503, &json!("urn:redrive:problem:disk-low")));
     let (status, problem) = full.post("/v1/queues/orders/events", json!({ "id": "a" })).await;
@@ -137,16 +137,16 @@ async fn it_is_ready_while_it_runs_queues_and_has_room() {
 
 #[tokio::test]
 async fn the_trace_of_a_request_is_kept_with_its_events() {
-    let house = House::open(QUEUE).await;
+    let server = TestServer::open(QUEUE).await;
     let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-    let request = house.client.post(house.url("/v1/queues/orders/events")).header("traceparent", parent);
+    let request = server.client.post(server.url("/v1/queues/orders/events")).header("traceparent", parent);
     let events = json!({ "events": [{ "id": "a" }, { "id": "b", "headers": { "traceparent": "own" } }] });
     assert_eq!(answer(request.json(&events)).await.0, 202);
     // Another attempt to publish it is another span, and no other event.
-    let request = house.client.post(house.url("/v1/queues/orders/events"));
+    let request = server.client.post(server.url("/v1/queues/orders/events"));
     let again = request.header("traceparent", parent.replace("b7ad", "b7ae")).json(&json!({ "id": "a" }));
     assert_eq!(answer(again).await.1["result"], json!("duplicate"));
-    let redrive = &house.server.as_ref().expect("it runs").app().redrive;
+    let redrive = &server.server.as_ref().expect("it runs").app().redrive;
     let leases = redrive.lease("orders", 9, Duration::from_secs(60)).await.expect("leases");
     let traces: Vec<_> = leases
         .iter()
@@ -173,8 +173,8 @@ async fn every_target_has_a_budget_and_a_breaker_of_its_own() {
         queue("f", "one", ""),
         queue("g", "g", "name = \"a\"\n"),
     ];
-    let house = House::open(&queues.concat()).await;
-    let text = scrape(&house).await;
+    let server = TestServer::open(&queues.concat()).await;
+    let text = scrape(&server).await;
     for name in ["redrive_budget_tokens", "redrive_budget_spent_total", "redrive_breaker_state"] {
         let shown: Vec<&str> = text
             .lines()

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::house::House;
+use crate::test_server::TestServer;
 
 const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
 
@@ -114,23 +114,23 @@ fn the_document_that_is_checked_in_is_the_one_that_is_served() {
 
 #[tokio::test]
 async fn the_document_is_told_without_a_token_and_each_path_answers() {
-    let hash = crate::pull::sha256("secret");
+    let hash = crate::pull::sha256("sesame");
     let tokens = format!("[tokens.shop]\nhash = 'sha256:{hash}'\nrights = ['publish']\n[queues.jobs.pull]\n");
-    let house = House::open(&tokens).await;
-    let (status, told) = house.get("/openapi.json").await;
+    let server = TestServer::open(&tokens).await;
+    let (status, told) = server.get("/openapi.json").await;
     assert_eq!((status, told), (200, document()));
     for (path, method) in described() {
         let path = path.replace(['{', '}'], "");
         let method = reqwest::Method::from_bytes(method.to_uppercase().as_bytes()).expect("a method");
-        let request = house.client.request(method.clone(), house.url(&path));
-        let (status, told) = crate::house::answer(request).await;
+        let request = server.client.request(method.clone(), server.url(&path));
+        let (status, told) = crate::test_server::answer(request).await;
         assert!([200, 401].contains(&status), "{method} {path}: {status} {told}");
         let other =
-            house.client.request(reqwest::Method::TRACE, house.url(&path)).send().await.expect("an answer");
+            server.client.request(reqwest::Method::TRACE, server.url(&path)).send().await.expect("an answer");
         assert_eq!(other.status(), 405, "{path}");
         let allowed = other.headers()["allow"].to_str().expect("text").to_owned();
         assert!(allowed.contains(method.as_str()), "{path} says that it knows {allowed}");
     }
-    let (status, problem) = house.get("/v1/nothing").await;
+    let (status, problem) = server.get("/v1/nothing").await;
     assert_eq!((status, &problem["type"]), (404, &json!("urn:redrive:problem:not-found")));
 }

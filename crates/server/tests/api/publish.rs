@@ -2,26 +2,26 @@
 
 use serde_json::json;
 
-use crate::house::{House, answer};
+use crate::test_server::{TestServer, answer};
 
 const QUEUE: &str = "[queues.orders.pull]\n";
 
 #[tokio::test]
 async fn an_event_is_accepted_once_and_then_a_duplicate() {
-    let mut house = House::open(QUEUE).await;
+    let mut server = TestServer::open(QUEUE).await;
     let event = json!({ "id": "order-1", "payload": { "cabins": 2 } });
-    let (status, accepted) = house.post("/v1/queues/orders/events", event.clone()).await;
+    let (status, accepted) = server.post("/v1/queues/orders/events", event.clone()).await;
     assert_eq!((status, &accepted["result"]), (202, &json!("accepted")));
-    house.stop().await;
-    house.start().await;
-    let (status, again) = house.post("/v1/queues/orders/events", event).await;
+    server.stop().await;
+    server.start().await;
+    let (status, again) = server.post("/v1/queues/orders/events", event).await;
     assert_eq!((status, &again["result"]), (202, &json!("duplicate")));
     assert_eq!(again["first"]["state"], json!("ready"));
 }
 
 #[tokio::test]
 async fn a_time_further_away_than_can_be_written_is_the_last_one_that_can() {
-    let mut house = House::open(QUEUE).await;
+    let mut server = TestServer::open(QUEUE).await;
     for (id, when) in [
         ("at", json!({ "at": "9999-12-31T23:59:59Z" })),
         ("delay", json!({ "delay": "500000000000years" })),
@@ -30,40 +30,40 @@ async fn a_time_further_away_than_can_be_written_is_the_last_one_that_can() {
     ] {
         let mut event = when;
         event["id"] = id.into();
-        let (status, told) = house.post("/v1/queues/orders/events", event.clone()).await;
+        let (status, told) = server.post("/v1/queues/orders/events", event.clone()).await;
         assert_eq!((status, &told["result"]), (202, &json!("accepted")), "{id}: {told}");
-        let (status, told) = house.post("/v1/queues/orders/events", event).await;
+        let (status, told) = server.post("/v1/queues/orders/events", event).await;
         assert_eq!((status, &told["result"]), (202, &json!("duplicate")), "{id}: {told}");
     }
-    let (status, rule) = house.post("/v1/queues/orders/pause", json!({ "for": "500000000000years" })).await;
+    let (status, rule) = server.post("/v1/queues/orders/pause", json!({ "for": "500000000000years" })).await;
     assert_eq!(status, 200, "{rule}");
     let last = |value: &serde_json::Value| value.as_str().is_some_and(|text| text.starts_with("2554-07-21T"));
     for _ in 0..2 {
         for id in ["at", "delay"] {
-            let (status, shown) = house.get(&format!("/v1/queues/orders/events/{id}")).await;
+            let (status, shown) = server.get(&format!("/v1/queues/orders/events/{id}")).await;
             assert!(status == 200 && last(&shown["due"]), "{id}: {shown}");
         }
-        let (status, rules) = house.get("/v1/rules").await;
+        let (status, rules) = server.get("/v1/rules").await;
         assert!(status == 200 && last(&rules["rules"][0]["until"]), "{rules}");
-        house.stop().await;
-        house.start().await;
+        server.stop().await;
+        server.start().await;
     }
 }
 
 #[tokio::test]
 async fn the_same_id_with_another_payload_is_a_problem() {
-    let house = House::open(QUEUE).await;
-    house.post("/v1/queues/orders/events", json!({ "id": "order-1", "payload": 1 })).await;
+    let server = TestServer::open(QUEUE).await;
+    server.post("/v1/queues/orders/events", json!({ "id": "order-1", "payload": 1 })).await;
     let (status, problem) =
-        house.post("/v1/queues/orders/events", json!({ "id": "order-1", "payload": 2 })).await;
+        server.post("/v1/queues/orders/events", json!({ "id": "order-1", "payload": 2 })).await;
     assert_eq!((status, &problem["type"]), (422, &json!("urn:redrive:problem:id-reused")));
 }
 
 #[tokio::test]
 async fn each_event_of_a_batch_has_its_answer() {
-    let house = House::open(QUEUE).await;
+    let server = TestServer::open(QUEUE).await;
     let events = json!({ "events": [{ "id": "a" }, { "payload": 1 }, { "id": "a" }, { "id": "b" }] });
-    let (status, answer) = house.post("/v1/queues/orders/events", events).await;
+    let (status, answer) = server.post("/v1/queues/orders/events", events).await;
     assert_eq!(status, 207);
     let results: Vec<_> =
         answer["results"].as_array().expect("a list").iter().map(|r| &r["result"]).collect();
@@ -82,7 +82,7 @@ fn told(answer: &serde_json::Value) -> Vec<(Option<&str>, &str, Option<u64>)> {
 
 #[tokio::test]
 async fn what_cannot_be_read_of_a_batch_is_refused_alone_and_says_which_it_is() {
-    let house = House::open(QUEUE).await;
+    let server = TestServer::open(QUEUE).await;
     let long = "x".repeat(300);
     let items = [
         r#"{"id":"a"}"#,
@@ -103,7 +103,7 @@ async fn what_cannot_be_read_of_a_batch_is_refused_alone_and_says_which_it_is() 
         (None, "refused", Some(400)),
     ];
     let send = async |kind: &str, body: String| {
-        let request = house.client.post(house.url("/v1/queues/orders/events")).header("content-type", kind);
+        let request = server.client.post(server.url("/v1/queues/orders/events")).header("content-type", kind);
         answer(request.body(body)).await
     };
     // The last line is cut off.
@@ -125,8 +125,8 @@ async fn what_cannot_be_read_of_a_batch_is_refused_alone_and_says_which_it_is() 
 
 #[tokio::test]
 async fn what_would_never_run_is_refused_unless_it_is_known() {
-    let house = House::open(QUEUE).await;
-    let publish = async |event| house.post("/v1/queues/orders/events", event).await;
+    let server = TestServer::open(QUEUE).await;
+    let publish = async |event| server.post("/v1/queues/orders/events", event).await;
     for (id, when) in
         [("a", json!({ "expires_at": "2020-01-31T12:00:00Z" })), ("b", json!({ "expires_after": "0s" }))]
     {
@@ -135,7 +135,7 @@ async fn what_would_never_run_is_refused_unless_it_is_known() {
         let (status, problem) = publish(event.clone()).await;
         assert_eq!((status, &problem["type"]), (422, &json!("urn:redrive:problem:expired")), "{problem}");
         assert_eq!(
-            house.get(&format!("/v1/queues/orders/events/{id}")).await.0,
+            server.get(&format!("/v1/queues/orders/events/{id}")).await.0,
             404,
             "nothing is kept of it"
         );
@@ -152,43 +152,43 @@ async fn what_would_never_run_is_refused_unless_it_is_known() {
 
 #[tokio::test]
 async fn lines_and_bodies_as_they_are_can_be_published() {
-    let house = House::open(QUEUE).await;
-    let url = house.url("/v1/queues/orders/events");
-    let lines = house.client.post(&url).header("content-type", "application/x-ndjson");
+    let server = TestServer::open(QUEUE).await;
+    let url = server.url("/v1/queues/orders/events");
+    let lines = server.client.post(&url).header("content-type", "application/x-ndjson");
     let (status, told) = answer(lines.body("{\"id\":\"a\"}\n\n{\"id\":\"b\",\"payload\":[1]}\n")).await;
     assert_eq!((status, told["results"].as_array().map(Vec::len)), (202, Some(2)));
-    let raw = house.client.post(&url).header("redrive-id", "c").header("content-type", "text/plain");
+    let raw = server.client.post(&url).header("redrive-id", "c").header("content-type", "text/plain");
     let (status, told) = answer(raw.body("as it is")).await;
     assert_eq!((status, &told["result"]), (202, &json!("accepted")));
 }
 
 #[tokio::test]
 async fn a_queue_that_is_not_there_is_told() {
-    let house = House::open(QUEUE).await;
-    let (status, problem) = house.post("/v1/queues/order/events", json!({ "id": "a" })).await;
+    let server = TestServer::open(QUEUE).await;
+    let (status, problem) = server.post("/v1/queues/order/events", json!({ "id": "a" })).await;
     assert_eq!((status, &problem["type"]), (404, &json!("urn:redrive:problem:no-such-queue")));
 }
 
 #[tokio::test]
 async fn a_tenant_over_its_quota_is_told_when_to_come_again() {
-    let house =
-        House::open(&format!("[tenants.acme]\nrate = {{ per_second = 0.1, burst = 1 }}\n{QUEUE}")).await;
+    let server =
+        TestServer::open(&format!("[tenants.acme]\nrate = {{ per_second = 0.1, burst = 1 }}\n{QUEUE}")).await;
     let event = |id: &str| json!({ "id": id, "tenant": "acme" });
-    assert_eq!(house.post("/v1/queues/orders/events", event("a")).await.0, 202);
-    let request = house.client.post(house.url("/v1/queues/orders/events")).json(&event("b"));
+    assert_eq!(server.post("/v1/queues/orders/events", event("a")).await.0, 202);
+    let request = server.client.post(server.url("/v1/queues/orders/events")).json(&event("b"));
     let response = request.send().await.expect("an answer");
     assert_eq!(response.status(), 429);
     let wait: u64 = response.headers()["retry-after"].to_str().unwrap().parse().expect("seconds");
     assert!((9..=10).contains(&wait), "{wait}");
-    assert_eq!(house.post("/v1/queues/orders/events", json!({ "id": "a", "tenant": "other" })).await.0, 202);
+    assert_eq!(server.post("/v1/queues/orders/events", json!({ "id": "a", "tenant": "other" })).await.0, 202);
 }
 
 #[tokio::test]
 async fn a_batch_that_is_over_one_tenants_quota_costs_the_others_nothing() {
     let rate = "rate = { per_second = 0.01, burst = 1 }";
-    let house = House::open(&format!("[tenants.a]\n{rate}\n[tenants.b]\n{rate}\n{QUEUE}")).await;
+    let server = TestServer::open(&format!("[tenants.a]\n{rate}\n[tenants.b]\n{rate}\n{QUEUE}")).await;
     let event = |id: &str, tenant: &str| json!({ "id": id, "tenant": tenant });
-    let publish = async |body| house.post("/v1/queues/orders/events", body).await.0;
+    let publish = async |body| server.post("/v1/queues/orders/events", body).await.0;
     assert_eq!(publish(event("1", "b")).await, 202);
     assert_eq!(publish(json!({ "events": [event("2", "a"), event("2", "b")] })).await, 429);
     assert_eq!(publish(event("3", "a")).await, 202);
@@ -197,14 +197,14 @@ async fn a_batch_that_is_over_one_tenants_quota_costs_the_others_nothing() {
 
 #[tokio::test]
 async fn without_its_token_nothing_is_told() {
-    let hash = "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+    let hash = "sha256:d0c04f4b1951e4aeaaec8223ed2039e542f3aae805a6fa7f6d794e5afff5d272";
     let tokens =
         format!("[tokens.shop]\nhash = \"{hash}\"\nrights = [\"publish\"]\ntenant = \"acme\"\n{QUEUE}");
-    let house = House::open(&tokens).await;
-    let (status, problem) = house.post("/v1/queues/orders/events", json!({ "id": "a" })).await;
+    let server = TestServer::open(&tokens).await;
+    let (status, problem) = server.post("/v1/queues/orders/events", json!({ "id": "a" })).await;
     assert_eq!((status, &problem["type"]), (401, &json!("urn:redrive:problem:unauthorized")));
     let post =
-        |event| house.client.post(house.url("/v1/queues/orders/events")).bearer_auth("secret").json(&event);
+        |event| server.client.post(server.url("/v1/queues/orders/events")).bearer_auth("sesame").json(&event);
     assert_eq!(answer(post(json!({ "id": "a" }))).await.0, 202);
     assert_eq!(
         answer(post(json!({ "id": "b", "tenant": "other" }))).await.1["type"],
@@ -214,28 +214,51 @@ async fn without_its_token_nothing_is_told() {
 
 #[tokio::test]
 async fn what_would_mean_nothing_is_refused() {
-    let house = House::open(QUEUE).await;
-    let misspelt = house.client.post(house.url("/v1/queues/orders/events")).header("redrive-id", "a");
+    let server = TestServer::open(QUEUE).await;
+    let misspelt = server.client.post(server.url("/v1/queues/orders/events")).header("redrive-id", "a");
     let (status, problem) = answer(misspelt.header("redrive-dely", "1h").body("now")).await;
     assert_eq!(status, 400, "{problem}");
     let never = json!({ "id": "b", "policy": { "attempts": 0 } });
-    assert_eq!(house.post("/v1/queues/orders/events", never).await.0, 422);
+    assert_eq!(server.post("/v1/queues/orders/events", never).await.0, 422);
 }
 
 /// The page's own example of a policy, and the limit that it names.
 #[tokio::test]
 async fn a_policy_and_a_payload_are_as_the_page_says() {
-    let house = House::open(QUEUE).await;
+    let server = TestServer::open(QUEUE).await;
     let page = include_str!("../../../../docs/publishing.md");
     let example =
         page.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
     let example: serde_json::Value = serde_json::from_str(example).expect("JSON");
-    let (status, told) = house.post("/v1/queues/orders/events", example).await;
+    let (status, told) = server.post("/v1/queues/orders/events", example).await;
     assert_eq!(status, 202, "{told}");
     for (more, status) in [(0, 202), (1, 422)] {
         let id = more.to_string();
-        let request = house.client.post(house.url("/v1/queues/orders/events")).header("redrive-id", &id);
+        let request = server.client.post(server.url("/v1/queues/orders/events")).header("redrive-id", &id);
         let (is, told) = answer(request.body(vec![0; (1 << 20) + more])).await;
         assert_eq!(is, status, "{told}");
     }
+}
+
+#[tokio::test]
+async fn no_cache_may_store_a_response() {
+    let server = TestServer::open("[queues.orders.pull]\n").await;
+    for path in ["/v1/events", "/v1/secrets", "/metrics", "/v1/nothing"] {
+        let answer = server.client.get(server.url(path)).send().await.expect("an answer");
+        assert_eq!(answer.headers()["cache-control"], "no-store", "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_makes_up_tenants_is_refused_and_keeps_those_it_has() {
+    let server = TestServer::open("[server]\nstreams_max = 3\n[queues.orders.pull]\n").await;
+    let publish = async |tenant: &str, id: &str| {
+        server.post("/v1/queues/orders/events", json!({ "id": id, "tenant": tenant })).await
+    };
+    for tenant in ["a", "b", "c"] {
+        assert_eq!(publish(tenant, "1").await.0, 202);
+    }
+    let (status, problem) = publish("d", "1").await;
+    assert_eq!((status, &problem["type"]), (429, &json!("urn:redrive:problem:too-many-streams")));
+    assert_eq!(publish("a", "2").await.0, 202);
 }

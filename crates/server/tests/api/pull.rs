@@ -1,8 +1,8 @@
-//! Pulling: who gets what, and what is said to whoever settles it.
+//! Pulling: which worker gets which events, and the results of settling.
 
 use serde_json::{Value, json};
 
-use crate::house::{House, answer};
+use crate::test_server::{TestServer, answer};
 
 pub(crate) const QUEUE: &str = "
     [queues.jobs]
@@ -18,14 +18,14 @@ pub(crate) const QUEUE: &str = "
     lease_max = '1h'
     ";
 
-pub(crate) async fn publish(house: &House, event: Value) {
-    let (status, told) = house.post("/v1/queues/jobs/events", event).await;
+pub(crate) async fn publish(server: &TestServer, event: Value) {
+    let (status, told) = server.post("/v1/queues/jobs/events", event).await;
     assert_eq!(status, 202, "{told}");
 }
 
 /// Leases one, and waits for it.
-pub(crate) async fn lease(house: &House, ask: Value) -> Value {
-    let (status, mut told) = house.post("/v1/queues/jobs/leases", ask).await;
+pub(crate) async fn lease(server: &TestServer, ask: Value) -> Value {
+    let (status, mut told) = server.post("/v1/queues/jobs/leases", ask).await;
     assert_eq!(status, 200, "{told}");
     told["leases"].get_mut(0).map(Value::take).unwrap_or_default()
 }
@@ -36,22 +36,22 @@ pub(crate) fn held(lease: &Value) -> Value {
 }
 
 /// Settles one; the status of all, and what is said of it.
-pub(crate) async fn settle(house: &House, lease: &Value, say: Value) -> (u16, Value) {
+pub(crate) async fn settle(server: &TestServer, lease: &Value, say: Value) -> (u16, Value) {
     let mut item = held(lease);
     item.as_object_mut().expect("an object").extend(say.as_object().expect("an object").clone());
-    let (status, mut told) = house.post("/v1/queues/jobs/leases/settle", json!({ "leases": [item] })).await;
+    let (status, mut told) = server.post("/v1/queues/jobs/leases/settle", json!({ "leases": [item] })).await;
     (status, told["results"][0].take())
 }
 
 #[tokio::test]
 async fn a_lease_shows_what_a_worker_needs() {
-    let house = House::open(QUEUE).await;
+    let server = TestServer::open(QUEUE).await;
     let event = json!({
         "id": "1", "tenant": "acme", "key": "k", "payload": { "cabins": 2 }, "headers": { "a": "b" },
         "correlation": "c",
     });
-    publish(&house, event).await;
-    let lease = lease(&house, json!({ "max": 10, "lease": "1m", "wait": "30s" })).await;
+    publish(&server, event).await;
+    let lease = lease(&server, json!({ "max": 10, "lease": "1m", "wait": "30s" })).await;
     for (name, value) in [
         ("id", json!("1")),
         ("tenant", json!("acme")),
@@ -73,26 +73,26 @@ async fn a_lease_shows_what_a_worker_needs() {
 
 #[tokio::test]
 async fn bytes_that_are_no_text_are_in_base64() {
-    let house = House::open(QUEUE).await;
-    publish(&house, json!({ "id": "1", "payload_base64": "/wA=" })).await;
-    let lease = lease(&house, json!({})).await;
+    let server = TestServer::open(QUEUE).await;
+    publish(&server, json!({ "id": "1", "payload_base64": "/wA=" })).await;
+    let lease = lease(&server, json!({})).await;
     assert_eq!((&lease["payload_base64"], &lease["payload"]), (&json!("/wA="), &Value::Null));
 }
 
 #[tokio::test]
 async fn a_settle_is_judged_by_its_attempt_also_after_a_restart() {
-    let mut house = House::open(QUEUE).await;
-    publish(&house, json!({ "id": "1" })).await;
-    let first = lease(&house, json!({ "lease": "1h" })).await;
-    house.stop().await;
-    house.start().await;
-    let (status, told) = settle(&house, &first, json!({ "say": "ok", "result": "booked" })).await;
+    let mut server = TestServer::open(QUEUE).await;
+    publish(&server, json!({ "id": "1" })).await;
+    let first = lease(&server, json!({ "lease": "1h" })).await;
+    server.stop().await;
+    server.start().await;
+    let (status, told) = settle(&server, &first, json!({ "say": "ok", "result": "booked" })).await;
     assert_eq!((status, &told["status"], &told["result"]), (200, &json!(200), &json!("applied")), "{told}");
-    house.stop().await;
-    house.start().await;
-    let (status, told) = settle(&house, &first, json!({ "say": "ok" })).await;
+    server.stop().await;
+    server.start().await;
+    let (status, told) = settle(&server, &first, json!({ "say": "ok" })).await;
     assert_eq!((status, &told["status"], &told["result"]), (200, &json!(200), &json!("already")), "{told}");
-    let (status, told) = settle(&house, &first, json!({ "say": "permanent" })).await;
+    let (status, told) = settle(&server, &first, json!({ "say": "permanent" })).await;
     assert_eq!(
         (status, &told["status"], &told["now"]["state"]),
         (207, &json!(409), &json!("done")),
@@ -100,73 +100,73 @@ async fn a_settle_is_judged_by_its_attempt_also_after_a_restart() {
     );
     let mut nobody = first.clone();
     nobody["id"] = json!("nobody");
-    let (status, told) = settle(&house, &nobody, json!({ "say": "ok" })).await;
+    let (status, told) = settle(&server, &nobody, json!({ "say": "ok" })).await;
     assert_eq!((status, &told["status"], &told["result"]), (207, &json!(404), &json!("unknown")), "{told}");
-    let (_, again) = house.post("/v1/queues/jobs/events", json!({ "id": "1" })).await;
+    let (_, again) = server.post("/v1/queues/jobs/events", json!({ "id": "1" })).await;
     assert_eq!((&again["first"]["state"], &again["first"]["result"]), (&json!("done"), &json!("booked")));
 }
 
 #[tokio::test]
 async fn who_is_late_is_told_what_is_so_now() {
-    let mut house = House::open(QUEUE).await;
-    publish(&house, json!({ "id": "1" })).await;
-    let late = lease(&house, json!({ "lease": "1ms" })).await;
-    let second = lease(&house, json!({ "wait": "30s" })).await;
+    let mut server = TestServer::open(QUEUE).await;
+    publish(&server, json!({ "id": "1" })).await;
+    let late = lease(&server, json!({ "lease": "1ms" })).await;
+    let second = lease(&server, json!({ "wait": "30s" })).await;
     assert_eq!((&second["attempt"], &second["mode"]), (&json!(2), &json!("retry")));
     for _ in 0..2 {
-        let (status, told) = settle(&house, &late, json!({ "say": "ok" })).await;
+        let (status, told) = settle(&server, &late, json!({ "say": "ok" })).await;
         assert_eq!((status, &told["status"], &told["result"]), (207, &json!(409), &json!("conflict")));
         assert_eq!(told["now"]["state"], "running", "{told}");
-        house.stop().await;
-        house.start().await;
+        server.stop().await;
+        server.start().await;
     }
-    assert_eq!(settle(&house, &second, json!({ "say": "ok" })).await.0, 200);
+    assert_eq!(settle(&server, &second, json!({ "say": "ok" })).await.0, 200);
 }
 
 #[tokio::test]
 async fn each_word_has_its_meaning() {
-    let house = House::open(QUEUE).await;
+    let server = TestServer::open(QUEUE).await;
     let fate = async |id: &str| {
-        let (_, mut told) = house.post("/v1/queues/jobs/events", json!({ "id": id })).await;
+        let (_, mut told) = server.post("/v1/queues/jobs/events", json!({ "id": id })).await;
         told["first"].take()
     };
     for id in ["bad", "gone"] {
-        publish(&house, json!({ "id": id })).await;
+        publish(&server, json!({ "id": id })).await;
     }
-    let (bad, gone) = (lease(&house, json!({})).await, lease(&house, json!({})).await);
+    let (bad, gone) = (lease(&server, json!({})).await, lease(&server, json!({})).await);
     let error = json!({ "kind": "CardDeclined", "code": "402", "message": "no money" });
     let say = json!({ "say": "permanent", "error": error, "executed": "no" });
-    assert_eq!(settle(&house, &bad, say).await.0, 200);
+    assert_eq!(settle(&server, &bad, say).await.0, 200);
     let dead = fate("bad").await;
     assert_eq!((&dead["state"], &dead["reason"]), (&json!("dead"), &json!("permanent")), "{dead}");
-    assert_eq!(settle(&house, &gone, json!({ "say": "discard" })).await.0, 200);
+    assert_eq!(settle(&server, &gone, json!({ "say": "discard" })).await.0, 200);
     assert_eq!(fate("gone").await["state"], "dropped");
-    publish(&house, json!({ "id": "busy" })).await;
-    let busy = lease(&house, json!({})).await;
-    assert_eq!(settle(&house, &busy, json!({ "say": "retry", "after": "200ms" })).await.0, 200);
-    assert_eq!(lease(&house, json!({})).await, Value::Null, "it is not due");
-    let again = lease(&house, json!({ "wait": "30s" })).await;
+    publish(&server, json!({ "id": "busy" })).await;
+    let busy = lease(&server, json!({})).await;
+    assert_eq!(settle(&server, &busy, json!({ "say": "retry", "after": "200ms" })).await.0, 200);
+    assert_eq!(lease(&server, json!({})).await, Value::Null, "it is not due");
+    let again = lease(&server, json!({ "wait": "30s" })).await;
     assert_eq!((&again["id"], &again["attempt"]), (&json!("busy"), &json!(2)));
     for attempt in 2..=3 {
-        let busy = if attempt == 2 { again.clone() } else { lease(&house, json!({ "wait": "30s" })).await };
-        assert_eq!(settle(&house, &busy, json!({ "say": "retry" })).await.0, 200);
+        let busy = if attempt == 2 { again.clone() } else { lease(&server, json!({ "wait": "30s" })).await };
+        assert_eq!(settle(&server, &busy, json!({ "say": "retry" })).await.0, 200);
     }
     assert_eq!(fate("busy").await["reason"], "attempts_spent");
 }
 
 #[tokio::test]
 async fn a_batch_is_settled_item_by_item() {
-    let house = House::open(QUEUE).await;
+    let server = TestServer::open(QUEUE).await;
     for id in ["1", "2"] {
-        publish(&house, json!({ "id": id })).await;
+        publish(&server, json!({ "id": id })).await;
     }
-    let (_, leased) = house.post("/v1/queues/jobs/leases", json!({ "max": 10 })).await;
+    let (_, leased) = server.post("/v1/queues/jobs/leases", json!({ "max": 10 })).await;
     let leases = leased["leases"].as_array().expect("a list");
     assert_eq!(leases.len(), 2);
     let mut items: Vec<Value> = leases.iter().map(held).collect();
     items.push(json!({ "id": "3", "attempt": 1, "token": "0.0" }));
     items.iter_mut().for_each(|item| item["say"] = json!("ok"));
-    let (status, told) = house.post("/v1/queues/jobs/leases/settle", json!({ "leases": items })).await;
+    let (status, told) = server.post("/v1/queues/jobs/leases/settle", json!({ "leases": items })).await;
     let statuses: Vec<_> =
         told["results"].as_array().expect("a list").iter().map(|item| &item["status"]).collect();
     assert_eq!((status, statuses), (207, vec![&json!(200), &json!(200), &json!(404)]));
@@ -174,23 +174,23 @@ async fn a_batch_is_settled_item_by_item() {
 
 #[tokio::test]
 async fn a_lease_can_be_made_longer_while_it_is_held() {
-    let house = House::open(QUEUE).await;
-    publish(&house, json!({ "id": "1" })).await;
-    let lease = lease(&house, json!({ "lease": "10m" })).await;
+    let server = TestServer::open(QUEUE).await;
+    publish(&server, json!({ "id": "1" })).await;
+    let lease = lease(&server, json!({ "lease": "10m" })).await;
     let mut forged = held(&lease);
     forged["token"] = json!("0.00");
     let extend = async |leases: Value| {
         let (_, told) =
-            house.post("/v1/queues/jobs/leases/extend", json!({ "leases": leases, "lease": "1h" })).await;
+            server.post("/v1/queues/jobs/leases/extend", json!({ "leases": leases, "lease": "1h" })).await;
         told["results"].clone()
     };
     let told = extend(json!([held(&lease), forged])).await;
     assert_eq!((&told[0]["status"], &told[1]["status"]), (&json!(200), &json!(409)), "{told}");
-    let (_, fate) = house.post("/v1/queues/jobs/events", json!({ "id": "1" })).await;
+    let (_, fate) = server.post("/v1/queues/jobs/events", json!({ "id": "1" })).await;
     let until = humantime::parse_rfc3339(fate["first"]["until"].as_str().expect("a time")).expect("a time");
     let left = until.duration_since(std::time::SystemTime::now()).expect("it is later").as_secs();
     assert!(left > 3000, "{left}");
-    settle(&house, &lease, json!({ "say": "ok" })).await;
+    settle(&server, &lease, json!({ "say": "ok" })).await;
     let told = extend(json!([held(&lease)])).await;
     assert_eq!((&told[0]["status"], &told[0]["now"]["state"]), (&json!(409), &json!("done")), "{told}");
 }
@@ -198,9 +198,9 @@ async fn a_lease_can_be_made_longer_while_it_is_held() {
 #[tokio::test]
 async fn what_makes_no_sense_is_refused_and_changes_nothing() {
     let pushed = "[push]\nallow = ['127.0.0.0/8']\n[queues.mails.push]\nurl = 'http://127.0.0.1:9/'\n";
-    let house = House::open(&format!("[server]\nbatch_max = 2\n{QUEUE}\n{pushed}")).await;
-    publish(&house, json!({ "id": "1" })).await;
-    let lease = lease(&house, json!({})).await;
+    let server = TestServer::open(&format!("[server]\nbatch_max = 2\n{QUEUE}\n{pushed}")).await;
+    publish(&server, json!({ "id": "1" })).await;
+    let lease = lease(&server, json!({})).await;
     let with = |more: Value| {
         let mut item = held(&lease);
         item.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
@@ -230,11 +230,11 @@ async fn what_makes_no_sense_is_refused_and_changes_nothing() {
         ("jobs/leases/settle", two(json!({ "say": "retry", "error": { "kind": "a\nb" } })), 422, "senseless"),
         ("jobs/leases/settle", json!({ "leases": vec![with(json!({ "say": "ok" })); 3] }), 413, "too-many"),
     ] {
-        let (is, told) = house.post(&format!("/v1/queues/{path}"), body.clone()).await;
+        let (is, told) = server.post(&format!("/v1/queues/{path}"), body.clone()).await;
         let told = told["type"].as_str().unwrap_or_default().to_owned();
         assert_eq!((is, told), (status, format!("urn:redrive:problem:{kind}")), "{path} {body}");
     }
-    assert_eq!(settle(&house, &lease, json!({ "say": "ok" })).await.1["result"], "applied");
+    assert_eq!(settle(&server, &lease, json!({ "say": "ok" })).await.1["result"], "applied");
 }
 
 #[tokio::test]
@@ -246,10 +246,10 @@ async fn a_token_for_a_tenant_consumes_that_tenants_events_alone() {
     let tokens = token("shop", "all", &format!("{all:?}"))
         + &token("acme", "acme", "['consume']\ntenant = 'acme'")
         + &token("writer", "writer", "['publish']");
-    let house = House::open(&format!("{tokens}{QUEUE}")).await;
+    let server = TestServer::open(&format!("{tokens}{QUEUE}")).await;
     let post = async |token: &str, path: &str, body: Value| {
         answer(
-            house.client.post(house.url(&format!("/v1/queues/jobs/{path}"))).bearer_auth(token).json(&body),
+            server.client.post(server.url(&format!("/v1/queues/jobs/{path}"))).bearer_auth(token).json(&body),
         )
         .await
     };
@@ -297,26 +297,26 @@ pub(crate) fn sha256(text: &str) -> String {
 
 #[tokio::test]
 async fn whose_lease_is_over_hears_that_its_answer_still_counts() {
-    let house = House::open(&QUEUE.replace("attempts = 3", "attempts = 1")).await;
-    publish(&house, json!({ "id": "1" })).await;
-    let late = lease(&house, json!({ "lease": "1ms" })).await;
-    // It is looked at when somebody asks for events; it had one attempt.
+    let server = TestServer::open(&QUEUE.replace("attempts = 3", "attempts = 1")).await;
+    publish(&server, json!({ "id": "1" })).await;
+    let late = lease(&server, json!({ "lease": "1ms" })).await;
+    // It is checked when a worker asks for events; it had one attempt.
     loop {
-        assert_eq!(lease(&house, json!({})).await, Value::Null);
-        let (_, told) = house.post("/v1/queues/jobs/events", json!({ "id": "1" })).await;
+        assert_eq!(lease(&server, json!({})).await, Value::Null);
+        let (_, told) = server.post("/v1/queues/jobs/events", json!({ "id": "1" })).await;
         if told["first"]["state"] == "dead" {
             break;
         }
     }
     let extend = async || {
         let (status, mut told) =
-            house.post("/v1/queues/jobs/leases/extend", json!({ "leases": [held(&late)] })).await;
+            server.post("/v1/queues/jobs/leases/extend", json!({ "leases": [held(&late)] })).await;
         (status, told["results"][0].take())
     };
     let (status, told) = extend().await;
     assert_eq!((status, &told["status"], &told["result"]), (207, &json!(409), &json!("lapsed")), "{told}");
     assert_eq!((&told["settle_counts"], &told["now"]["state"]), (&json!(true), &json!("dead")), "{told}");
-    let (status, told) = settle(&house, &late, json!({ "say": "ok" })).await;
+    let (status, told) = settle(&server, &late, json!({ "say": "ok" })).await;
     assert_eq!((status, &told["result"]), (200, &json!("applied")), "{told}");
     let (_, told) = extend().await;
     assert_eq!((&told["result"], &told["settle_counts"]), (&json!("conflict"), &Value::Null), "{told}");
@@ -324,13 +324,13 @@ async fn whose_lease_is_over_hears_that_its_answer_still_counts() {
 
 #[tokio::test]
 async fn who_has_not_done_it_is_not_told_so() {
-    let house = House::open(QUEUE).await;
-    publish(&house, json!({ "id": "1" })).await;
-    let first = lease(&house, json!({})).await;
-    assert_eq!(settle(&house, &first, json!({ "say": "ok" })).await.0, 200);
+    let server = TestServer::open(QUEUE).await;
+    publish(&server, json!({ "id": "1" })).await;
+    let first = lease(&server, json!({})).await;
+    assert_eq!(settle(&server, &first, json!({ "say": "ok" })).await.0, 200);
     let mut forged = first.clone();
     forged["token"] = json!("a guess");
-    let (status, told) = settle(&house, &forged, json!({ "say": "ok" })).await;
+    let (status, told) = settle(&server, &forged, json!({ "say": "ok" })).await;
     assert_eq!((status, &told["status"], &told["result"]), (207, &json!(409), &json!("conflict")), "{told}");
-    assert_eq!(settle(&house, &first, json!({ "say": "ok" })).await.1["result"], "already");
+    assert_eq!(settle(&server, &first, json!({ "say": "ok" })).await.1["result"], "already");
 }

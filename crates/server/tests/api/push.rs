@@ -1,12 +1,12 @@
 //! Events on their way to a destination, over real sockets.
 
 use redrive::desk::Rule;
-use redrive::event::{Record, State};
-use redrive::{Executed, Found};
+use redrive::event::{AttemptRecord, State};
+use redrive::{EventStatus, Executed};
 use serde_json::json;
 
-use crate::house::House;
 use crate::receiver::{Receiver, status};
+use crate::test_server::TestServer;
 
 /// A queue that pushes to this address; more settings of the queue, then of the destination.
 pub(crate) fn queue(address: impl std::fmt::Display, policy: &str, push: &str) -> String {
@@ -18,7 +18,7 @@ pub(crate) fn queue(address: impl std::fmt::Display, policy: &str, push: &str) -
 
 const ONCE: &str = "attempts = 1\nbudget = \"none\"";
 
-impl House {
+impl TestServer {
     /// Publishes an event whose id is `a`.
     pub(crate) async fn publish(&self, event: serde_json::Value) {
         let (status, told) = self.post("/v1/queues/orders/events", event).await;
@@ -26,7 +26,7 @@ impl House {
     }
 
     /// What became of an event once nothing is due, with so many attempts made.
-    pub(crate) async fn fate(&self, id: &str, attempts: u32) -> Found {
+    pub(crate) async fn fate(&self, id: &str, attempts: u32) -> EventStatus {
         let redrive = &self.server.as_ref().expect("it runs").app().redrive;
         loop {
             redrive.idle().await;
@@ -39,11 +39,11 @@ impl House {
     }
 }
 
-fn records(found: &Found) -> Vec<Record> {
-    found.story.as_ref().map(|story| story.records().cloned().collect()).unwrap_or_default()
+fn records(found: &EventStatus) -> Vec<AttemptRecord> {
+    found.history.as_ref().map(|history| history.records().cloned().collect()).unwrap_or_default()
 }
 
-fn message(found: &Found) -> String {
+fn message(found: &EventStatus) -> String {
     records(found)[0].cause.clone().expect("a cause").message
 }
 
@@ -51,9 +51,9 @@ fn message(found: &Found) -> String {
 async fn an_attempt_carries_the_event_and_what_it_is() {
     let mut receiver = Receiver::friendly().await;
     let headers = "headers = { authorization = \"Bearer abc\", x-shop = \"ours\" }";
-    let house = House::open(&queue(receiver.address, "", headers)).await;
+    let server = TestServer::open(&queue(receiver.address, "", headers)).await;
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-    house
+    server
         .publish(json!({
             "id": "örder-1", "tenant": "acme", "key": "customer 7", "payload": { "euro": 17 },
             "correlation": "cart-3", "causation": "cart-3/checkout",
@@ -92,7 +92,7 @@ async fn an_attempt_carries_the_event_and_what_it_is() {
     let left = time("redrive-deadline").duration_since(time("redrive-first-seen")).expect("later");
     assert!((30..40).contains(&left.as_secs()), "{left:?}");
     // Nothing that could be logged shows the credentials of a destination.
-    let shown = format!("{:?}", house.server.as_ref().expect("it runs").app());
+    let shown = format!("{:?}", server.server.as_ref().expect("it runs").app());
     assert!(
         shown.contains("authorization") && !shown.contains("Bearer abc") && !shown.contains("hook"),
         "{shown}"
@@ -102,14 +102,15 @@ async fn an_attempt_carries_the_event_and_what_it_is() {
 #[tokio::test]
 async fn a_retry_says_which_it_is_under_the_same_key() {
     let mut receiver = Receiver::open(|n| status(if n == 1 { 500 } else { 200 }, "")).await;
-    let house =
-        House::open(&queue(receiver.address, "attempts = 2\nbackoff.constant.delay = \"1ms\"", "")).await;
-    house.publish(json!({ "id": "a" })).await;
+    let server =
+        TestServer::open(&queue(receiver.address, "attempts = 2\nbackoff.constant.delay = \"1ms\"", ""))
+            .await;
+    server.publish(json!({ "id": "a" })).await;
     let (first, second) = (receiver.next().await, receiver.next().await);
     assert_eq!((second.text("redrive-attempt"), second.text("redrive-mode")), ("2", "retry"));
     assert_eq!(first.text("idempotency-key"), second.text("idempotency-key"));
     assert_eq!(first.text("redrive-first-seen"), second.text("redrive-first-seen"));
-    let found = house.fate("a", 2).await;
+    let found = server.fate("a", 2).await;
     assert_eq!(found.state, State::Done);
     let failed = &records(&found)[0];
     assert_eq!((failed.disposition.as_str(), failed.executed), ("retry", Some(Executed::Unknown)));
@@ -123,10 +124,10 @@ async fn a_redirect_is_an_answer_and_is_not_followed() {
         answer
     })
     .await;
-    let house = House::open(&queue(receiver.address, "", "")).await;
-    house.publish(json!({ "id": "a" })).await;
+    let server = TestServer::open(&queue(receiver.address, "", "")).await;
+    server.publish(json!({ "id": "a" })).await;
     assert_eq!(receiver.next().await.path, "/hook?x=1");
-    let found = house.fate("a", 1).await;
+    let found = server.fate("a", 1).await;
     assert_eq!((found.state, message(&found).as_str()), (State::Dead, "answered 302 Found"));
     assert!(receiver.is_quiet());
 }
@@ -139,10 +140,10 @@ async fn a_wait_that_is_asked_for_is_kept() {
         answer
     })
     .await;
-    let house = House::open(&queue(receiver.address, "", "")).await;
-    house.publish(json!({ "id": "a" })).await;
+    let server = TestServer::open(&queue(receiver.address, "", "")).await;
+    server.publish(json!({ "id": "a" })).await;
     receiver.next().await;
-    let found = house.fate("a", 1).await;
+    let found = server.fate("a", 1).await;
     let failed = &records(&found)[0];
     assert_eq!(
         (found.state, failed.cause.as_ref().expect("a cause").code.as_deref()),
@@ -166,10 +167,10 @@ async fn statuses_mean_what_the_destination_says() {
     ] {
         let mut receiver = Receiver::open(move |_| status(answer, "")).await;
         let waits = "backoff.constant.delay = \"1h\"\njitter = \"none\"";
-        let house = House::open(&queue(receiver.address, waits, told)).await;
-        house.publish(json!({ "id": "a" })).await;
+        let server = TestServer::open(&queue(receiver.address, waits, told)).await;
+        server.publish(json!({ "id": "a" })).await;
         receiver.next().await;
-        assert_eq!(house.fate("a", 1).await.state, state, "{answer} {told}");
+        assert_eq!(server.fate("a", 1).await.state, state, "{answer} {told}");
     }
 }
 
@@ -178,10 +179,10 @@ async fn an_answer_is_read_up_to_a_bound_and_kept_up_to_another() {
     let bounds = "push.answer_max = 4096\npush.answer_kept = 100\n";
     for (code, length, kept) in [(200, 100, 100), (200, 101, 0), (200, 1 << 20, 0), (400, 1 << 20, 100)] {
         let mut receiver = Receiver::open(move |_| status(code, "x".repeat(length))).await;
-        let house = House::open(&format!("{bounds}{}", queue(receiver.address, "", ""))).await;
-        house.publish(json!({ "id": "a" })).await;
+        let server = TestServer::open(&format!("{bounds}{}", queue(receiver.address, "", ""))).await;
+        server.publish(json!({ "id": "a" })).await;
         receiver.next().await;
-        let found = house.fate("a", 1).await;
+        let found = server.fate("a", 1).await;
         let (state, text) = if code == 200 {
             (State::Done, String::from_utf8(found.result.clone().unwrap_or_default()).expect("text"))
         } else {
@@ -191,7 +192,7 @@ async fn an_answer_is_read_up_to_a_bound_and_kept_up_to_another() {
     }
 }
 
-/// The status has spoken; a body that never ends holds nobody up until the attempt is over.
+/// The status has decided; an endless body blocks nothing beyond the end of the attempt.
 #[tokio::test]
 async fn an_endless_answer_is_let_go() {
     let mut receiver = Receiver::open(|_| {
@@ -201,10 +202,10 @@ async fn an_endless_answer_is_let_go() {
         status(200, axum::body::Body::from_stream(endless))
     })
     .await;
-    let house = House::open(&queue(receiver.address, ONCE, "")).await;
-    house.publish(json!({ "id": "a" })).await;
+    let server = TestServer::open(&queue(receiver.address, ONCE, "")).await;
+    server.publish(json!({ "id": "a" })).await;
     receiver.next().await;
-    let found = house.fate("a", 1).await;
+    let found = server.fate("a", 1).await;
     assert_eq!((found.state, found.result), (State::Done, None));
 }
 
@@ -212,9 +213,9 @@ async fn an_endless_answer_is_let_go() {
 async fn a_refused_connection_executed_nothing() {
     let nobody =
         std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
-    let house = House::open(&queue(nobody, ONCE, "")).await;
-    house.publish(json!({ "id": "a" })).await;
-    let found = house.fate("a", 1).await;
+    let server = TestServer::open(&queue(nobody, ONCE, "")).await;
+    server.publish(json!({ "id": "a" })).await;
+    let found = server.fate("a", 1).await;
     let failed = &records(&found)[0];
     assert_eq!((failed.disposition.as_str(), failed.executed), ("retry", Some(Executed::No)));
     let cause = failed.cause.clone().expect("a cause");
@@ -231,9 +232,9 @@ async fn a_time_out_after_sending_is_unknown() {
         let _ = released.clone().wait_for(|released| *released).await;
     });
     tokio::spawn(async move { axum::serve(listener, silent).await });
-    let house = House::open(&queue(address, "attempts = 1\nattempt_time = \"150ms\"", "")).await;
-    house.publish(json!({ "id": "a" })).await;
-    let found = house.fate("a", 1).await;
+    let server = TestServer::open(&queue(address, "attempts = 1\nattempt_time = \"150ms\"", "")).await;
+    server.publish(json!({ "id": "a" })).await;
+    let found = server.fate("a", 1).await;
     let failed = &records(&found)[0];
     assert_eq!((failed.disposition.as_str(), failed.executed), ("timeout", Some(Executed::Unknown)));
     release.send_replace(true);
@@ -251,9 +252,9 @@ async fn a_connection_that_is_cut_is_unknown() {
             let _ = tokio::io::AsyncReadExt::read(&mut stream, &mut some).await;
         }
     });
-    let house = House::open(&queue(address, ONCE, "")).await;
-    house.publish(json!({ "id": "a" })).await;
-    let found = house.fate("a", 1).await;
+    let server = TestServer::open(&queue(address, ONCE, "")).await;
+    server.publish(json!({ "id": "a" })).await;
+    let found = server.fate("a", 1).await;
     let failed = &records(&found)[0];
     assert_eq!((failed.disposition.as_str(), failed.executed), ("retry", Some(Executed::Unknown)));
 }
@@ -264,9 +265,9 @@ async fn a_destination_that_is_not_public_is_refused_and_nothing_is_sent() {
     let mut receiver = Receiver::friendly().await;
     let port = receiver.address.port();
     let settings = queue(format!("localhost:{port}"), ONCE, "").replace("\"127.0.0.0/8\"", "");
-    let house = House::open(&settings).await;
-    house.publish(json!({ "id": "a" })).await;
-    let found = house.fate("a", 1).await;
+    let server = TestServer::open(&settings).await;
+    server.publish(json!({ "id": "a" })).await;
+    let found = server.fate("a", 1).await;
     let failed = &records(&found)[0];
     assert_eq!((failed.disposition.as_str(), failed.executed), ("retry", Some(Executed::No)));
     let cause = failed.cause.clone().expect("a cause");
@@ -278,10 +279,10 @@ async fn a_destination_that_is_not_public_is_refused_and_nothing_is_sent() {
 #[tokio::test]
 async fn headers_that_are_not_an_events_are_refused_when_it_is_published() {
     let receiver = Receiver::friendly().await;
-    let house = House::open(&queue(receiver.address, "", "")).await;
+    let server = TestServer::open(&queue(receiver.address, "", "")).await;
     for name in ["Authorization", "host", "Redrive-Id", "webhook-signature", "Transfer-Encoding", "a b"] {
         let event = json!({ "id": "a", "headers": { name: "x" } });
-        let (status, problem) = house.post("/v1/queues/orders/events", event).await;
+        let (status, problem) = server.post("/v1/queues/orders/events", event).await;
         assert_eq!((status, &problem["type"]), (422, &json!("urn:redrive:problem:not-an-event")), "{name}");
     }
 }
@@ -291,11 +292,11 @@ async fn headers_that_are_not_an_events_are_refused_when_it_is_published() {
 async fn a_rerouted_event_goes_to_the_other_queues_destination() {
     let (mut own, mut other) = (Receiver::friendly().await, Receiver::friendly().await);
     let spare = format!("[queues.spare.push]\nurl = \"http://{}/spare\"\n", other.address);
-    let house = House::open(&format!("{}{spare}", queue(own.address, "", ""))).await;
-    let desk = house.server.as_ref().expect("it runs").app().redrive.desk("ada", "test");
+    let server = TestServer::open(&format!("{}{spare}", queue(own.address, "", ""))).await;
+    let desk = server.server.as_ref().expect("it runs").app().redrive.desk("ada", "test");
     let rule = Rule::Reroute { queue: "orders".to_owned(), to: "spare".to_owned() };
     desk.set(rule, None, "a test").await.expect("a rule");
-    house.publish(json!({ "id": "a" })).await;
+    server.publish(json!({ "id": "a" })).await;
     let got = other.next().await;
     assert_eq!((got.path.as_str(), got.text("redrive-queue")), ("/spare", "orders"));
     assert!(own.is_quiet());
@@ -306,13 +307,13 @@ async fn a_rerouted_event_goes_to_the_other_queues_destination() {
 async fn a_breaker_keeps_events_from_a_destination_that_is_refused() {
     let policy = "attempts = 1\nbreaker = { least_calls = 10, open_for = \"1h\" }";
     let settings = queue("localhost:1", policy, "").replace("\"127.0.0.0/8\"", "");
-    let house = House::open(
+    let server = TestServer::open(
         &settings.replace("[queues.orders.policy]", "queues.orders.concurrency = 1\n[queues.orders.policy]"),
     )
     .await;
     let events: Vec<_> = (0..50).map(|number| json!({ "id": format!("{number}") })).collect();
-    house.publish(json!({ "events": events })).await;
-    let redrive = &house.server.as_ref().expect("it runs").app().redrive;
+    server.publish(json!({ "events": events })).await;
+    let redrive = &server.server.as_ref().expect("it runs").app().redrive;
     // Those that wait for the breaker are due, so it may never be idle.
     let _ = tokio::time::timeout(std::time::Duration::from_secs(3), redrive.idle()).await;
     let counts = redrive.counts().await.expect("the store");

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-use crate::house::answer;
 use crate::push::queue;
 use crate::receiver::Receiver;
+use crate::test_server::answer;
 
 /// A server with a file that it reads again.
 struct Reloaded {
@@ -57,27 +57,27 @@ impl Reloaded {
 
     async fn post(&self, path: &str, body: Value) -> (u16, Value) {
         let url = format!("http://{}{path}", self.server.address());
-        answer(self.client.post(url).bearer_auth("secret").json(&body)).await
+        answer(self.client.post(url).bearer_auth("sesame").json(&body)).await
     }
 }
 
 #[tokio::test]
 async fn who_reloads_is_in_the_audit() {
-    let house = Reloaded::open("[queues.orders.pull]\n").await;
-    assert_eq!(house.reload("server.edit = true\n[queues.orders.pull]\n").await.0, 200);
-    assert_eq!(house.reload("server.nonsense = true\n").await.0, 422);
+    let server = Reloaded::open("[queues.orders.pull]\n").await;
+    assert_eq!(server.reload("server.edit = true\n[queues.orders.pull]\n").await.0, 200);
+    assert_eq!(server.reload("server.nonsense = true\n").await.0, 422);
     let line = |count: u64| (json!("reload"), json!("configuration"), json!(count));
-    assert_eq!(house.audit().await, [line(0), line(1), line(1)]);
+    assert_eq!(server.audit().await, [line(0), line(1), line(1)]);
 }
 
 #[tokio::test]
 async fn a_destination_and_what_it_may_reach_change_while_events_run() {
     let (mut first, mut second) = (Receiver::friendly().await, Receiver::friendly().await);
-    let house = Reloaded::open(&queue(first.address, "", "")).await;
-    let publish = async |id: &str| house.post("/v1/queues/orders/events", json!({ "id": id })).await.0;
+    let server = Reloaded::open(&queue(first.address, "", "")).await;
+    let publish = async |id: &str| server.post("/v1/queues/orders/events", json!({ "id": id })).await.0;
     publish("a").await;
     assert_eq!(first.next().await.text("redrive-id"), "a");
-    let told = house.reload(&queue(second.address, "", "headers = { x-new = \"1\" }")).await;
+    let told = server.reload(&queue(second.address, "", "headers = { x-new = \"1\" }")).await;
     assert_eq!(told, (200, json!({ "reloaded": true, "warnings": [] })));
     publish("b").await;
     let got = second.next().await;
@@ -87,14 +87,15 @@ async fn a_destination_and_what_it_may_reach_change_while_events_run() {
     // What is not allowed any more is not reached over a connection that was kept, either.
     let name = format!("localhost:{}", second.address.port());
     let by_name = |allow| queue(&name, "", "").replace("\"127.0.0.0/8\"", allow);
-    assert_eq!(house.reload(&by_name("\"127.0.0.0/8\", \"::1\"")).await.0, 200);
+    assert_eq!(server.reload(&by_name("\"127.0.0.0/8\", \"::1\"")).await.0, 200);
     publish("c").await;
     assert_eq!(second.next().await.text("redrive-id"), "c");
-    assert_eq!(house.reload(&by_name("")).await.0, 200);
+    assert_eq!(server.reload(&by_name("")).await.0, 200);
     publish("d").await;
-    house.server.app().redrive.idle().await;
+    server.server.app().redrive.idle().await;
     assert!(second.is_quiet());
-    let (status, problem) = house.reload(&queue(second.address, "", "").replace("\"127.0.0.0/8\"", "")).await;
+    let (status, problem) =
+        server.reload(&queue(second.address, "", "").replace("\"127.0.0.0/8\"", "")).await;
     assert_eq!(status, 422);
     let detail = "queues.orders.push: destination refused: 127.0.0.1 is loopback; allow it with push.allow";
     assert_eq!(problem["detail"], detail);
@@ -108,45 +109,48 @@ async fn who_shares_a_budget_with_whom_needs_a_restart() {
              \"https://{orders}.example/o\"\n"
         )
     };
-    let house = Reloaded::open(&queues("shop", "shop")).await;
-    let (status, problem) = house.reload(&queues("hall", "shop")).await;
+    let server = Reloaded::open(&queues("shop", "shop")).await;
+    let (status, problem) = server.reload(&queues("hall", "shop")).await;
     let told = json!(["queues.orders.push.url (which queues share a budget)"]);
     assert_eq!((status, &problem["restart"]), (409, &told));
-    assert_eq!(house.reload(&queues("shop", "shop").replace("/o", "/other")).await.0, 200);
-    let house = Reloaded::open(&queues("shop", "post")).await;
-    assert_eq!(house.reload(&queues("hall", "post")).await.0, 200, "it is alone before and after");
-    assert_eq!(house.reload(&queues("post", "post")).await.1["restart"], told);
+    assert_eq!(server.reload(&queues("shop", "shop").replace("/o", "/other")).await.0, 200);
+    let server = Reloaded::open(&queues("shop", "post")).await;
+    assert_eq!(server.reload(&queues("hall", "post")).await.0, 200, "it is alone before and after");
+    assert_eq!(server.reload(&queues("post", "post")).await.1["restart"], told);
 }
 
 #[tokio::test]
 async fn tokens_quotas_and_limits_change_at_once() {
-    let hash = "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+    let hash = "sha256:d0c04f4b1951e4aeaaec8223ed2039e542f3aae805a6fa7f6d794e5afff5d272";
     let token = |rights: &str| format!("[tokens.a]\nhash = \"{hash}\"\nrights = [\"operate\"{rights}]\n");
     let queue = "[queues.orders.pull]\n";
-    let house = Reloaded::open(&format!("{}{queue}", token(""))).await;
-    let publish = async |id: &str| house.post("/v1/queues/orders/events", json!({ "id": id })).await.0;
+    let server = Reloaded::open(&format!("{}{queue}", token(""))).await;
+    let publish = async |id: &str| server.post("/v1/queues/orders/events", json!({ "id": id })).await.0;
     assert_eq!(publish("a").await, 403);
-    assert_eq!(house.reload(&format!("{}{queue}", token(", \"publish\""))).await.0, 200);
+    assert_eq!(server.reload(&format!("{}{queue}", token(", \"publish\""))).await.0, 200);
     assert_eq!(publish("a").await, 202);
     let quota = "quota.rate = { per_second = 0.01, burst = 1 }\n";
-    assert_eq!(house.reload(&format!("{quota}{}{queue}", token(", \"publish\""))).await.0, 200);
+    assert_eq!(server.reload(&format!("{quota}{}{queue}", token(", \"publish\""))).await.0, 200);
     assert_eq!((publish("b").await, publish("c").await), (202, 429));
-    assert_eq!(house.reload(&format!("server.body_max = 5\n{}{queue}", token(", \"publish\""))).await.0, 200);
+    assert_eq!(
+        server.reload(&format!("server.body_max = 5\n{}{queue}", token(", \"publish\""))).await.0,
+        200
+    );
     assert_eq!(publish("d").await, 413);
 }
 
 #[tokio::test]
 async fn what_needs_a_restart_is_refused_as_a_whole() {
-    let house = Reloaded::open("[queues.orders.pull]\n").await;
+    let server = Reloaded::open("[queues.orders.pull]\n").await;
     let (status, problem) =
-        house.reload("server.body_max = 1\nserver.grace = \"1s\"\n[queues.new.pull]\n[queues.orders]\nconcurrency = 3\npull = {}\n").await;
+        server.reload("server.body_max = 1\nserver.grace = \"1s\"\n[queues.new.pull]\n[queues.orders]\nconcurrency = 3\npull = {}\n").await;
     assert_eq!((status, &problem["type"]), (409, &json!("urn:redrive:problem:needs-restart")));
     assert_eq!(problem["restart"], json!(["server.grace", "queues.orders.concurrency", "queues.new (new)"]));
-    let (status, problem) = house.reload("observe.log = \"debug\"\n[queues.orders.pull]\n").await;
+    let (status, problem) = server.reload("observe.log = \"debug\"\n[queues.orders.pull]\n").await;
     assert_eq!((status, &problem["restart"]), (409, &json!(["observe.log"])));
-    assert_eq!(house.reload("server.body_maxi = 1\n[queues.orders.pull]\n").await.0, 422);
+    assert_eq!(server.reload("server.body_maxi = 1\n[queues.orders.pull]\n").await.0, 422);
     // The old one holds, down to what could have been changed.
-    let (status, _) = house.post("/v1/queues/orders/events", json!({ "id": "a" })).await;
+    let (status, _) = server.post("/v1/queues/orders/events", json!({ "id": "a" })).await;
     assert_eq!(status, 202);
 }
 
@@ -192,7 +196,7 @@ async fn a_hangup_has_the_program_read_its_configuration_again() {
     std::fs::write(file(&folder), queue(receiver.address, "", "headers = { x-new = \"1\" }"))
         .expect("a file");
     hang_up().await;
-    line_with("was read again, and holds").await;
+    line_with("configuration reloaded").await;
     publish("b").await;
     assert_eq!(receiver.next().await.text("x-new"), "1");
     std::fs::write(file(&folder), "[queues.orders.pull]\n").expect("a file");

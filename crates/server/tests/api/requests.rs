@@ -2,21 +2,23 @@
 
 use std::time::Duration;
 
-use redrive::desk::{Reply, Scope};
-use redrive::http::idempotent::{Ask, Claim, Effects, End, Keep, Ledger as _, OnUnknown, Retention};
+use redrive::desk::{RequestScope, StoredReply};
+use redrive::http::idempotent::{
+    ClaimRequest, Effects, Ledger as _, LedgerClaim, OnUnknown, ReplyProtection, Retention, RunEnding,
+};
 
-use crate::house::House;
-use crate::letters::engine;
+use crate::dead_letters::engine;
+use crate::test_server::TestServer;
 
 pub(crate) const BOOK: &str = "POST /bookings";
 
-pub(crate) fn scope(tenant: &str, key: &str) -> Scope {
-    Scope { tenant: tenant.into(), operation: BOOK.into(), key: key.into() }
+pub(crate) fn scope(tenant: &str, key: &str) -> RequestScope {
+    RequestScope { tenant: tenant.into(), operation: BOOK.into(), key: key.into() }
 }
 
 /// A request comes.
-pub(crate) async fn claim(house: &House, tenant: &str, key: &str) -> Claim {
-    let ask = Ask {
+pub(crate) async fn claim(server: &TestServer, tenant: &str, key: &str) -> LedgerClaim {
+    let ask = ClaimRequest {
         print: redrive::http::fingerprint::fingerprint(&Default::default(), &Default::default())
             .expect("one"),
         older: Vec::new(),
@@ -26,13 +28,13 @@ pub(crate) async fn claim(house: &House, tenant: &str, key: &str) -> Claim {
         first_sent: None,
         skew: Duration::ZERO,
     };
-    engine(house).ledger().claim(scope(tenant, key), ask).await.expect("a ledger")
+    engine(server).ledger().claim(scope(tenant, key), ask).await.expect("a ledger")
 }
 
 /// A request comes, and ends so.
-pub(crate) async fn end(house: &House, tenant: &str, key: &str, end: End) {
-    let Claim::Run(record) = claim(house, tenant, key).await else { panic!("{key} is there already") };
-    engine(house)
+pub(crate) async fn end(server: &TestServer, tenant: &str, key: &str, end: RunEnding) {
+    let LedgerClaim::Run(record) = claim(server, tenant, key).await else { panic!("{key} is there already") };
+    engine(server)
         .ledger()
         .end(scope(tenant, key), record.epoch, end)
         .await
@@ -40,20 +42,20 @@ pub(crate) async fn end(house: &House, tenant: &str, key: &str, end: End) {
         .expect("its own");
 }
 
-/// A request comes, and nobody knows how it ended.
-pub(crate) async fn hold(house: &House, tenant: &str, keys: &[&str]) {
+/// A request with an unknown outcome.
+pub(crate) async fn hold(server: &TestServer, tenant: &str, keys: &[&str]) {
     for key in keys {
-        end(house, tenant, key, End::Unknown).await;
+        end(server, tenant, key, RunEnding::Unknown).await;
     }
 }
 
 /// A request comes, and is answered.
-pub(crate) async fn complete(house: &House, tenant: &str, key: &str, keep: &Keep) {
-    let reply = Reply {
+pub(crate) async fn complete(server: &TestServer, tenant: &str, key: &str, keep: &ReplyProtection) {
+    let reply = StoredReply {
         status: 201,
         headers: vec![("location".into(), b"/bookings/7".to_vec()), ("x-odd".into(), vec![0xff])],
         body: Some(b"{\"cabin\":7}".to_vec()),
     };
     let reply = keep.kept(&scope(tenant, key), reply);
-    end(house, tenant, key, End::Completed { reply, resource: Some("booking-7".into()) }).await;
+    end(server, tenant, key, RunEnding::Completed { reply, resource: Some("booking-7".into()) }).await;
 }

@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-use crate::house::{House, answer};
 use crate::push::queue;
 use crate::receiver::{Got, Receiver};
+use crate::test_server::{TestServer, answer};
 
 /// A folder with keys in it.
-fn keys(names: &[&str]) -> TempDir {
+pub(crate) fn keys(names: &[&str]) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for name in names {
         redrive_server::secrets::make_key(&folder.path().join(name)).expect("a key");
@@ -38,7 +38,7 @@ fn hmac(key: &[u8], message: &[u8]) -> Vec<u8> {
 }
 
 /// Which of these secrets signed what came, in the order of the signatures.
-fn signers<'s>(got: &Got, secrets: &[&'s str]) -> Vec<&'s str> {
+pub(crate) fn signers<'s>(got: &Got, secrets: &[&'s str]) -> Vec<&'s str> {
     let message = [
         format!("{}.{}.", got.text("webhook-id"), got.text("webhook-timestamp")).as_bytes(),
         got.body.as_slice(),
@@ -49,7 +49,7 @@ fn signers<'s>(got: &Got, secrets: &[&'s str]) -> Vec<&'s str> {
             |secret: &str| STANDARD.decode(secret.strip_prefix("whsec_").expect("a secret")).expect("base64");
         let signs =
             |secret: &&&str| signature == format!("v1,{}", STANDARD.encode(hmac(&bytes(secret), &message)));
-        secrets.iter().find(signs).copied().unwrap_or_else(|| panic!("nobody made {signature}"))
+        secrets.iter().find(signs).copied().unwrap_or_else(|| panic!("no secret made {signature}"))
     };
     got.text("webhook-signature").split(' ').map(signer).collect()
 }
@@ -58,7 +58,7 @@ fn minted(told: &Value) -> String {
     told["value"].as_str().unwrap_or_else(|| panic!("a secret: {told}")).to_owned()
 }
 
-impl House {
+impl TestServer {
     async fn put(&self, path: &str, body: Value) -> (u16, Value) {
         answer(self.client.put(self.url(path)).json(&body)).await
     }
@@ -70,49 +70,49 @@ async fn a_signature_is_good_and_a_rotation_signs_with_both() {
     let keys = keys(&["key"]);
     let settings =
         format!("{}{}", key_file(&keys, "key"), queue(receiver.address, "", "secret = \"orders\""));
-    let mut house = House::open(&settings).await;
+    let mut server = TestServer::open(&settings).await;
     let given = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-    let (status, told) = house.put("/v1/secrets/orders", json!({ "value": given })).await;
+    let (status, told) = server.put("/v1/secrets/orders", json!({ "value": given })).await;
     assert_eq!((status, &told), (200, &json!({ "name": "orders", "version": 1 })));
-    house.publish(json!({ "id": "a", "payload": "x" })).await;
+    server.publish(json!({ "id": "a", "payload": "x" })).await;
     let got = receiver.next().await;
     assert_eq!(signers(&got, &[given]), [given]);
     assert_eq!(got.text("idempotency-key"), format!("\"{}\"", got.text("webhook-id")));
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("now").as_secs();
     assert!(got.text("webhook-timestamp").parse::<u64>().expect("seconds").abs_diff(now) < 60);
 
-    let (_, told) = house.post("/v1/secrets/orders/rotate", json!({ "keep_old": "1h" })).await;
+    let (_, told) = server.post("/v1/secrets/orders/rotate", json!({ "keep_old": "1h" })).await;
     let newer = minted(&told);
-    house.publish(json!({ "id": "b" })).await;
+    server.publish(json!({ "id": "b" })).await;
     assert_eq!(signers(&receiver.next().await, &[given, &newer]), [&newer, given]);
 
-    house.stop().await;
-    house.start().await;
-    house.publish(json!({ "id": "c" })).await;
+    server.stop().await;
+    server.start().await;
+    server.publish(json!({ "id": "c" })).await;
     assert_eq!(signers(&receiver.next().await, &[given, &newer]), [&newer, given]);
 
-    assert_eq!(house.post("/v1/secrets/orders/drop-old", json!({})).await.0, 200);
-    house.publish(json!({ "id": "d" })).await;
+    assert_eq!(server.post("/v1/secrets/orders/drop-old", json!({})).await.0, 200);
+    server.publish(json!({ "id": "d" })).await;
     assert_eq!(signers(&receiver.next().await, &[given, &newer]), [&newer]);
 
     // At once: nothing of the old one is left.
-    let (_, told) = house.post("/v1/secrets/orders/rotate", json!({ "keep_old": "0s" })).await;
-    house.publish(json!({ "id": "e" })).await;
+    let (_, told) = server.post("/v1/secrets/orders/rotate", json!({ "keep_old": "0s" })).await;
+    server.publish(json!({ "id": "e" })).await;
     assert_eq!(signers(&receiver.next().await, &[&newer, &minted(&told)]), [&minted(&told)]);
 }
 
 #[tokio::test]
 async fn who_changes_a_secret_is_in_the_audit_and_its_value_is_not() {
     let keys = keys(&["key"]);
-    let house = House::open(&format!("{}[queues.orders.pull]\n", key_file(&keys, "key"))).await;
+    let server = TestServer::open(&format!("{}[queues.orders.pull]\n", key_file(&keys, "key"))).await;
     let given = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-    assert_eq!(house.put("/v1/secrets/shop", json!({ "value": given })).await.0, 200);
-    assert_eq!(house.post("/v1/secrets/shop/rotate", json!({ "value": given })).await.0, 200);
-    assert_eq!(house.post("/v1/secrets/shop/drop-old", json!({})).await.0, 200);
-    assert_eq!(answer(house.client.delete(house.url("/v1/secrets/shop"))).await.0, 200);
-    assert_eq!(house.post("/v1/secrets/shop/rotate", json!({ "value": given })).await.0, 404);
-    assert_eq!(house.client.post(house.url("/v1/backup")).send().await.expect("an answer").status(), 200);
-    let (_, audit) = house.get("/v1/audit").await;
+    assert_eq!(server.put("/v1/secrets/shop", json!({ "value": given })).await.0, 200);
+    assert_eq!(server.post("/v1/secrets/shop/rotate", json!({ "value": given })).await.0, 200);
+    assert_eq!(server.post("/v1/secrets/shop/drop-old", json!({})).await.0, 200);
+    assert_eq!(answer(server.client.delete(server.url("/v1/secrets/shop"))).await.0, 200);
+    assert_eq!(server.post("/v1/secrets/shop/rotate", json!({ "value": given })).await.0, 404);
+    assert_eq!(server.client.post(server.url("/v1/backup")).send().await.expect("an answer").status(), 200);
+    let (_, audit) = server.get("/v1/audit").await;
     let lines: Vec<_> = audit["lines"].as_array().expect("lines").iter().rev().collect();
     let brief: Vec<_> = lines
         .iter()
@@ -142,20 +142,20 @@ async fn what_should_be_signed_is_not_sent_without_its_secret() {
     let once = "attempts = 1\nbudget = \"none\"";
     let settings =
         format!("{}{}", key_file(&keys, "key"), queue(receiver.address, once, "secret = \"orders\""));
-    let house = House::open(&settings).await;
-    let (status, ready) = house.get("/readyz").await;
-    let warning = "queues whose signing secret is not known, or locked: 1; the log says which";
+    let server = TestServer::open(&settings).await;
+    let (status, ready) = server.get("/readyz").await;
+    let warning = "queues whose signing secret is missing or locked: 1; see the log";
     assert_eq!((status, &ready["warnings"]), (200, &json!([warning])));
-    house.publish(json!({ "id": "a" })).await;
-    let found = house.fate("a", 1).await;
-    let story = found.story.expect("a story");
-    let failed = story.records().next().expect("an attempt");
+    server.publish(json!({ "id": "a" })).await;
+    let found = server.fate("a", 1).await;
+    let history = found.history.expect("a story");
+    let failed = history.records().next().expect("an attempt");
     assert_eq!(failed.executed, Some(redrive::Executed::No));
     assert_eq!(failed.cause.as_ref().expect("a cause").kind, "no-secret");
     assert!(receiver.is_quiet());
-    house.put("/v1/secrets/orders", json!({})).await;
-    assert_eq!(house.get("/readyz").await.1, json!({ "status": "ok" }));
-    house.publish(json!({ "id": "b" })).await;
+    server.put("/v1/secrets/orders", json!({})).await;
+    assert_eq!(server.get("/readyz").await.1, json!({ "status": "ok" }));
+    server.publish(json!({ "id": "b" })).await;
     assert!(!receiver.next().await.text("webhook-signature").is_empty());
 }
 
@@ -170,25 +170,25 @@ fn is_in_files(folder: &Path, bytes: &[u8]) -> bool {
 #[tokio::test]
 async fn a_secret_is_told_once_and_locked_at_rest() {
     let keys = keys(&["key"]);
-    let mut house = House::open(&format!("{}[queues.orders.pull]\n", key_file(&keys, "key"))).await;
-    let secret = minted(&house.put("/v1/secrets/orders", json!({})).await.1);
+    let mut server = TestServer::open(&format!("{}[queues.orders.pull]\n", key_file(&keys, "key"))).await;
+    let secret = minted(&server.put("/v1/secrets/orders", json!({})).await.1);
     let bytes = STANDARD.decode(secret.strip_prefix("whsec_").expect("a secret")).expect("base64");
-    let (_, listed) = house.get("/v1/secrets").await;
+    let (_, listed) = server.get("/v1/secrets").await;
     assert_eq!(
         (&listed["secrets"][0]["name"], &listed["secrets"][0]["versions"][0]["version"]),
         (&json!("orders"), &json!(1))
     );
     assert!(!listed.to_string().contains(&secret[6..]));
-    let app = format!("{:?}", house.server.as_ref().expect("it runs").app());
+    let app = format!("{:?}", server.server.as_ref().expect("it runs").app());
     assert!(app.contains("orders") && !app.contains(&secret[6..]) && !app.contains(&format!("{bytes:?}")));
     // The table is there, and what it holds is not the secret.
-    assert!(is_in_files(house.folder.path(), b"server_secret"));
+    assert!(is_in_files(server.folder.path(), b"server_secret"));
     assert!(
-        !is_in_files(house.folder.path(), &bytes)
-            && !is_in_files(house.folder.path(), &secret.as_bytes()[6..])
+        !is_in_files(server.folder.path(), &bytes)
+            && !is_in_files(server.folder.path(), &secret.as_bytes()[6..])
     );
-    house.stop().await;
-    assert!(!is_in_files(house.folder.path(), &bytes));
+    server.stop().await;
+    assert!(!is_in_files(server.folder.path(), &bytes));
 }
 
 #[tokio::test]
@@ -196,9 +196,9 @@ async fn a_key_is_changed_with_the_old_one_beside_it() {
     let mut receiver = Receiver::friendly().await;
     let keys = keys(&["old", "new"]);
     let rest = queue(receiver.address, "", "secret = \"orders\"");
-    let mut house = House::open(&format!("{}{rest}", key_file(&keys, "old"))).await;
-    let secret = minted(&house.put("/v1/secrets/orders", json!({})).await.1);
-    house.stop().await;
+    let mut server = TestServer::open(&format!("{}{rest}", key_file(&keys, "old"))).await;
+    let secret = minted(&server.put("/v1/secrets/orders", json!({})).await.1);
+    server.stop().await;
     let old = format!("secrets.old_key_file = \"{}\"\n", keys.path().join("old").display());
     for (key, signed) in [
         (key_file(&keys, "new"), false),
@@ -207,50 +207,50 @@ async fn a_key_is_changed_with_the_old_one_beside_it() {
         (key_file(&keys, "new"), true),
         (key_file(&keys, "old"), false),
     ] {
-        house.set(&format!("{key}{rest}"));
-        house.start().await;
-        assert_eq!(house.get("/readyz").await.1["warnings"].is_null(), signed, "{key}");
-        assert_eq!(house.get("/v1/secrets").await.1["secrets"][0]["versions"][0]["open"], json!(signed));
+        server.set(&format!("{key}{rest}"));
+        server.start().await;
+        assert_eq!(server.get("/readyz").await.1["warnings"].is_null(), signed, "{key}");
+        assert_eq!(server.get("/v1/secrets").await.1["secrets"][0]["versions"][0]["open"], json!(signed));
         if signed {
-            house.publish(json!({ "id": key.escape_debug().to_string() })).await;
+            server.publish(json!({ "id": key.escape_debug().to_string() })).await;
             assert_eq!(signers(&receiver.next().await, &[&secret]), [&secret]);
         }
-        house.stop().await;
+        server.stop().await;
     }
 }
 
-/// A secret that is there is not to be set again by whoever only has the wrong key.
+/// A wrong key must not suggest setting an existing secret again.
 #[tokio::test]
 async fn a_key_that_does_not_fit_is_told_as_such() {
     let mut receiver = Receiver::friendly().await;
     let keys = keys(&["key", "other"]);
     let rest = queue(receiver.address, "attempts = 1\nbudget = \"none\"", "secret = \"orders\"");
-    let mut house = House::open(&format!("{}{rest}", key_file(&keys, "key"))).await;
-    minted(&house.put("/v1/secrets/orders", json!({})).await.1);
-    house.stop().await;
+    let mut server = TestServer::open(&format!("{}{rest}", key_file(&keys, "key"))).await;
+    minted(&server.put("/v1/secrets/orders", json!({})).await.1);
+    server.stop().await;
     for key in [key_file(&keys, "other"), String::new()] {
-        house.set(&format!("{key}{rest}"));
-        house.start().await;
-        let warnings = redrive_server::reload::warnings(house.server.as_ref().expect("it runs").app());
-        let told = "queues.orders.push: the secret `orders` is there, and the key does not open it; set secrets.key_file";
+        server.set(&format!("{key}{rest}"));
+        server.start().await;
+        let warnings = redrive_server::reload::warnings(server.server.as_ref().expect("it runs").app());
+        let told = "queues.orders.push: the key does not open the secret `orders`; set secrets.key_file";
         assert!(warnings.len() == 1 && warnings[0].starts_with(told), "{warnings:?}");
         let id = format!("a{}", key.len());
-        house.publish(json!({ "id": id })).await;
-        let story = house.fate(&id, 1).await.story.expect("a story");
-        let cause = story.records().next().and_then(|record| record.cause.clone()).expect("a cause");
+        server.publish(json!({ "id": id })).await;
+        let history = server.fate(&id, 1).await.history.expect("a story");
+        let cause = history.records().next().and_then(|record| record.cause.clone()).expect("a cause");
         assert_eq!(cause.kind, "secret-locked", "{cause:?}");
-        house.stop().await;
+        server.stop().await;
     }
     assert!(receiver.is_quiet());
 }
 
 #[tokio::test]
 async fn what_makes_no_sense_is_refused_without_being_repeated() {
-    let none = House::open("[queues.orders.pull]\n").await;
+    let none = TestServer::open("[queues.orders.pull]\n").await;
     let (status, problem) = none.put("/v1/secrets/orders", json!({})).await;
     assert_eq!((status, &problem["type"]), (409, &json!("urn:redrive:problem:no-key")));
     let keys = keys(&["key"]);
-    let house = House::open(&format!("{}[queues.orders.pull]\n", key_file(&keys, "key"))).await;
+    let server = TestServer::open(&format!("{}[queues.orders.pull]\n", key_file(&keys, "key"))).await;
     for (path, body, status) in [
         ("/v1/secrets/orders", json!({ "value": "geheim" }), 422),
         ("/v1/secrets/orders", json!({ "value": "whsec_geheim" }), 422),
@@ -259,23 +259,23 @@ async fn what_makes_no_sense_is_refused_without_being_repeated() {
         ("/v1/secrets/orders", json!({ "keep_old": "1h" }), 400),
         ("/v1/secrets/a%20b", json!({}), 422),
     ] {
-        let (told, problem) = house.put(path, body.clone()).await;
+        let (told, problem) = server.put(path, body.clone()).await;
         assert_eq!(told, status, "{body}: {problem}");
         assert!(!problem.to_string().contains("geheim"), "{problem}");
     }
-    assert_eq!(house.post("/v1/secrets/orders/rotate", json!({})).await.0, 404);
-    assert_eq!(house.post("/v1/secrets/orders/rotate", json!({ "keep_old": "1year" })).await.0, 400);
-    assert_eq!(house.post("/v1/secrets/orders/drop-old", json!({})).await.0, 404);
-    assert_eq!(answer(house.client.delete(house.url("/v1/secrets/orders"))).await.0, 404);
+    assert_eq!(server.post("/v1/secrets/orders/rotate", json!({})).await.0, 404);
+    assert_eq!(server.post("/v1/secrets/orders/rotate", json!({ "keep_old": "1year" })).await.0, 400);
+    assert_eq!(server.post("/v1/secrets/orders/drop-old", json!({})).await.0, 404);
+    assert_eq!(answer(server.client.delete(server.url("/v1/secrets/orders"))).await.0, 404);
 }
 
 #[tokio::test]
 async fn an_address_or_a_body_that_cannot_be_read_is_a_problem() {
-    let house = House::open("[queues.orders.pull]\n").await;
-    let name = house.client.delete(house.url("/v1/secrets/%FF"));
-    let list = house.client.put(house.url("/v1/secrets/a")).body("[null, null]");
+    let server = TestServer::open("[queues.orders.pull]\n").await;
+    let name = server.client.delete(server.url("/v1/secrets/%FF"));
+    let list = server.client.put(server.url("/v1/secrets/a")).body("[null, null]");
     for request in [name, list] {
-        let (status, problem) = crate::house::answer(request).await;
+        let (status, problem) = crate::test_server::answer(request).await;
         assert_eq!((status, &problem["type"]), (400, &json!("urn:redrive:problem:bad-request")), "{problem}");
     }
 }
@@ -283,14 +283,14 @@ async fn an_address_or_a_body_that_cannot_be_read_is_a_problem() {
 #[tokio::test]
 async fn a_list_has_pages_and_what_is_removed_is_gone() {
     let keys = keys(&["key"]);
-    let house = House::open(&format!("{}[queues.orders.pull]\n", key_file(&keys, "key"))).await;
+    let server = TestServer::open(&format!("{}[queues.orders.pull]\n", key_file(&keys, "key"))).await;
     for name in ["c", "a", "b-1", "b"] {
-        assert_eq!(house.put(&format!("/v1/secrets/{name}"), json!({})).await.0, 200);
+        assert_eq!(server.put(&format!("/v1/secrets/{name}"), json!({})).await.0, 200);
     }
     let mut names = Vec::new();
     let mut after = String::new();
     loop {
-        let (_, page) = house.get(&format!("/v1/secrets?limit=3&after={after}")).await;
+        let (_, page) = server.get(&format!("/v1/secrets?limit=3&after={after}")).await;
         names.extend(page["secrets"].as_array().expect("a list").iter().map(|secret| secret["name"].clone()));
         match page["next"].as_str() {
             Some(next) => after = next.to_owned(),
@@ -298,30 +298,31 @@ async fn a_list_has_pages_and_what_is_removed_is_gone() {
         }
     }
     assert_eq!(names, ["a", "b", "b-1", "c"]);
-    assert_eq!(answer(house.client.delete(house.url("/v1/secrets/b"))).await.0, 200);
-    let (_, page) = house.get("/v1/secrets").await;
+    assert_eq!(answer(server.client.delete(server.url("/v1/secrets/b"))).await.0, 200);
+    let (_, page) = server.get("/v1/secrets").await;
     assert_eq!(page["secrets"].as_array().map(Vec::len), Some(3));
 }
 
 #[tokio::test]
 async fn secrets_are_for_operators_of_the_house() {
-    let hash = "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+    let hash = "sha256:d0c04f4b1951e4aeaaec8223ed2039e542f3aae805a6fa7f6d794e5afff5d272";
     for (token, told) in [
         ("rights = [\"publish\", \"consume\", \"read\"]", "forbidden"),
-        ("rights = [\"operate\"]\ntenant = \"acme\"", "other-tenant"),
+        ("rights = [\"operate\"]\ntenant = \"acme\"", "not-one-tenant"),
     ] {
-        let house =
-            House::open(&format!("[tokens.a]\nhash = \"{hash}\"\n{token}\n[queues.orders.pull]\n")).await;
-        let url = |path: &str| house.url(path);
+        let server =
+            TestServer::open(&format!("[tokens.a]\nhash = \"{hash}\"\n{token}\n[queues.orders.pull]\n"))
+                .await;
+        let url = |path: &str| server.url(path);
         for request in [
-            house.client.get(url("/v1/secrets")),
-            house.client.put(url("/v1/secrets/a")),
-            house.client.delete(url("/v1/secrets/a")),
-            house.client.post(url("/v1/secrets/a/rotate")),
-            house.client.post(url("/v1/secrets/a/drop-old")),
-            house.client.post(url("/v1/reload")),
+            server.client.get(url("/v1/secrets")),
+            server.client.put(url("/v1/secrets/a")),
+            server.client.delete(url("/v1/secrets/a")),
+            server.client.post(url("/v1/secrets/a/rotate")),
+            server.client.post(url("/v1/secrets/a/drop-old")),
+            server.client.post(url("/v1/reload")),
         ] {
-            let (status, problem) = answer(request.bearer_auth("secret")).await;
+            let (status, problem) = answer(request.bearer_auth("sesame")).await;
             assert_eq!((status, &problem["type"]), (403, &json!(format!("urn:redrive:problem:{told}"))));
         }
     }
@@ -335,7 +336,7 @@ async fn an_old_version_signs_until_its_time_is_over_and_there_are_few() {
     let redrive = redrive::Redrive::open("memory:").await.expect("a store");
     let secrets = Secrets::default();
     secrets.load(&redrive, &settings).await.expect("keys");
-    let value = || redrive_server::secrets::Value::mint().expect("chance");
+    let value = || redrive_server::secrets::SecretValue::mint().expect("chance");
     let hours = |hours: u64| Duration::from_secs(hours * 3600);
     let now = SystemTime::now();
     let signing = |at| secrets.signing("orders", at).expect("it is known");
@@ -359,7 +360,51 @@ async fn an_old_version_signs_until_its_time_is_over_and_there_are_few() {
 
 #[tokio::test]
 async fn a_name_that_is_no_text_is_a_problem_like_every_other() {
-    let house = House::open("[queues.orders.pull]\n").await;
-    let (status, problem) = answer(house.client.put(house.url("/v1/secrets/%ff"))).await;
+    let server = TestServer::open("[queues.orders.pull]\n").await;
+    let (status, problem) = answer(server.client.put(server.url("/v1/secrets/%ff"))).await;
     assert_eq!((status, &problem["type"]), (400, &json!("urn:redrive:problem:bad-request")));
+}
+
+/// A server of its own over a schema that others share.
+async fn node(schema: &str, keys: &TempDir) -> TestNode {
+    let settings = format!(
+        "[store]\nschema = \"{schema}\"\nshards = 2\n[queues.orders.pull]\n[secrets]\nkey_file = \"{}\"\n",
+        keys.path().join("a").display()
+    );
+    let mut config: redrive_server::config::Config = toml::from_str(&settings).expect("settings");
+    config.server.listen.set_port(0);
+    config.store.address = redrive_testkit::postgres::Server::shared().url();
+    TestNode(redrive_server::serve::Server::start(config).await.expect("a server"))
+}
+
+struct TestNode(redrive_server::serve::Server);
+
+impl TestNode {
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.0.address())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_that_is_revoked_on_one_node_is_gone_from_the_others_within_five_seconds() {
+    let (schema, keys) = (redrive_testkit::postgres::a_name("revoked"), keys(&["a"]));
+    let (here, there) = (node(&schema, &keys).await, node(&schema, &keys).await);
+    let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let names = async || {
+        let (_, told) = answer(client.get(there.url("/v1/secrets"))).await;
+        told["secrets"].as_array().map_or(0, Vec::len)
+    };
+    let until = async |count: usize| {
+        let asked = tokio::time::Instant::now();
+        while names().await != count {
+            assert!(asked.elapsed() < redrive_server::secrets::FRESH, "it has {} secrets", names().await);
+        }
+    };
+    assert_eq!(answer(client.put(here.url("/v1/secrets/orders"))).await.0, 200);
+    until(1).await;
+    assert_eq!(answer(client.delete(here.url("/v1/secrets/orders"))).await.0, 200);
+    until(0).await;
+    for node in [here, there] {
+        node.0.stop(Duration::from_secs(5)).await.expect("a clean stop");
+    }
 }

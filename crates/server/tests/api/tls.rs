@@ -10,7 +10,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
-use crate::house::answer;
+use crate::test_server::answer;
 
 /// An authority of one's own, and a destination that it vouches for. Tells of every request.
 async fn destination() -> (String, u16, tokio::sync::mpsc::UnboundedReceiver<String>) {

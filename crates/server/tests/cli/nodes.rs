@@ -6,21 +6,22 @@ use redrive_server::config::Config;
 use redrive_server::serve::Server;
 use redrive_testkit::postgres::{self, a_name};
 
-use crate::house::House;
 use crate::program::{ask, run};
+use crate::test_server::TestServer;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn a_file_has_one_owner_and_no_nodes() {
-    let mut house = House::open("").await;
-    let asked = ask(&house, &["nodes"]).await.fine();
+    let mut server = TestServer::open("").await;
+    let asked = ask(&server, &["nodes"]).await.fine();
     assert_eq!(asked.out, "");
-    assert!(asked.err.contains("one owner at a time"), "{asked:?}");
-    let json = ask(&house, &["nodes", "--json"]).await.fine().json();
+    assert!(asked.err.contains("a single owner"), "{asked:?}");
+    let json = ask(&server, &["nodes", "--json"]).await.fine().json();
     assert_eq!(json, serde_json::json!({ "shared": false, "nodes": [] }));
-    house.stop().await;
-    let straight = run(house.folder.path(), &["nodes", "--store", "sqlite:redrive.db"], &[], "").await.fine();
+    server.stop().await;
+    let straight =
+        run(server.folder.path(), &["nodes", "--store", "sqlite:redrive.db"], &[], "").await.fine();
     assert_eq!(straight.out, "");
 }
 
@@ -63,7 +64,7 @@ async fn servers_that_share_a_database_are_listed_with_what_they_own() {
     assert!(node["lease_left_ms"].as_u64().is_some_and(|left| left > 1_000 && left <= 60_000), "{node:#}");
     let table = straight(&[]).await;
     assert_eq!(table.rows()[0], ["NODE", "NAME", "STATE", "SINCE", "LEASE", "LEFT", "SHARDS", "WHICH"]);
-    assert_eq!(table.rows().len(), 3, "whoever asks is not in it: {table:?}");
+    assert_eq!(table.rows().len(), 3, "the asking process is not in it: {table:?}");
     assert!(!table.out.contains('\u{202e}'), "{table:?}");
     let asked = format!("http://{}", one.address());
     let by_server = run(folder.path(), &["nodes", "--url", &asked, "--json"], &[], "").await.fine().json();

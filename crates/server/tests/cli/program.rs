@@ -6,7 +6,7 @@ use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::house::House;
+use crate::test_server::TestServer;
 
 /// What a run said.
 #[derive(Debug)]
@@ -48,6 +48,11 @@ fn command(folder: &Path, args: &[&str], variables: &[(&str, &str)]) -> Command 
             command.env_remove(name);
         }
     }
+    // Without a configuration it would ask whatever listens on the default port.
+    let is_configured = folder.join("redrive.toml").exists() || args.contains(&"--config");
+    if !is_configured && !args.contains(&"serve") && !args.contains(&"gateway") {
+        command.env("REDRIVE_SERVER_LISTEN", "127.0.0.1:1");
+    }
     command.args(args).envs(variables.iter().copied()).env("USER", "ada").current_dir(folder);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -86,7 +91,7 @@ impl Running {
         while self.talk.read_line(&mut self.said).expect("talk") > 0 && !self.said.contains(sign) {}
     }
 
-    /// Somebody types Ctrl-C.
+    /// Sends Ctrl-C.
     pub(crate) fn interrupt(&self) {
         let sent = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
         assert!(sent.expect("kill runs").success());
@@ -100,8 +105,8 @@ impl Running {
 }
 
 /// A run against a server that hears Ctrl-C once it has said a line that begins like this.
-pub(crate) async fn interrupted(house: &House, args: &[&str], sign: &str) -> Said {
-    let mut running = Running::start(house.folder.path(), args, &[("REDRIVE_URL", &house.url(""))]);
+pub(crate) async fn interrupted(server: &TestServer, args: &[&str], sign: &str) -> Said {
+    let mut running = Running::start(server.folder.path(), args, &[("REDRIVE_URL", &server.url(""))]);
     let sign = format!("redrive: {sign}");
     let running = tokio::task::spawn_blocking(move || {
         running.hear(&sign);
@@ -112,6 +117,6 @@ pub(crate) async fn interrupted(house: &House, args: &[&str], sign: &str) -> Sai
 }
 
 /// A run against a server.
-pub(crate) async fn ask(house: &House, args: &[&str]) -> Said {
-    run(house.folder.path(), args, &[("REDRIVE_URL", &house.url(""))], "").await
+pub(crate) async fn ask(server: &TestServer, args: &[&str]) -> Said {
+    run(server.folder.path(), args, &[("REDRIVE_URL", &server.url(""))], "").await
 }

@@ -1,11 +1,11 @@
-//! The states of a request, through the gateway: the layer's own contract, with somebody else's program as the handler.
+//! The states of a request, through the gateway: the layer's own contract, with an external program as the handler.
 
 use std::time::Duration;
 
-use redrive::http::idempotent::{Resolution, Scope};
+use redrive::http::idempotent::{RequestScope, Resolution};
 
-use crate::asking::{MADE, ROUTES, ask, exchange, post};
-use crate::stand::{Gate, Talk, Upstream, code, in_time};
+use crate::keyed_requests::{MADE, ROUTES, ask, exchange, post};
+use crate::test_gateway::{Gate, Talk, Upstream, code, in_time};
 
 #[tokio::test]
 async fn a_repetition_has_the_first_answer_and_the_upstream_hears_nothing_of_it() {
@@ -215,9 +215,12 @@ async fn a_stop_records_what_did_not_end_in_time() {
     assert_eq!(code(&ask(&gate, &opaque).await.1), "outcome-unknown");
     let (_, again, _) = exchange(&gate, &upstream, &keyed, MADE).await;
     assert_eq!((again.status(), again.get("idempotency-status")), (201, Some("resumed")));
-    // Somebody looked, and says that it did not happen.
-    let scope =
-        Scope { tenant: "acme".to_owned(), operation: "POST /opaque/{id}".to_owned(), key: "k".to_owned() };
+    // An operator resolves it as not happened.
+    let scope = RequestScope {
+        tenant: "acme".to_owned(),
+        operation: "POST /opaque/{id}".to_owned(),
+        key: "k".to_owned(),
+    };
     let desk = gate.0.redrive().desk("ada", "test");
     desk.resolve(scope, Resolution::Retriable, "looked").await.expect("it is unknown");
     let (_, again, _) = exchange(&gate, &upstream, &opaque, MADE).await;

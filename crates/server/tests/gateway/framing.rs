@@ -1,6 +1,7 @@
-//! Where a request ends is read once, and written anew: nobody gets a second request past the gateway in the first.
+//! The end of a request is parsed once and written anew: no second request can be smuggled through the gateway inside
+//! the first.
 
-use crate::stand::{Gate, Upstream, code};
+use crate::test_gateway::{Gate, Upstream, code};
 
 #[tokio::test]
 async fn a_request_that_could_be_read_in_two_ways_is_refused() {
@@ -16,10 +17,17 @@ async fn a_request_that_could_be_read_in_two_ways_is_refused() {
         "Transfer-Encoding: chunked\nTransfer-Encoding: gzip",
         "Transfer-Encoding : chunked",
         "X-A: 1\n Content-Length: 5",
+        "Content-Length: 3\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: chunked\nContent-Length: 3",
+        "Transfer-Encoding: chunked\ncOnTeNt-LeNgTh: 0",
+        "Transfer-Encoding: chunked\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: gzip, chunked",
+        "Transfer-Encoding: chunked, chunked",
+        "Transfer-Encoding: \"chunked\"",
     ] {
         let mut client = gate.connect().await;
         client.say(&format!("PUT /a HTTP/1.1\nHost: a\n{headers}\n\n")).await;
-        let answer = client.head().await;
+        let (answer, _) = client.message().await;
         assert_eq!(answer.status(), 400, "{headers}");
         assert!(client.rest().await.is_empty(), "and the connection is over");
     }
@@ -32,26 +40,6 @@ async fn a_request_that_could_be_read_in_two_ways_is_refused() {
     client.say("PUT /a HTTP/1.0\nTransfer-Encoding: chunked\n\n0\n\n").await;
     assert_eq!(client.head().await.status(), 400);
     assert!(upstream.is_alone().await);
-}
-
-#[tokio::test]
-async fn a_length_beside_chunks_is_not_passed_on() {
-    let upstream = Upstream::open().await;
-    let gate = Gate::before(upstream.address(), "").await;
-    let mut client = gate.connect().await;
-    let hidden = "GET /admin HTTP/1.1\nHost: a\n\n";
-    client
-        .say(&format!(
-            "PUT /a HTTP/1.1\nHost: a\nContent-Length: 3\nTransfer-Encoding: chunked\n\n2\nhi\n0\n\n{hidden}"
-        ))
-        .await;
-    let mut served = upstream.accept().await;
-    let asked = served.head().await;
-    assert_eq!((asked.get("content-length"), asked.get("transfer-encoding")), (None, Some("chunked")));
-    assert_eq!(served.bytes(12).await, "2\r\nhi\r\n0\r\n\r\n");
-    served.say("HTTP/1.1 200 OK\nContent-Length: 0\nConnection: close\n\n").await;
-    assert_eq!(client.head().await.status(), 200);
-    assert_eq!(served.rest().await, "", "what follows is no part of it");
 }
 
 #[tokio::test]
@@ -69,6 +57,58 @@ async fn a_connection_header_takes_nothing_away_that_frames_or_tells() {
     assert_eq!(body, "hi");
     assert_eq!(asked.all("x-forwarded-for"), ["127.0.0.1"]);
     assert_eq!(asked.all("host").len(), 1);
+}
+
+#[tokio::test]
+async fn chunks_are_framed_anew_request_after_request() {
+    let upstream = Upstream::open().await;
+    let gate = Gate::before(upstream.address(), "").await;
+    let mut client = gate.connect().await;
+    // A body that looks like heads of requests is a body; and requests may follow one another at once.
+    let trap = "PUT /b HTTP/1.1\r\nContent-Length: 3\r\n\r\nGET /c HTTP/1.1\r\n\r\n";
+    let chunked = format!(
+        "PUT /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{trap}\r\n0\r\n\r\n",
+        trap.len()
+    );
+    let sized = "PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
+    client.send(format!("{sized}{chunked}{sized}{chunked}").as_bytes()).await;
+    let mut served = upstream.accept().await;
+    for _ in 0..2 {
+        assert_eq!(served.message().await.1, "hi");
+        served.say("HTTP/1.1 200 OK\nContent-Length: 0\n\n").await;
+        assert_eq!(client.head().await.status(), 200);
+        assert_eq!(served.head().await.get("transfer-encoding"), Some("chunked"));
+        let mut body = String::new();
+        while !body.ends_with("0\r\n\r\n") {
+            body.push_str(&served.bytes(1).await);
+        }
+        served.say("HTTP/1.1 200 OK\nContent-Length: 0\n\n").await;
+        assert_eq!(client.head().await.status(), 200);
+    }
+    // After all of these, a request that is ambiguous still is.
+    client.say("PUT /a HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\nContent-Length: 3\n\n0\n\n").await;
+    assert_eq!(client.head().await.status(), 400);
+}
+
+#[tokio::test]
+async fn a_request_names_one_host_and_the_target_wins() {
+    let upstream = Upstream::open().await;
+    let gate = Gate::before(upstream.address(), "").await;
+    for (hosts, told) in
+        [("", "host-missing"), ("Host: a\nHost: a\n", "host-ambiguous"), ("Host: a/b\n", "host-ambiguous")]
+    {
+        let mut client = gate.connect().await;
+        client.say(&format!("GET /a HTTP/1.1\n{hosts}\n")).await;
+        let (answer, body) = client.message().await;
+        assert_eq!((answer.status(), code(&body).as_str()), (400, told), "{hosts}");
+        assert!(client.rest().await.is_empty(), "and the connection is over");
+    }
+    assert!(upstream.is_alone().await);
+    let mut client = gate.connect().await;
+    client.say("GET http://inner.example:82/a HTTP/1.1\nHost: shop\n\n").await;
+    let asked = upstream.accept().await.head().await;
+    assert_eq!((asked.first.as_str(), asked.all("host")), ("GET /a HTTP/1.1", vec!["inner.example:82"]));
+    assert_eq!(asked.get("x-forwarded-host"), Some("inner.example:82"));
 }
 
 #[tokio::test]

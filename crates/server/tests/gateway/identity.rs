@@ -1,7 +1,7 @@
 //! Whose a request is, what the upstream is told of its key, and what is stored of its answer.
 
-use crate::asking::{MADE, ask, exchange, post};
-use crate::stand::{Gate, Talk, Upstream, code};
+use crate::keyed_requests::{MADE, ask, exchange, post};
+use crate::test_gateway::{Gate, Talk, Upstream, code};
 
 #[tokio::test]
 async fn strangers_share_no_answers() {
@@ -14,6 +14,21 @@ async fn strangers_share_no_answers() {
         let (answer, body) = ask(&gate, &request.replace("Authorization: Bearer one", other)).await;
         assert_eq!((answer.status(), code(&body).as_str()), (422, "key-reused"), "{other}");
     }
+}
+
+#[tokio::test]
+async fn an_account_beside_the_token_is_another_caller() {
+    let upstream = Upstream::open().await;
+    let gate = Gate::before(upstream.address(), "").await;
+    let of = |account: &str| {
+        let headers = format!("Host: a\nAuthorization: Bearer one\nStripe-Account: {account}");
+        post("/charges", "k", "x").replace("Host: a", &headers)
+    };
+    exchange(&gate, &upstream, &of("acct_A"), MADE).await;
+    let (answer, body) = ask(&gate, &of("acct_B")).await;
+    assert_eq!((answer.status(), code(&body).as_str()), (422, "key-reused"));
+    assert_eq!(ask(&gate, &of("acct_A")).await.0.get("idempotent-replayed"), Some("true"));
+    assert!(upstream.is_alone().await);
 }
 
 #[tokio::test]
@@ -68,7 +83,17 @@ async fn tenants_and_principals_are_those_that_a_trusted_proxy_names() {
     // A new token of the same person is the same person.
     let (again, _) = ask(&trusted, &named("acme", "ada", "t2")).await;
     assert_eq!((again.status(), again.get("idempotent-replayed")), (201, Some("true")));
-    assert_eq!(ask(&trusted, &named("acme", "bob", "t1")).await.0.status(), 422);
+    // Another person has keys of their own, and a body under a used one is still refused.
+    let (_, first, _) = exchange(&trusted, &upstream, &named("acme", "bob", "t1"), MADE).await;
+    assert_eq!(first.get("idempotency-status"), Some("created"));
+    let (answer, body) = ask(&trusted, &named("acme", "bob", "t1").replace("\n\nx", "\n\ny")).await;
+    assert_eq!((answer.status(), code(&body).as_str()), (422, "key-reused"));
+    let unnamed = named("acme", "", "t1");
+    assert_eq!(
+        code(&ask(&trusted, &unnamed).await.1),
+        "principal-missing",
+        "a name that comes and goes runs twice"
+    );
     for nobody in [post("/orders", "k", "x"), named("a\nX-Tenant: b", "ada", "t1")] {
         assert_eq!(code(&ask(&trusted, &nobody).await.1), "tenant-missing");
     }
@@ -88,14 +113,16 @@ async fn the_upstream_hears_of_tenants_and_principals_from_trusted_proxies_alone
     let keyed = post("/orders", "k", "x");
     let plain = "POST /mails HTTP/1.1\nHost: a\nContent-Length: 0\n\n".to_owned();
     let free = "GET /else HTTP/1.1\nHost: a\n\n".to_owned();
-    for (trusted, told) in
-        [("10.0.0.1", vec!["kept"]), ("127.0.0.1", vec!["admin", "admin", "other", "kept"])]
-    {
+    for (trusted, told) in [("10.0.0.1", vec!["kept"]), ("127.0.0.1", vec!["admin", "other", "kept"])] {
         let gate =
             Gate::before(upstream.address(), &format!("gateway.trusted = [\"{trusted}\"]\n{route}")).await;
         // Enrolled, enrolled but without a key, and not enrolled.
         for request in [&keyed, &plain, &free] {
             let request = request.replace("Host: a", claims);
+            if trusted != "127.0.0.1" && request.contains("Idempotency-Key") {
+                assert_eq!(code(&ask(&gate, &request).await.1), "principal-missing");
+                continue;
+            }
             let (asked, _, _) = exchange(&gate, &upstream, &request, MADE).await;
             let heard = ["x-user", "x_user", "x-tenant", "x-other"].map(|name| asked.all(name)).concat();
             assert_eq!(heard, told, "{}", asked.first);
@@ -132,17 +159,21 @@ async fn health_and_metrics_have_an_address_of_their_own() {
     let admin = gate.0.admin().expect("an address");
     for (path, status) in [("/healthz", 200), ("/readyz", 200), ("/metrics", 200), ("/other", 404)] {
         let mut client = Talk::to(admin).await;
-        client.say(&format!("GET {path} HTTP/1.1\nHost: a\nConnection: close\n\n")).await;
+        client.say(&format!("GET {path} HTTP/1.1\nHost: 127.0.0.1\nConnection: close\n\n")).await;
         assert_eq!(client.head().await.status(), status, "{path}");
+        // A web page whose name leads here reads nothing.
+        let mut client = Talk::to(admin).await;
+        client.say(&format!("GET {path} HTTP/1.1\nHost: evil.example\nConnection: close\n\n")).await;
+        assert_eq!(client.head().await.status(), 403, "{path}");
     }
     // The API's own are the API's.
     let health = "GET /healthz HTTP/1.1\nHost: a\n\n";
     let (asked, _, _) = exchange(&gate, &upstream, health, "HTTP/1.1 204 No\nConnection: close\n\n").await;
     assert_eq!(asked.first, "GET /healthz HTTP/1.1");
-    // Whoever is to be told of what nobody knows can be.
+    // An unknown outcome can be reported to its own caller.
     exchange(&gate, &upstream, &post("/counted", "k", "x"), "").await;
     let mut client = Talk::to(admin).await;
-    client.say("GET /metrics HTTP/1.1\nHost: a\nConnection: close\n\n").await;
+    client.say("GET /metrics HTTP/1.1\nHost: localhost\nConnection: close\n\n").await;
     let metrics = client.rest().await;
     for line in [
         "redrive_ledger_unknown{endpoint=\"POST /{*path}\"} 1",
@@ -162,7 +193,7 @@ async fn outcomes_that_wait_for_a_person_are_shown() {
         exchange(&gate, &upstream, &post("/shown", key, key), "").await;
     }
     let mut client = Talk::to(gate.0.admin().expect("an address")).await;
-    client.say("GET /metrics HTTP/1.1\nHost: a\nConnection: close\n\n").await;
+    client.say("GET /metrics HTTP/1.1\nHost: localhost\nConnection: close\n\n").await;
     let (_, shown) = client.message().await;
     for line in [
         "redrive_ledger_unknown{endpoint=\"POST /shown\"} 2\n",

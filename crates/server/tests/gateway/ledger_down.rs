@@ -5,8 +5,8 @@ use std::time::Duration;
 use redrive::testing::pass;
 use tempfile::TempDir;
 
-use crate::asking::{MADE, ask, exchange, post};
-use crate::stand::{Gate, Upstream, code};
+use crate::keyed_requests::{MADE, ask, exchange, post};
+use crate::test_gateway::{Gate, Head, Talk, Upstream, code};
 
 const ROUTES: &str = "[[gateway.routes]]\nmatch = \"POST /closed\"\ntenant = \"acme\"\neffects = \"opaque\"\n\
                       [[gateway.routes]]\nmatch = \"POST /open\"\ntenant = \"acme\"\neffects = \"opaque\"\n\
@@ -43,6 +43,49 @@ async fn row_20_without_its_ledger_nothing_enrolled_is_run_unless_the_route_stay
     assert_eq!(exchange(&gate, &upstream, free, MADE).await.1.status(), 201);
 }
 
+/// What the admin address answers.
+async fn admin(gate: &Gate, path: &str) -> (Head, String) {
+    let mut client = Talk::to(gate.0.admin().expect("an address")).await;
+    client.say(&format!("GET {path} HTTP/1.1\nHost: 127.0.0.1\nConnection: close\n\n")).await;
+    let head = client.head().await;
+    (head, client.rest().await)
+}
+
+#[tokio::test]
+async fn a_gateway_that_cannot_write_is_not_ready_and_says_why() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let upstream = Upstream::open().await;
+    let room = "gateway.admin = \"127.0.0.1:0\"\nstore.disk_least = 4611686018427387904\n";
+    let gate = Gate::before(upstream.address(), &format!("{room}{}", settings(&folder))).await;
+    assert_eq!(code(&ask(&gate, &post("/closed", "k", "x")).await.1), "ledger-down");
+    let (ready, why) = admin(&gate, "/readyz").await;
+    assert_eq!(ready.status(), 503, "{why}");
+    assert!(why.contains("disk"), "{why}");
+    assert_eq!(admin(&gate, "/healthz").await.0.status(), 200);
+    let (_, metrics) = admin(&gate, "/metrics").await;
+    assert!(metrics.contains("redrive_ledger_failures_total{place=\"claim\"}"), "{metrics}");
+    assert!(upstream.is_alone().await);
+}
+
+#[tokio::test]
+async fn a_gateway_whose_ledger_failed_to_record_an_answer_is_not_ready() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let upstream = Upstream::open().await;
+    let settings = format!("gateway.admin = \"127.0.0.1:0\"\n{}", settings(&folder));
+    let gate = Gate::before(upstream.address(), &settings).await;
+    assert_eq!(admin(&gate, "/readyz").await.0.status(), 200);
+    let mut client = gate.connect().await;
+    client.say(&post("/closed", "k", "x")).await;
+    let mut served = upstream.accept().await;
+    served.message().await;
+    take_away(&gate).await;
+    served.say(MADE).await;
+    assert_eq!(client.message().await.0.get("idempotency-status"), Some("unrecorded"));
+    assert_eq!(admin(&gate, "/readyz").await.0.status(), 503);
+    let (_, metrics) = admin(&gate, "/metrics").await;
+    assert!(metrics.contains("redrive_ledger_failures_total{place=\"end\"}"), "{metrics}");
+}
+
 #[tokio::test]
 async fn row_21_an_answer_that_could_not_be_recorded_is_sent_and_its_repetition_is_held() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -59,7 +102,7 @@ async fn row_21_an_answer_that_could_not_be_recorded_is_sent_and_its_repetition_
     assert_eq!((answer.status(), body.as_str()), (201, "made"));
     assert_eq!(answer.get("idempotency-status"), Some("unrecorded"));
     drop(served);
-    // When it is back: it runs, as far as anybody knows, and then nobody knows.
+    // When the ledger is back: in flight at first, then unknown.
     let back = Gate::before(upstream.address(), &settings(&folder)).await;
     assert_eq!(code(&ask(&back, &request).await.1), "in-flight");
     pass(back.0.redrive(), Duration::from_secs(31));

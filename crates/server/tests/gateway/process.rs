@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, Command};
 
-use crate::stand::{Talk, Upstream, in_time};
+use crate::test_gateway::{Talk, Upstream, in_time};
 
 /// A gateway that runs.
 pub(crate) struct Program {
@@ -20,7 +20,7 @@ pub(crate) struct Program {
     folder: TempDir,
 }
 
-/// The program, without anything of whoever runs the tests.
+/// The program, without the environment of the test run.
 fn redrive(folder: &TempDir) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_redrive"));
     let ours = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("REDRIVE_"));
@@ -46,7 +46,7 @@ impl Program {
         let mut child = command.spawn().expect("a process");
         let lines = BufReader::new(child.stderr.take().expect("it is piped")).lines();
         let mut program = Self { child, lines, told: Vec::new(), folder };
-        program.says("everything else passes through").await;
+        program.says("all other requests are forwarded unchanged").await;
         program
     }
 
@@ -133,15 +133,15 @@ async fn what_is_wrong_is_told_before_anything_starts() {
     std::fs::write(folder.path().join("misspelt.toml"), "[gateway]\nupstraem = \"http://a\"\n")
         .expect("settings");
     for (args, told) in [
-        (vec!["gateway"], "say where the API is: --upstream http://127.0.0.1:8080"),
+        (vec!["gateway"], "name the API: --upstream http://127.0.0.1:8080"),
         (
             vec!["gateway", "--upstream", "127.0.0.1:8080"],
-            "gateway.upstream: it begins with http:// or https://",
+            "gateway.upstream: must begin with http:// or https://",
         ),
         (vec!["gateway", "--upstream", "http://a", "--listen", "here"], "--listen: "),
         (
             vec!["gateway", "--config", "wrong.toml"],
-            "effects cannot be transactional: the API commits by itself",
+            "effects cannot be transactional: the gateway does not take part in the API's transaction",
         ),
         (
             vec!["check", "--config", "wrong.toml"],

@@ -1,5 +1,5 @@
-//! The gateway as a program, between programs that nobody here wrote: Python's `http.server` and busybox's `httpd` with
-//! a CGI script behind it, `curl --retry` before it. The network loses answers after the effect.
+//! The gateway as a program between third-party programs: Python's `http.server` and busybox's `httpd` with a CGI
+//! script behind it, `curl --retry` before it. The network loses responses after the effect.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 
 use crate::process::Program;
-use crate::stand::in_time;
+use crate::test_gateway::in_time;
 
 /// A network that loses the first answer: everything of a request gets through, and then the connection is cut.
 async fn lossy(to: SocketAddr) -> SocketAddr {
@@ -20,7 +20,7 @@ async fn lossy(to: SocketAddr) -> SocketAddr {
     let address = listener.local_addr().expect("an address");
     tokio::spawn(async move {
         let (mut near, _) = listener.accept().await.expect("a connection");
-        let mut far = TcpStream::connect(to).await.expect("somebody");
+        let mut far = TcpStream::connect(to).await.expect("the upstream accepts");
         let (mut from, mut sent) = near.split();
         let (mut back, mut on) = far.split();
         let mut first = [0];
@@ -33,7 +33,7 @@ async fn lossy(to: SocketAddr) -> SocketAddr {
         drop((near, far));
         while let Ok((mut near, _)) = listener.accept().await {
             tokio::spawn(async move {
-                let mut far = TcpStream::connect(to).await.expect("somebody");
+                let mut far = TcpStream::connect(to).await.expect("the upstream accepts");
                 let _ = copy_bidirectional(&mut near, &mut far).await;
             });
         }
@@ -138,7 +138,7 @@ async fn an_order_whose_answer_is_lost_before_the_client_is_taken_once() {
 async fn an_order_whose_answer_is_lost_behind_the_gateway_is_not_taken_again() {
     let shop = Shop::open(None).await;
     let gateway = Program::gateway(lossy(shop.address).await, "").await;
-    // Nobody can tell that it was taken, so curl gives up, and a person is asked.
+    // The outcome is unknown, so curl gives up, and an operator is needed.
     let (code, told) = order(gateway.address(), "/order").await;
     assert_eq!((code, told.as_str()), (Some(22), "409"));
     assert_eq!(shop.orders(), ["two cabins"]);

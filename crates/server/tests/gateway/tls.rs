@@ -10,7 +10,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 use crate::process::Program;
-use crate::stand::{Talk, code};
+use crate::test_gateway::{Talk, code};
 
 /// An authority of one's own, and a server that it vouches for.
 async fn server() -> (String, u16) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::stand::{Gate, Talk, Upstream, in_time};
+use crate::test_gateway::{Gate, Talk, Upstream, code, in_time};
 
 const ASK: &str = "GET /chat HTTP/1.1\nHost: a\nConnection: keep-alive, Upgrade\nUpgrade: websocket\n\
                    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\n\n";
@@ -76,6 +76,58 @@ async fn nobody_goes_on_in_http_past_the_gateway() {
 }
 
 #[tokio::test]
+async fn a_header_of_the_connection_that_is_not_ascii_is_refused() {
+    let upstream = Upstream::open().await;
+    let gate = Gate::before(upstream.address(), "").await;
+    for lines in [
+        &b"Connection: Upgrade\r\nUpgrade: h2c\xa0\r\n"[..],
+        b"Connection: Upgrade\r\nUpgrade: websocket\xa0\r\n",
+        b"Connection: Upgrade\xa0\r\nUpgrade: h2c\r\n",
+        b"Trailer: x-sum\xff\r\n",
+    ] {
+        let mut client = gate.connect().await;
+        client.send(&[b"GET / HTTP/1.1\r\nHost: a\r\n", lines, b"\r\n"].concat()).await;
+        let (answer, body) = client.message().await;
+        assert_eq!((answer.status(), code(&body).as_str()), (400, "headers-ambiguous"));
+        assert!(client.rest().await.is_empty(), "and the connection is over");
+    }
+    assert!(upstream.is_alone().await);
+}
+
+#[tokio::test]
+async fn an_upstream_switches_to_the_protocol_that_was_asked_for_and_to_no_other() {
+    let upstream = Upstream::open().await;
+    let gate = Gate::before(upstream.address(), "gateway.upgrades = [\"websocket\", \"chat\"]").await;
+    for agreed in [
+        "Connection: Upgrade\nUpgrade: h2c\n\n",
+        "Connection: Upgrade\nUpgrade: chat\n\n",
+        "Connection: Upgrade\n\n",
+        "Upgrade: websocket\n\n",
+    ] {
+        let mut client = gate.connect().await;
+        client.say(ASK).await;
+        let mut served = upstream.accept().await;
+        served.head().await;
+        served.say(&format!("HTTP/1.1 101 Switching Protocols\n{agreed}")).await;
+        assert_eq!(client.head().await.status(), 502, "{agreed}");
+    }
+}
+
+#[tokio::test]
+async fn a_tunnel_ends_when_both_sides_are_silent_and_not_before() {
+    let upstream = Upstream::open().await;
+    let gate = Gate::before(upstream.address(), "gateway.tunnel_idle = \"400ms\"").await;
+    let (mut client, mut served) = dug(&gate, &upstream).await;
+    // Either side's word keeps it open, for longer than both may be silent.
+    for _ in 0..6 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        served.send(b"tick").await;
+        assert_eq!(client.bytes(4).await, "tick");
+    }
+    assert_eq!((client.rest().await, served.rest().await), (String::new(), String::new()));
+}
+
+#[tokio::test]
 async fn a_stop_waits_for_tunnels_for_its_grace_and_no_longer() {
     let upstream = Upstream::open().await;
     let gate = Gate::before(upstream.address(), "").await;
@@ -92,7 +144,7 @@ async fn a_tunnel_keeps_the_place_of_its_connection() {
     let upstream = Upstream::open().await;
     let gate = Gate::before(upstream.address(), "server.connections_max = 1").await;
     let (mut client, mut served) = dug(&gate, &upstream).await;
-    // Accepted by the system, and by nobody here: not while others have their turn again and again.
+    // Accepted by the system but not by the gateway, although others get their turn again and again.
     let mut waits = gate.connect().await;
     waits.say("GET /next HTTP/1.1\nHost: a\n\n").await;
     for _ in 0..20 {

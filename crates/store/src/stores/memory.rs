@@ -1,13 +1,12 @@
-//! In memory: the reference for what the words of the contract mean.
+//! In memory: the reference implementation of the contract.
 //!
-//! Plain maps behind one mutex. Every verb is done when it is called, and its future is ready when it is
-//! polled. Each map has a journal, so that a verb that fails leaves nothing behind. Nothing outlives the
-//! process, but everything outlives the owner: clones share the same data, and [`Memory::reopen`] is what
-//! opening a file again is to other stores.
+//! Plain maps behind one mutex. Every call is done when it is made, and its future is ready when it is polled. Each
+//! map has a journal, so that a failed call leaves nothing behind. Nothing outlives the process, but everything
+//! outlives the owner: clones share the same data, and [`Memory::reopen`] corresponds to opening the file again in
+//! other stores.
 //!
-//! What it costs: one lock for everybody, and a copy of the user's table for each transaction that writes to
-//! it. A watcher is called under the lock, and must not call the store. It is for tests, and for work that may
-//! be lost.
+//! Its price: one lock for all calls, and a copy of the user's table for each transaction that writes to it. A watcher
+//! is called under the lock, and must not call the store. The store is for tests, and for work that may be lost.
 
 use std::fmt;
 use std::future::ready;
@@ -15,18 +14,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use redrive_core::Moment;
-use redrive_core::entry::{Grant, Seq, Settle, Settled};
-use redrive_core::planted::{Flaw, has};
-use redrive_core::triage::{self, Controls, Filter, JobId};
+use redrive_core::planted::{PlantedBug, has};
+use redrive_core::queue_entry::{FencingToken, Seq, SettleRequest, SettleResult};
+use redrive_core::triage::{self, ActiveRules, Filter, JobId};
 
 use crate::error::{PublishError, StoreError};
-use crate::found::{Count, Found, Listed, Matching, Query};
-use crate::lease::{Held, Lease, LeaseSettle, LeaseSettled, Leased};
-use crate::operate::{Advance, AuditLine, Group, GroupQuery, Operated, Order};
-use crate::store::{
-    Answer, Arrivals, By, Domain, Load, Loaded, New, Published, QueueSpec, Store, Taken, Watcher,
+use crate::event_status::{EventCount, EventPage, EventQuery, EventStatus, FilterMatches, Named};
+use crate::lease::{LeaseRef, LeaseRequest, LeaseSettle, LeaseSettleResult, LeasedEvents};
+use crate::operate::{
+    AuditLine, CommandResult, FailingGroup, FailingQuery, Group, GroupQuery, JobAdvance, OperatorCommand,
+    Retrying,
 };
-use crate::transaction::{Job, Transacted};
+use crate::store::{
+    Arrivals, DeclaredBy, Domain, EventStore, LoadRequest, LoadedEvents, NewEvent, OperatorStore, Published,
+    QueueSpec, SettleStore, ShardStore, Store, StoreFuture, TakenShard, Watcher,
+};
+use crate::transaction::{TxJob, TxOutcome};
 
 mod state;
 
@@ -46,51 +49,41 @@ mod settle;
 
 mod transact;
 
-mod look;
+mod read;
 
 mod operate;
 
 mod death;
 
-mod edit;
+mod leases;
 
-mod rule;
-
-mod group;
-
-mod job;
-
-mod audit;
-
-mod lease;
-
-mod record;
+mod ledger;
 
 mod forget;
 
-mod fault;
+mod faults;
 
-pub use fault::Fault;
+pub use faults::InjectedFault;
 pub use transact::table;
 
-use fault::World;
+use faults::World;
 use row::Identity;
-use state::{State, Table, Told};
+use state::{CommitNotice, State, Table};
 
 /// A store in memory. Clones share it.
 ///
 /// ```
 /// use redrive_core::{Event, Moment};
-/// use redrive_store::{By, Memory, New, Published, QueueSpec, Store};
+/// use redrive_store::{DeclaredBy, Memory, NewEvent, Published, QueueSpec, prelude::*};
 /// use std::time::Duration;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let (window, horizon) = (Duration::from_secs(60), Duration::from_secs(60));
 /// let store = Memory::new();
-/// store.declare(QueueSpec { name: "orders".to_owned(), ordered: true, window, horizon, ..QueueSpec::default() }, By::Runner).await?;
+/// store.declare(QueueSpec { name: "orders".to_owned(), ordered: true, window, horizon, ..QueueSpec::default() }, DeclaredBy::Runner).await?;
 ///
-/// let order = || New::at(Event::new("orders", "order-17"), Moment::default());
+/// let order = || NewEvent::at(Event::new("orders", "order-17"), Moment::default());
 /// let answers = store.publish(vec![order(), order()]).await?;
 /// assert!(matches!(&answers[..], [Ok(Published::Accepted(_)), Ok(Published::Duplicate(_))]));
 /// # Ok(())
@@ -108,7 +101,7 @@ struct Data {
     sessions: Mutex<Vec<Weak<Session>>>,
 }
 
-/// One opening of the store, as a process would be.
+/// One opening of the store, as by a process.
 #[derive(Default)]
 struct Session {
     closed: AtomicBool,
@@ -122,7 +115,7 @@ impl Memory {
         Self::with_shards(1)
     }
 
-    /// An empty store with so many shards, at least one.
+    /// An empty store with this many shards, at least one.
     #[must_use]
     pub fn with_shards(shards: u32) -> Self {
         let shards = shards.max(1);
@@ -131,9 +124,9 @@ impl Memory {
         Self::open(Arc::new(data))
     }
 
-    /// Opens the same data again, as after the death of a process: nobody is told of arrivals yet, and what a
-    /// failed sync left open is decided. Whoever has it open already goes on having it, and
-    /// all of them hear of all arrivals.
+    /// Opens the same data again, as after the death of a process: there is no watcher yet, and the outcome of a
+    /// failed sync is decided. Handles that were opened before stay open, and all watchers are notified of all
+    /// arrivals.
     #[must_use]
     pub fn reopen(&self) -> Self {
         self.recover();
@@ -149,18 +142,18 @@ impl Memory {
         Self { data, session }
     }
 
-    /// What is in the user's own table.
+    /// The contents of the user's own table.
     #[must_use]
     pub fn table_snapshot(&self) -> Table {
         Table::clone(&lock(&self.data.world).state.table)
     }
 
-    /// Draws the number of an event that is [published later](Self::publish_late), when others may have been seen that
-    /// have larger ones: as in a store in which several transactions are open.
+    /// Draws the number of an event that is [published later](Self::publish_late), perhaps after events with larger
+    /// numbers are visible: as in a store with several open transactions.
     ///
     /// # Errors
     ///
-    /// Where a sync failed.
+    /// If a sync failed.
     #[doc(hidden)]
     pub fn draw(&self, queue: &str, tenant: &str) -> Result<Seq, StoreError> {
         let mut world = self.world()?;
@@ -171,7 +164,11 @@ impl Memory {
 
     /// Publishes under a number that was drawn before.
     #[doc(hidden)]
-    pub fn publish_late(&self, events: Vec<New>, drawn: Seq) -> Answer<Vec<Result<Published, PublishError>>> {
+    pub fn publish_late(
+        &self,
+        events: Vec<NewEvent>,
+        drawn: Seq,
+    ) -> StoreFuture<Vec<Result<Published, PublishError>>> {
         self.commit(|state| {
             state.drawn = Some(drawn);
             let said = events.iter().map(|new| state.publish(new)).collect();
@@ -180,9 +177,9 @@ impl Memory {
         })
     }
 
-    /// Makes the next commit that changes something fail. Several are queued.
+    /// Makes the next commit that changes something fail. Several faults are queued.
     #[doc(hidden)]
-    pub fn fail_next(&self, fault: Fault) {
+    pub fn fail_next(&self, fault: InjectedFault) {
         lock(&self.data.world).faults.push_back(fault);
     }
 
@@ -205,13 +202,19 @@ impl Memory {
         Ok(world)
     }
 
-    /// Looks, and changes nothing.
-    fn look<T: Send + 'static>(&self, look: impl FnOnce(&mut World) -> Result<T, StoreError>) -> Answer<T> {
+    /// Reads without changing anything.
+    fn look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&mut World) -> Result<T, StoreError>,
+    ) -> StoreFuture<T> {
         answer(self.world().and_then(|mut world| look(&mut world)))
     }
 
-    /// Changes something, commits, and tells who is to know. A verb that fails leaves nothing.
-    fn commit<T: Send + 'static>(&self, verb: impl FnOnce(&mut State) -> Result<T, StoreError>) -> Answer<T> {
+    /// Runs a change, commits it, and notifies the watchers. A failed change leaves nothing behind.
+    fn commit<T: Send + 'static>(
+        &self,
+        verb: impl FnOnce(&mut State) -> Result<T, StoreError>,
+    ) -> StoreFuture<T> {
         self.change(|world| match verb(&mut world.state) {
             Ok(done) => {
                 let (arrived, told) = world.commit();
@@ -219,25 +222,25 @@ impl Memory {
             }
             Err(error) => {
                 world.state.undo();
-                (Told::default(), Err(error))
+                (CommitNotice::default(), Err(error))
             }
         })
     }
 
     fn change<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&mut World) -> (Told, Result<T, StoreError>),
-    ) -> Answer<T> {
+        change: impl FnOnce(&mut World) -> (CommitNotice, Result<T, StoreError>),
+    ) -> StoreFuture<T> {
         answer(self.world().and_then(|mut world| {
             let (arrived, done) = change(&mut world);
-            // Under the lock, so that nobody hears of an event after its end.
+            // Under the lock, so that a watcher never learns of an event after its end.
             self.tell(&arrived);
             done
         }))
     }
 
-    fn tell(&self, told: &Told) {
-        let Told { entries, recall } = told;
+    fn tell(&self, told: &CommitNotice) {
+        let CommitNotice { entries, recall } = told;
         if entries.is_empty() && !recall {
             return;
         }
@@ -255,130 +258,159 @@ impl Store for Memory {
         Domain::Memory
     }
 
-    fn shards(&self) -> u32 {
-        self.data.shards
-    }
-
-    fn declare(&self, queue: QueueSpec, by: By) -> Answer<()> {
-        self.commit(|state| {
-            if by == By::Runner || state.queues.get(&queue.name).is_none() {
-                state.queues.put(queue.name.clone(), queue);
-            }
-            Ok(())
-        })
-    }
-
-    fn publish(&self, events: Vec<New>) -> Answer<Vec<Result<Published, PublishError>>> {
-        self.commit(|state| Ok(events.iter().map(|new| state.publish(new)).collect()))
-    }
-
-    fn take(&self, shard: u32, now: Moment) -> Answer<Taken> {
-        self.commit(|state| {
-            state.see(now);
-            state.take(shard)
-        })
-    }
-
-    fn release(&self, grant: Grant) -> Answer<()> {
-        self.commit(|state| state.release(grant))
-    }
-
-    fn load(&self, load: Load) -> Answer<Loaded> {
-        self.look(|world| world.state.load(&load, &mut world.cursors))
-    }
-
-    fn settle(&self, settles: Vec<Settle>) -> Answer<Vec<Settled>> {
-        self.commit(|state| Ok(settles.into_iter().map(|settle| state.settle(settle)).collect()))
-    }
-
-    fn note(&self, grant: Grant, under_way: Vec<Seq>) -> Answer<()> {
-        self.commit(|state| state.note(grant, under_way))
-    }
-
-    fn transact(&self, job: Job) -> Answer<Transacted> {
-        self.change(|world| world.transact(job))
-    }
-
-    fn find(&self, tenant: &str, queue: &str, id: &str) -> Answer<Option<Found>> {
-        let identity = Identity { tenant: tenant.to_owned(), queue: queue.to_owned(), id: id.to_owned() };
-        answer(self.data_if_open().and_then(|world| {
-            if !has(Flaw::LookUpAfterFailedSync) {
-                world.check()?;
-            }
-            Ok(world.state.find(&identity))
-        }))
-    }
-
-    fn list(&self, query: Query) -> Answer<Listed> {
-        self.look(|world| Ok(world.state.list(&query)))
-    }
-
-    fn count(&self, now: Moment) -> Answer<Vec<Count>> {
-        self.look(|world| Ok(world.state.count(now)))
-    }
-
-    fn oldest_due(&self, now: Moment) -> Answer<Vec<(String, Moment)>> {
-        self.look(|world| Ok(world.state.oldest_due(now)))
-    }
-
-    fn forget(&self, now: Moment) -> Answer<usize> {
+    fn forget(&self, now: Moment) -> StoreFuture<usize> {
         self.commit(|state| {
             state.see(now);
             Ok(state.forget(now))
         })
     }
 
-    fn operate(&self, order: Order) -> Answer<Operated> {
-        self.commit(|state| Ok(state.operate(order)))
+    fn close(&self) -> StoreFuture<()> {
+        self.session.closed.store(true, Ordering::Release);
+        *lock(&self.session.watcher) = None;
+        answer(Ok(()))
     }
+}
 
-    fn advance(&self, step: Advance) -> Answer<Option<triage::Job>> {
-        self.commit(|state| Ok(state.advance(step)))
-    }
-
-    fn jobs(&self, id: Option<JobId>) -> Answer<Vec<triage::Job>> {
-        self.look(|world| Ok(world.state.jobs(id)))
-    }
-
-    fn controls(&self) -> Answer<Controls> {
-        self.look(|world| Ok(world.state.controls()))
-    }
-
-    fn groups(&self, query: GroupQuery) -> Answer<Vec<Group>> {
-        self.look(|world| Ok(world.state.groups(&query)))
-    }
-
-    fn matching(&self, filter: Filter) -> Answer<Matching> {
-        self.look(|world| Ok(world.state.matching(&filter)))
-    }
-
-    fn audit(&self, before: Option<u64>, limit: usize) -> Answer<Vec<AuditLine>> {
-        self.look(|world| Ok(world.state.lines(before, limit)))
-    }
-
-    fn lease(&self, lease: Lease) -> Answer<Leased> {
-        self.commit(|state| state.lease(lease))
-    }
-
-    fn extend(&self, leases: Vec<Held>, at: Moment, until: Moment) -> Answer<Vec<LeaseSettled>> {
+impl EventStore for Memory {
+    fn declare(&self, queue: QueueSpec, by: DeclaredBy) -> StoreFuture<()> {
         self.commit(|state| {
-            state.see(at);
-            Ok(leases.iter().map(|held| state.extend(held, until)).collect())
+            if by == DeclaredBy::Runner || state.queues.get(&queue.name).is_none() {
+                state.queues.put(queue.name.clone(), queue);
+            }
+            Ok(())
         })
     }
 
-    fn settle_leased(&self, settles: Vec<LeaseSettle>) -> Answer<Vec<LeaseSettled>> {
-        self.commit(|state| Ok(settles.into_iter().map(|settle| state.settle_leased(settle)).collect()))
+    fn publish(&self, events: Vec<NewEvent>) -> StoreFuture<Vec<Result<Published, PublishError>>> {
+        self.commit(|state| Ok(events.iter().map(|new| state.publish(new)).collect()))
+    }
+
+    fn load(&self, load: LoadRequest) -> StoreFuture<LoadedEvents> {
+        self.look(|world| world.state.load(&load, &mut world.cursors))
     }
 
     fn watch(&self, watcher: Watcher) {
         *lock(&self.session.watcher) = Some(watcher);
     }
 
-    fn close(&self) -> Answer<()> {
-        self.session.closed.store(true, Ordering::Release);
-        *lock(&self.session.watcher) = None;
-        answer(Ok(()))
+    fn find(&self, tenant: &str, queue: &str, id: &str) -> StoreFuture<Option<EventStatus>> {
+        let identity = Identity { tenant: tenant.to_owned(), queue: queue.to_owned(), id: id.to_owned() };
+        answer(self.data_if_open().and_then(|world| {
+            if !has(PlantedBug::LookUpAfterFailedSync) {
+                world.check()?;
+            }
+            Ok(world.state.find(&identity))
+        }))
+    }
+
+    fn find_by_id(&self, id: &str) -> StoreFuture<Vec<Named>> {
+        self.look(|world| Ok(world.state.find_by_id(id)))
+    }
+
+    fn queue_names(&self) -> StoreFuture<Vec<String>> {
+        self.look(|world| Ok(world.state.queues.iter().map(|(name, _)| name.clone()).collect()))
+    }
+
+    fn list(&self, query: EventQuery) -> StoreFuture<EventPage> {
+        self.look(|world| Ok(world.state.list(&query)))
+    }
+
+    fn count(&self, now: Moment) -> StoreFuture<Vec<EventCount>> {
+        self.look(|world| Ok(world.state.count(now)))
+    }
+
+    fn oldest_due(&self, now: Moment) -> StoreFuture<Vec<(String, Moment)>> {
+        self.look(|world| Ok(world.state.oldest_due(now)))
+    }
+}
+
+impl SettleStore for Memory {
+    fn settle(&self, settles: Vec<SettleRequest>) -> StoreFuture<Vec<SettleResult>> {
+        self.commit(|state| Ok(settles.into_iter().map(|settle| state.settle(settle)).collect()))
+    }
+
+    fn note(&self, token: FencingToken, under_way: Vec<Seq>) -> StoreFuture<()> {
+        self.commit(|state| state.note(token, under_way))
+    }
+
+    fn transact(&self, job: TxJob) -> StoreFuture<TxOutcome> {
+        self.change(|world| world.transact(job))
+    }
+
+    fn lease(&self, lease: LeaseRequest) -> StoreFuture<LeasedEvents> {
+        self.commit(|state| state.lease(lease))
+    }
+
+    fn extend(
+        &self,
+        leases: Vec<LeaseRef>,
+        at: Moment,
+        until: Moment,
+    ) -> StoreFuture<Vec<LeaseSettleResult>> {
+        self.commit(|state| {
+            state.see(at);
+            Ok(leases.iter().map(|held| state.extend(held, until)).collect())
+        })
+    }
+
+    fn settle_leased(&self, settles: Vec<LeaseSettle>) -> StoreFuture<Vec<LeaseSettleResult>> {
+        self.commit(|state| Ok(settles.into_iter().map(|settle| state.settle_leased(settle)).collect()))
+    }
+}
+
+impl OperatorStore for Memory {
+    fn operate(&self, order: OperatorCommand) -> StoreFuture<CommandResult> {
+        self.commit(|state| Ok(state.operate(order)))
+    }
+
+    fn advance(&self, step: JobAdvance) -> StoreFuture<Option<triage::Job>> {
+        self.commit(|state| Ok(state.advance(step)))
+    }
+
+    fn jobs(&self, id: Option<JobId>) -> StoreFuture<Vec<triage::Job>> {
+        self.look(|world| Ok(world.state.jobs(id)))
+    }
+
+    fn controls(&self) -> StoreFuture<ActiveRules> {
+        self.look(|world| Ok(world.state.controls()))
+    }
+
+    fn groups(&self, query: GroupQuery) -> StoreFuture<Vec<Group>> {
+        self.look(|world| Ok(world.state.groups(&query)))
+    }
+
+    fn failing(&self, query: FailingQuery) -> StoreFuture<Vec<FailingGroup>> {
+        self.look(|world| Ok(world.state.failing(&query)))
+    }
+
+    fn retrying(&self) -> StoreFuture<Vec<Retrying>> {
+        self.look(|world| Ok(world.state.retrying()))
+    }
+
+    fn matching(&self, filter: Filter) -> StoreFuture<FilterMatches> {
+        self.look(|world| Ok(world.state.matching(&filter)))
+    }
+
+    fn audit(&self, before: Option<u64>, limit: usize) -> StoreFuture<Vec<AuditLine>> {
+        self.look(|world| Ok(world.state.lines(before, limit)))
+    }
+}
+
+impl ShardStore for Memory {
+    fn shards(&self) -> u32 {
+        self.data.shards
+    }
+
+    fn take(&self, shard: u32, now: Moment) -> StoreFuture<TakenShard> {
+        self.commit(|state| {
+            state.see(now);
+            state.take(shard)
+        })
+    }
+
+    fn release(&self, token: FencingToken) -> StoreFuture<()> {
+        self.commit(|state| state.release(token))
     }
 }
 
@@ -394,12 +426,12 @@ impl fmt::Debug for Memory {
     }
 }
 
-fn answer<T: Send + 'static>(done: Result<T, StoreError>) -> Answer<T> {
+fn answer<T: Send + 'static>(done: Result<T, StoreError>) -> StoreFuture<T> {
     Box::pin(ready(done))
 }
 
-/// Locks. A panic of the user's work is caught before it can reach a lock, and when a watcher is called all is
-/// committed, so there is nothing to mistrust behind a lock that somebody panicked with.
+/// Locks. A panic of the user's work is caught before it can reach a lock, and a watcher is called after the commit,
+/// so the data behind a poisoned lock is intact.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,24 +1,24 @@
 //! In a PostgreSQL database: many processes, one database.
 //!
 //! Everything is in a schema of its own, by default `redrive`; the rest of the database is the user's, and
-//! [`Store::transact`] writes to both in one commit. Events are split in shards by their key, and each shard has one
-//! owner at a time, which hands out its events from memory. Any process may publish, look and give orders.
+//! [`SettleStore::transact`] writes to both in one commit. Events are split into shards by their key, and each shard
+//! has one owner at a time, which hands out its events from memory. Any process may publish, read and issue commands.
 //!
-//! An owner is known by a row with a lease, by the database's clock; what it settles is fenced by the shard's epoch in
-//! the commit itself, so one that was replaced changes nothing. Who is the head of a key, and what arrived, is asked
-//! anew by whoever hands something out, because publishers commit in any order.
+//! An owner is a row with a lease, by the database's clock. Its settles are fenced by the shard's epoch in the commit
+//! itself, so an owner that was replaced changes nothing. Each statement that hands events out determines the head of
+//! a key and the arrivals anew, because publishers commit in any order.
 //!
 //! ```no_run
-//! # use redrive_store::{By, Postgres, QueueSpec, Store, postgres::Settings};
+//! # use redrive_store::{DeclaredBy, Postgres, QueueSpec, postgres::PostgresSettings, prelude::*};
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let store = Postgres::open("postgres://redrive@localhost/shop", Settings::default()).await?;
-//! store.declare(QueueSpec { name: "orders".into(), ordered: true, ..QueueSpec::default() }, By::Runner).await?;
+//! let store = Postgres::open("postgres://redrive@localhost/shop", PostgresSettings::default()).await?;
+//! store.declare(QueueSpec { name: "orders".into(), ordered: true, ..QueueSpec::default() }, DeclaredBy::Runner).await?;
 //! store.close().await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! What it costs and promises is in `docs/postgres.md`.
+//! Costs and guarantees are in `docs/postgres.md`.
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,164 +26,103 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use redrive_core::Moment;
-use redrive_core::entry::{Grant, Seq, Settle, Settled};
-use redrive_core::triage::{self, Controls, Filter, JobId};
+use redrive_core::queue_entry::{FencingToken, Seq, SettleRequest, SettleResult};
+use redrive_core::triage::{self, ActiveRules, Filter, JobId};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::error::{PublishError, StoreError};
-use crate::found::{Count, Found, Listed, Matching, Query};
-use crate::lease::{self, Lease, LeaseSettle, LeaseSettled, Leased};
-use crate::nodes::{Nodes, Tenure};
-use crate::operate::{Advance, AuditLine, Group, GroupQuery, Operated, Order};
-use crate::store::{Answer, By, Domain, Load, Loaded, New, Published, QueueSpec, Store, Taken, Watcher};
-use crate::transaction::{Job, Transacted};
-
-mod settings;
-
-mod url;
+use crate::event_status::{EventCount, EventPage, EventQuery, EventStatus, FilterMatches, Named};
+use crate::lease::{self, LeaseRequest, LeaseSettle, LeaseSettleResult, LeasedEvents};
+use crate::nodes::{NodeLease, NodeList};
+use crate::operate::{
+    AuditLine, CommandResult, FailingGroup, FailingQuery, Group, GroupQuery, JobAdvance, OperatorCommand,
+    Retrying,
+};
+use crate::store::{
+    DeclaredBy, Domain, EventStore, LoadRequest, LoadedEvents, NewEvent, OperatorStore, Published, QueueSpec,
+    SettleStore, ShardStore, Store, StoreFuture, TakenShard, Watcher,
+};
+use crate::transaction::{TxJob, TxOutcome};
 
 mod open;
 
-mod schema;
+mod database;
 
-mod office;
-
-mod once;
-
-mod desk;
-
-mod writer;
-
-mod batch;
-
-mod at_once;
-
-mod aside;
-
-mod places;
-
-mod heads;
-
-mod publish;
-
-mod keys;
-
-mod take;
-
-mod nodes;
-
-mod load;
-
-mod load_plainly;
-
-mod arrivals;
-
-mod telling;
-
-mod settle;
-
-mod settle_at_once;
-
-mod transact;
-
-mod lent;
-
-mod values;
-
-mod kept;
-
-mod operate;
-
-mod act;
-
-mod edit;
-
-mod rules;
-
-mod jobs;
-
-mod advance;
-
-mod letters;
-
-mod group;
-
-mod ledger;
-
-mod audit;
-
-mod leases;
-
-mod record;
-
-mod find;
-
-mod list;
-
-mod count;
-
-mod oldest;
-
-mod forget;
-
-mod keep;
-
-pub(super) mod moving;
+mod tx;
 
 mod rows;
 
-mod held;
+mod writer;
 
-mod receipt;
+mod publish;
 
-mod names;
+mod load;
+
+mod settle;
+
+mod keys;
+
+mod nodes;
+
+mod leases;
+
+mod transact;
+
+mod operate;
+
+mod ledger;
+
+mod read;
+
+mod forget;
+
+mod events;
+
+pub(super) mod moving;
 
 mod faults;
 
-#[cfg(feature = "planted")]
-mod meddle;
-
-pub use lent::{Wakeup, commit, spoil};
+pub use open::settings::PostgresSettings;
 #[cfg(feature = "planted")]
 #[doc(hidden)]
-pub use meddle::Step;
-pub use settings::Settings;
-/// The driver, for whoever works in the same transaction.
+pub use open::test_hooks::FutureSchemaStep;
+/// The driver, for work in the same transaction.
 pub use sqlx;
+pub use transact::caller_tx::{Wakeup, commit, spoil};
 pub use transact::{run_again, with};
 
-use batch::Piece;
-use desk::Desk;
+use database::{Database, TxFuture};
 use faults::broken;
-use office::{Doing, Office};
-use schema::STEPS;
-use writer::Line;
+use open::schema::STEPS;
+use tx::OwnTx;
+use writer::CommitQueue;
+use writer::batch::BatchItem;
 
 /// How many threads drive the connections. They wait nearly all of the time.
 const THREADS: usize = 2;
 
 /// A store in a PostgreSQL database.
 pub struct Postgres {
-    office: Arc<Office>,
-    publishes: Line<New, Result<Published, PublishError>>,
-    settles: Line<Settle, Settled>,
-    /// Connections need a runtime that lives as long as they do, whoever calls from wherever.
+    db: Arc<Database>,
+    publishes: CommitQueue<NewEvent, Result<Published, PublishError>>,
+    settles: CommitQueue<SettleRequest, SettleResult>,
+    /// Connections need a runtime that lives as long as they do, whichever runtime calls.
     runtime: Option<Runtime>,
 }
 
 impl Postgres {
-    /// Opens a database, and makes the tables if there are none.
+    /// Opens a database, and creates the tables if there are none.
     ///
     /// # Errors
-    /// [`StoreError::Open`] with what to do about it, and [`StoreError::Newer`] where a newer program made the tables.
-    pub async fn open(url: &str, settings: Settings) -> Result<Self, StoreError> {
+    /// [`StoreError::Open`] with what to do about it, and [`StoreError::Newer`] if a newer program made the tables.
+    pub async fn open(url: &str, settings: PostgresSettings) -> Result<Self, StoreError> {
         Self::open_by(url, settings, STEPS).await
     }
 
     async fn open_by(
         url: &str,
-        settings: Settings,
-        steps: &'static [schema::Step],
+        settings: PostgresSettings,
+        steps: &'static [open::schema::Step],
     ) -> Result<Self, StoreError> {
         let no_threads = |error: std::io::Error| StoreError::Open {
             path: "the database".into(),
@@ -196,40 +135,40 @@ impl Postgres {
             .enable_all()
             .build()
             .map_err(no_threads)?;
-        let (publishes, to_publish) = Line::new();
-        let (settles, to_settle) = Line::new();
+        let (publishes, to_publish) = CommitQueue::new();
+        let (settles, to_settle) = CommitQueue::new();
         let url = url.to_owned();
         let opening = runtime.spawn(async move { open::open(&url, &settings, steps).await });
         let opened = match opening.await {
             Ok(opened) => opened,
             Err(_) => Err(broken("opening the database ended early")),
         };
-        let (office, options) = match opened {
-            Ok((office, options)) => (Arc::new(office), options),
+        let (db, options) = match opened {
+            Ok((db, options)) => (Arc::new(db), options),
             Err(error) => {
                 runtime.shutdown_background();
                 return Err(error);
             }
         };
-        runtime.spawn(writer::write_all(Arc::clone(&office), to_publish));
-        runtime.spawn(writer::write_all(Arc::clone(&office), to_settle));
-        runtime.spawn(arrivals::look_around(Arc::clone(&office)));
-        runtime.spawn(arrivals::send_hints(Arc::clone(&office)));
-        runtime.spawn(nodes::beat(Arc::clone(&office), options));
-        Ok(Self { office, publishes, settles, runtime: Some(runtime) })
+        runtime.spawn(writer::write_all(Arc::clone(&db), to_publish));
+        runtime.spawn(writer::write_all(Arc::clone(&db), to_settle));
+        runtime.spawn(database::arrivals::look_around(Arc::clone(&db)));
+        runtime.spawn(database::arrivals::send_hints(Arc::clone(&db)));
+        runtime.spawn(nodes::beat(Arc::clone(&db), options));
+        Ok(Self { db, publishes, settles, runtime: Some(runtime) })
     }
 
-    /// Does something on the store's own threads.
+    /// Runs a call on the store's own threads.
     fn call<T: Send + 'static>(
         &self,
         doing: impl Future<Output = Result<T, StoreError>> + Send + 'static,
-    ) -> Answer<T> {
-        let closed = || -> Answer<T> { Box::pin(std::future::ready(Err(StoreError::Closed))) };
+    ) -> StoreFuture<T> {
+        let closed = || -> StoreFuture<T> { Box::pin(std::future::ready(Err(StoreError::Closed))) };
         let Some(runtime) = &self.runtime else { return closed() };
-        if self.office.check().is_err() {
+        if self.db.check().is_err() {
             return closed();
         }
-        let gate = Arc::clone(&self.office.gate);
+        let gate = Arc::clone(&self.db.gate);
         let task = runtime.spawn(async move {
             let _open = gate.read_owned().await;
             doing.await
@@ -243,12 +182,16 @@ impl Postgres {
         })
     }
 
-    /// Writes things with whatever else waits in the line.
-    fn put<W: Piece>(&self, line: &Line<W, W::Answer>, what: Vec<W>) -> Answer<Vec<W::Answer>> {
-        if self.office.check().is_err() {
+    /// Writes items together with the other calls in the commit queue.
+    fn put<W: BatchItem>(
+        &self,
+        line: &CommitQueue<W, W::Answer>,
+        what: Vec<W>,
+    ) -> StoreFuture<Vec<W::Answer>> {
+        if self.db.check().is_err() {
             return Box::pin(std::future::ready(Err(StoreError::Closed)));
         }
-        match line.write_now(what, &self.office.gate) {
+        match line.write_now(what, &self.db.gate) {
             Ok(told) => Box::pin(async move { told.await.unwrap_or(Err(StoreError::Closed)) }),
             Err(what) => {
                 let line = line.clone();
@@ -257,215 +200,57 @@ impl Postgres {
         }
     }
 
-    /// Writes something, in one commit.
+    /// Writes in one commit.
     fn write<T: Send + 'static>(
         &self,
-        run: impl for<'a> Fn(&'a mut Desk) -> Doing<'a, T> + Send + Sync + 'static,
-    ) -> Answer<T> {
-        let office = Arc::clone(&self.office);
-        self.call(async move { office.write(run).await })
+        run: impl for<'a> Fn(&'a mut OwnTx) -> TxFuture<'a, T> + Send + Sync + 'static,
+    ) -> StoreFuture<T> {
+        let db = Arc::clone(&self.db);
+        self.call(async move { db.write(run).await })
     }
 
-    /// Looks at something, as of one commit.
+    /// Reads as of one commit.
     fn look<T: Send + 'static>(
         &self,
-        look: impl for<'a> Fn(&'a mut Desk) -> Doing<'a, T> + Send + Sync + 'static,
-    ) -> Answer<T> {
-        let office = Arc::clone(&self.office);
-        self.call(async move { office.look(look).await })
+        look: impl for<'a> Fn(&'a mut OwnTx) -> TxFuture<'a, T> + Send + Sync + 'static,
+    ) -> StoreFuture<T> {
+        let db = Arc::clone(&self.db);
+        self.call(async move { db.look(look).await })
     }
 }
 
 impl Store for Postgres {
     fn domain(&self) -> Domain {
-        Domain::Database(self.office.place.clone())
-    }
-
-    fn shards(&self) -> u32 {
-        self.office.shards
-    }
-
-    fn declare(&self, queue: QueueSpec, by: By) -> Answer<()> {
-        let office = Arc::clone(&self.office);
-        self.call(async move { office.declare(queue, by).await })
-    }
-
-    fn publish(&self, events: Vec<New>) -> Answer<Vec<Result<Published, PublishError>>> {
-        self.put(&self.publishes, events)
-    }
-
-    fn take(&self, shard: u32, now: Moment) -> Answer<Taken> {
-        self.write(move |desk| Box::pin(desk.take(shard, now)))
-    }
-
-    fn release(&self, grant: Grant) -> Answer<()> {
-        let office = Arc::clone(&self.office);
-        self.call(async move { office.give_back(grant, true).await })
-    }
-
-    fn abandon(&self, grant: Grant) -> Answer<()> {
-        let office = Arc::clone(&self.office);
-        self.call(async move { office.give_back(grant, false).await })
-    }
-
-    fn tenure(&self) -> Option<Arc<Tenure>> {
-        Some(Arc::clone(&self.office.tenure))
-    }
-
-    fn enlist(&self, runs: bool) -> Answer<()> {
-        let office = Arc::clone(&self.office);
-        self.call(async move { office.enlist(runs).await })
-    }
-
-    fn nodes(&self) -> Answer<Option<Nodes>> {
-        let office = Arc::clone(&self.office);
-        self.call(async move { office.nodes().await.map(Some) })
-    }
-
-    fn load(&self, load: Load) -> Answer<Loaded> {
-        let office = Arc::clone(&self.office);
-        self.call(async move { office.load(load).await })
-    }
-
-    fn settle(&self, settles: Vec<Settle>) -> Answer<Vec<Settled>> {
-        self.put(&self.settles, settles)
-    }
-
-    fn note(&self, grant: Grant, under_way: Vec<Seq>) -> Answer<()> {
-        let under_way = Arc::new(under_way);
-        self.write(move |desk| {
-            let under_way = Arc::clone(&under_way);
-            Box::pin(async move { desk.note(grant, &under_way).await })
-        })
-    }
-
-    fn transact(&self, job: Job) -> Answer<Transacted> {
-        let office = Arc::clone(&self.office);
-        self.call(async move { office.transact(job).await })
-    }
-
-    fn find(&self, tenant: &str, queue: &str, id: &str) -> Answer<Option<Found>> {
-        let named = Arc::new([tenant.to_owned(), queue.to_owned(), id.to_owned()]);
-        self.look(move |desk| {
-            let named = Arc::clone(&named);
-            Box::pin(async move { desk.find(&named[0], &named[1], &named[2]).await })
-        })
-    }
-
-    fn list(&self, query: Query) -> Answer<Listed> {
-        let query = Arc::new(query);
-        self.look(move |desk| {
-            let query = Arc::clone(&query);
-            Box::pin(async move { desk.list(&query).await })
-        })
-    }
-
-    fn count(&self, now: Moment) -> Answer<Vec<Count>> {
-        self.office.seen.see(now);
-        self.look(|desk| Box::pin(desk.count()))
-    }
-
-    fn oldest_due(&self, now: Moment) -> Answer<Vec<(String, Moment)>> {
-        self.office.seen.see(now);
-        self.look(|desk| Box::pin(desk.oldest_due()))
+        Domain::Database(self.db.place.clone())
     }
 
     /// A database is copied by its own tools.
-    fn backup(&self, _: std::path::PathBuf) -> Answer<()> {
+    fn backup(&self, _: std::path::PathBuf) -> StoreFuture<()> {
         let what = format!(
             "a database is copied with its own tools: `pg_dump --schema={schema}`, or a backup of the whole server. After a \
              restore, and before anything starts, say `SELECT {schema}.begin_new_life()` in it",
-            schema = self.office.schema.name()
+            schema = self.db.schema.name()
         );
         Box::pin(std::future::ready(Err(StoreError::Broken { what, source: None })))
     }
 
-    fn forget(&self, now: Moment) -> Answer<usize> {
-        let office = Arc::clone(&self.office);
-        self.call(async move { office.forget(now).await })
+    fn forget(&self, now: Moment) -> StoreFuture<usize> {
+        let db = Arc::clone(&self.db);
+        self.call(async move { db.forget(now).await })
     }
 
-    fn operate(&self, order: Order) -> Answer<Operated> {
-        let order = Arc::new(order);
-        self.write(move |desk| {
-            let order = Arc::clone(&order);
-            Box::pin(async move { desk.operate(&order).await })
-        })
-    }
-
-    fn advance(&self, step: Advance) -> Answer<Option<triage::Job>> {
-        self.write(move |desk| Box::pin(async move { desk.advance(&step).await }))
-    }
-
-    fn jobs(&self, id: Option<JobId>) -> Answer<Vec<triage::Job>> {
-        self.look(move |desk| Box::pin(desk.jobs(id)))
-    }
-
-    fn controls(&self) -> Answer<Controls> {
-        self.look(|desk| Box::pin(desk.controls()))
-    }
-
-    fn groups(&self, query: GroupQuery) -> Answer<Vec<Group>> {
-        let query = Arc::new(query);
-        self.look(move |desk| {
-            let query = Arc::clone(&query);
-            Box::pin(async move { desk.groups(&query).await })
-        })
-    }
-
-    fn matching(&self, filter: Filter) -> Answer<Matching> {
-        let filter = Arc::new(filter);
-        self.look(move |desk| {
-            let filter = Arc::clone(&filter);
-            Box::pin(async move { desk.matching(&filter).await })
-        })
-    }
-
-    fn audit(&self, before: Option<u64>, limit: usize) -> Answer<Vec<AuditLine>> {
-        self.look(move |desk| Box::pin(desk.lines(before, limit)))
-    }
-
-    fn lease(&self, lease: Lease) -> Answer<Leased> {
-        // It decides what becomes of leases that are over, and may be asked again.
-        let lease = Arc::new(tokio::sync::Mutex::new(lease));
-        self.write(move |desk| {
-            let lease = Arc::clone(&lease);
-            Box::pin(async move { desk.lease(&mut *lease.lock().await).await })
-        })
-    }
-
-    fn extend(&self, leases: Vec<lease::Held>, at: Moment, until: Moment) -> Answer<Vec<LeaseSettled>> {
-        let leases = Arc::new(leases);
-        self.write(move |desk| {
-            let leases = Arc::clone(&leases);
-            Box::pin(async move { desk.extend(&leases, at, until).await })
-        })
-    }
-
-    fn settle_leased(&self, settles: Vec<LeaseSettle>) -> Answer<Vec<LeaseSettled>> {
-        let settles = Arc::new(tokio::sync::Mutex::new(settles));
-        self.write(move |desk| {
-            let settles = Arc::clone(&settles);
-            Box::pin(async move { desk.settle_leased(&mut settles.lock().await).await })
-        })
-    }
-
-    fn watch(&self, watcher: Watcher) {
-        *self.office.watcher.lock().unwrap_or_else(PoisonError::into_inner) = Some(watcher);
-    }
-
-    fn close(&self) -> Answer<()> {
-        let office = Arc::clone(&self.office);
-        office.is_closed.store(true, Relaxed);
-        office.hint.notify_one();
+    fn close(&self) -> StoreFuture<()> {
+        let db = Arc::clone(&self.db);
+        db.is_closed.store(true, Relaxed);
+        db.notifier.hint.notify_one();
         let Some(runtime) = &self.runtime else { return Box::pin(std::future::ready(Ok(()))) };
         let task = runtime.spawn(async move {
-            // Everybody who has begun is done before this is ours.
-            let _all = Arc::clone(&office.gate).write_owned().await;
-            let _ = tokio::time::timeout(Duration::from_secs(5), office.leave()).await;
-            office.at_hand.clear();
-            office.pool.close().await;
-            office.side.close().await;
+            // All calls that have begun are done before this lock is granted.
+            let _all = Arc::clone(&db.gate).write_owned().await;
+            let _ = tokio::time::timeout(Duration::from_secs(5), db.leave()).await;
+            db.autocommit.clear();
+            db.pool.close().await;
+            db.side.close().await;
         });
         Box::pin(async move {
             let _ = task.await;
@@ -474,8 +259,203 @@ impl Store for Postgres {
     }
 }
 
+impl EventStore for Postgres {
+    fn declare(&self, queue: QueueSpec, by: DeclaredBy) -> StoreFuture<()> {
+        let db = Arc::clone(&self.db);
+        self.call(async move { db.declare(queue, by).await })
+    }
+
+    fn publish(&self, events: Vec<NewEvent>) -> StoreFuture<Vec<Result<Published, PublishError>>> {
+        self.put(&self.publishes, events)
+    }
+
+    fn load(&self, load: LoadRequest) -> StoreFuture<LoadedEvents> {
+        let db = Arc::clone(&self.db);
+        self.call(async move { db.load(load).await })
+    }
+
+    fn watch(&self, watcher: Watcher) {
+        *self.db.notifier.watcher.lock().unwrap_or_else(PoisonError::into_inner) = Some(watcher);
+    }
+
+    fn find(&self, tenant: &str, queue: &str, id: &str) -> StoreFuture<Option<EventStatus>> {
+        let named = Arc::new([tenant.to_owned(), queue.to_owned(), id.to_owned()]);
+        self.look(move |tx| {
+            let named = Arc::clone(&named);
+            Box::pin(async move { tx.find(&named[0], &named[1], &named[2]).await })
+        })
+    }
+
+    fn find_by_id(&self, id: &str) -> StoreFuture<Vec<Named>> {
+        let id: Arc<str> = id.into();
+        self.look(move |tx| {
+            let id = Arc::clone(&id);
+            Box::pin(async move { tx.find_by_id(&id).await })
+        })
+    }
+
+    fn queue_names(&self) -> StoreFuture<Vec<String>> {
+        self.look(|tx| Box::pin(async move { Ok(tx.queue_names().await?) }))
+    }
+
+    fn list(&self, query: EventQuery) -> StoreFuture<EventPage> {
+        let query = Arc::new(query);
+        self.look(move |tx| {
+            let query = Arc::clone(&query);
+            Box::pin(async move { tx.list(&query).await })
+        })
+    }
+
+    fn count(&self, now: Moment) -> StoreFuture<Vec<EventCount>> {
+        self.db.clock.advance(now);
+        self.look(|tx| Box::pin(tx.count()))
+    }
+
+    fn oldest_due(&self, now: Moment) -> StoreFuture<Vec<(String, Moment)>> {
+        self.db.clock.advance(now);
+        self.look(|tx| Box::pin(tx.oldest_due()))
+    }
+}
+
+impl SettleStore for Postgres {
+    fn settle(&self, settles: Vec<SettleRequest>) -> StoreFuture<Vec<SettleResult>> {
+        self.put(&self.settles, settles)
+    }
+
+    fn note(&self, token: FencingToken, under_way: Vec<Seq>) -> StoreFuture<()> {
+        let under_way = Arc::new(under_way);
+        self.write(move |tx| {
+            let under_way = Arc::clone(&under_way);
+            Box::pin(async move { tx.note(token, &under_way).await })
+        })
+    }
+
+    fn transact(&self, job: TxJob) -> StoreFuture<TxOutcome> {
+        let db = Arc::clone(&self.db);
+        self.call(async move { db.transact(job).await })
+    }
+
+    fn lease(&self, lease: LeaseRequest) -> StoreFuture<LeasedEvents> {
+        // It decides the outcome of expired leases, and may be asked again.
+        let lease = Arc::new(tokio::sync::Mutex::new(lease));
+        self.write(move |tx| {
+            let lease = Arc::clone(&lease);
+            Box::pin(async move { tx.lease(&mut *lease.lock().await).await })
+        })
+    }
+
+    fn extend(
+        &self,
+        leases: Vec<lease::LeaseRef>,
+        at: Moment,
+        until: Moment,
+    ) -> StoreFuture<Vec<LeaseSettleResult>> {
+        let leases = Arc::new(leases);
+        self.write(move |tx| {
+            let leases = Arc::clone(&leases);
+            Box::pin(async move { tx.extend(&leases, at, until).await })
+        })
+    }
+
+    fn settle_leased(&self, settles: Vec<LeaseSettle>) -> StoreFuture<Vec<LeaseSettleResult>> {
+        let settles = Arc::new(tokio::sync::Mutex::new(settles));
+        self.write(move |tx| {
+            let settles = Arc::clone(&settles);
+            Box::pin(async move { tx.settle_leased(&mut settles.lock().await).await })
+        })
+    }
+}
+
+impl OperatorStore for Postgres {
+    fn operate(&self, order: OperatorCommand) -> StoreFuture<CommandResult> {
+        let order = Arc::new(order);
+        self.write(move |tx| {
+            let order = Arc::clone(&order);
+            Box::pin(async move { tx.operate(&order).await })
+        })
+    }
+
+    fn advance(&self, step: JobAdvance) -> StoreFuture<Option<triage::Job>> {
+        self.write(move |tx| Box::pin(async move { tx.advance(&step).await }))
+    }
+
+    fn jobs(&self, id: Option<JobId>) -> StoreFuture<Vec<triage::Job>> {
+        self.look(move |tx| Box::pin(tx.jobs(id)))
+    }
+
+    fn controls(&self) -> StoreFuture<ActiveRules> {
+        self.look(|tx| Box::pin(tx.controls()))
+    }
+
+    fn groups(&self, query: GroupQuery) -> StoreFuture<Vec<Group>> {
+        let query = Arc::new(query);
+        self.look(move |tx| {
+            let query = Arc::clone(&query);
+            Box::pin(async move { tx.groups(&query).await })
+        })
+    }
+
+    fn failing(&self, query: FailingQuery) -> StoreFuture<Vec<FailingGroup>> {
+        let query = Arc::new(query);
+        self.look(move |tx| {
+            let query = Arc::clone(&query);
+            Box::pin(async move { tx.failing(&query).await })
+        })
+    }
+
+    fn retrying(&self) -> StoreFuture<Vec<Retrying>> {
+        self.look(|tx| Box::pin(tx.retrying()))
+    }
+
+    fn matching(&self, filter: Filter) -> StoreFuture<FilterMatches> {
+        let filter = Arc::new(filter);
+        self.look(move |tx| {
+            let filter = Arc::clone(&filter);
+            Box::pin(async move { tx.matching(&filter).await })
+        })
+    }
+
+    fn audit(&self, before: Option<u64>, limit: usize) -> StoreFuture<Vec<AuditLine>> {
+        self.look(move |tx| Box::pin(tx.lines(before, limit)))
+    }
+}
+
+impl ShardStore for Postgres {
+    fn shards(&self) -> u32 {
+        self.db.shards
+    }
+
+    fn take(&self, shard: u32, now: Moment) -> StoreFuture<TakenShard> {
+        self.write(move |tx| Box::pin(tx.take(shard, now)))
+    }
+
+    fn release(&self, token: FencingToken) -> StoreFuture<()> {
+        let db = Arc::clone(&self.db);
+        self.call(async move { db.give_back(token, true).await })
+    }
+
+    fn abandon(&self, token: FencingToken) -> StoreFuture<()> {
+        let db = Arc::clone(&self.db);
+        self.call(async move { db.give_back(token, false).await })
+    }
+
+    fn node_lease(&self) -> Option<Arc<NodeLease>> {
+        Some(Arc::clone(&self.db.node_lease))
+    }
+
+    fn enlist(&self, runs: bool) -> StoreFuture<()> {
+        let db = Arc::clone(&self.db);
+        self.call(async move { db.enlist(runs).await })
+    }
+
+    fn nodes(&self) -> StoreFuture<Option<NodeList>> {
+        let db = Arc::clone(&self.db);
+        self.call(async move { db.nodes().await.map(Some) })
+    }
+}
+
 impl Drop for Postgres {
-    /// Whoever drops it without closing it leaves as a process does that dies: what was answered is there, and its
+    /// Dropping the store without closing it is like the death of a process: answered calls are durable, and its
     /// shards count as uncleanly stopped.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
@@ -486,6 +466,6 @@ impl Drop for Postgres {
 
 impl fmt::Debug for Postgres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Postgres").field("place", &self.office.place).finish_non_exhaustive()
+        f.debug_struct("Postgres").field("place", &self.db.place).finish_non_exhaustive()
     }
 }

@@ -1,5 +1,5 @@
-//! What the stores that keep rows have in common: how events, receipts and records are columns, their checksums, and
-//! what is decided from them without looking at anything else.
+//! Code that the stores with rows share: events, dedupe records and ledger records as columns, their checksums, and
+//! decisions that need no other row.
 //!
 //! The SQL is each store's own.
 
@@ -7,17 +7,21 @@ pub(in crate::stores) mod cells;
 
 pub(in crate::stores) mod numbers;
 
+pub(in crate::stores) mod params;
+
 pub(in crate::stores) mod rows;
 
 pub(in crate::stores) mod columns;
 
-pub(in crate::stores) mod held;
+pub(in crate::stores) mod tracked;
 
-pub(in crate::stores) mod stories;
+pub(in crate::stores) mod history;
 
-pub(in crate::stores) mod receipt;
+pub(in crate::stores) mod dedupe;
 
 pub(in crate::stores) mod rules;
+
+pub(in crate::stores) mod user_statements;
 
 pub(in crate::stores) mod letters;
 
@@ -27,8 +31,10 @@ pub(in crate::stores) mod pages;
 
 pub(in crate::stores) mod group;
 
+pub(in crate::stores) mod failing;
+
 pub(in crate::stores) mod jobs;
 
-pub(in crate::stores) mod record;
+pub(in crate::stores) mod ledger;
 
 pub(crate) mod moving;

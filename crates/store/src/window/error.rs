@@ -1,23 +1,24 @@
-//! What can go wrong with a window, and what to do about it.
+//! Errors of a window, and what to do about them.
 
 use redrive_core::Moment;
-use redrive_core::window::{Full, Refused};
+use redrive_core::window::{CommitRefused, WindowFull};
 
 use crate::error::StoreError;
 
-/// Why a claim was not answered. It is never "first time": ask again later, and leave the message where it is.
+/// Why a claim was not answered. An error never means "first time": leave the message where it is, and ask again
+/// later.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
-pub enum ClaimError {
-    /// Everything that fits is claims that last.
+pub enum WindowClaimError {
+    /// Claims that have not run out fill the whole window.
     #[error(transparent)]
-    Full(#[from] Full),
-    /// The file could not be written to just now, or is no longer to be trusted.
+    Full(#[from] WindowFull),
+    /// The file could not be written just now, or can no longer be trusted.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-impl ClaimError {
+impl WindowClaimError {
     /// Whether the same call may work later, with this window still open.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
@@ -28,32 +29,32 @@ impl ClaimError {
     }
 }
 
-/// Why a commit was not written down. The effect happened all the same.
+/// Why a commit was not written. The effect happened all the same.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
-pub enum CommitError {
-    /// The claim ran out, and somebody else is at it now.
+pub enum WindowCommitError {
+    /// The claim ran out, and another caller has it now.
     #[error(
-        "the claim ran out and somebody else has the id; its effect may happen twice: make `claim` longer than \
+        "the claim ran out and another caller has the id; its effect may happen twice: make `claim` longer than \
          effects take"
     )]
     Taken {
-        /// When theirs runs out.
+        /// When the other claim runs out.
         until: Moment,
     },
-    /// The claim ran out, and somebody else dealt with it meanwhile.
+    /// The claim ran out, and another caller committed it meanwhile.
     #[error(
-        "the claim ran out and somebody else committed the id; its effect may have happened twice: make `claim` \
+        "the claim ran out and another caller committed the id; its effect may have happened twice: make `claim` \
          longer than effects take"
     )]
     Already {
-        /// When they did.
+        /// When that was committed.
         since: Moment,
     },
-    /// The claim ran out, and its place was taken by other claims.
+    /// The claim ran out, and other claims took its room.
     #[error(transparent)]
-    Full(#[from] Full),
-    /// The file failed in a way that leaves open whether it was written.
+    Full(#[from] WindowFull),
+    /// The file failed, and the outcome of the write is unknown.
     #[error(
         "the commit failed ({what}) and may or may not be on the disk; the window is closed, open it again: if it \
          is not, the id may run once more"
@@ -62,12 +63,12 @@ pub enum CommitError {
         /// What failed.
         what: String,
     },
-    /// It was not written, for a reason of the file's.
+    /// It was not written, because the file failed.
     #[error(transparent)]
     Store(StoreError),
 }
 
-impl CommitError {
+impl WindowCommitError {
     /// Whether the same ticket may be committed later, with this window still open.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
@@ -79,7 +80,7 @@ impl CommitError {
     }
 }
 
-impl From<StoreError> for CommitError {
+impl From<StoreError> for WindowCommitError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Unknown { what } => Self::Unknown { what },
@@ -88,12 +89,12 @@ impl From<StoreError> for CommitError {
     }
 }
 
-impl From<Refused> for CommitError {
-    fn from(refused: Refused) -> Self {
+impl From<CommitRefused> for WindowCommitError {
+    fn from(refused: CommitRefused) -> Self {
         match refused {
-            Refused::Taken { until } => Self::Taken { until },
-            Refused::Already { since } => Self::Already { since },
-            Refused::Full(full) => Self::Full(full),
+            CommitRefused::Taken { until } => Self::Taken { until },
+            CommitRefused::Already { since } => Self::Already { since },
+            CommitRefused::Full(full) => Self::Full(full),
             // Core's enum may grow.
             other => Self::Store(StoreError::Broken { what: other.to_string(), source: None }),
         }

@@ -1,47 +1,54 @@
-//! A store with everything in it: every verb is called many times, by chance.
+//! A store with everything in it: every call is made many times, at random.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_core::Event;
 use redrive_core::Executed;
-use redrive_core::entry::{Change, Entry, Park, Progress, Settle, Taken};
-use redrive_core::event::{Cause, DeadReason, Fingerprint, Mode, Record, Story};
-use redrive_core::ledger::{Ask, Claim, Effects, OnUnknown, Print, Reply, Resolution, Retention, Scope};
-use redrive_core::triage::{
-    Filter, Job as Work, JobAct, JobId, JobPlan, JobState, Operator, Redrive, Rule, Strategy,
+use redrive_core::event::{AttemptHistory, AttemptRecord, Cause, DeadReason, Fingerprint, Mode};
+use redrive_core::ledger::{
+    ClaimRequest, Effects, LedgerClaim, OnUnknown, RequestFingerprint, RequestScope, Resolution, Retention,
+    StoredReply,
 };
-use redrive_store::lease::{Held, Lease, LeaseSettle};
-use redrive_store::ledger::End;
-use redrive_store::operate::{Act, Advance, Edited, Letter, Order, Target, What};
-use redrive_store::{By, Job, Keep, New, Published, QueueSpec, Store, Tx};
+use redrive_core::queue_entry::{
+    EventChange, EventProgress, ParkFollowers, QueueEntry, SettleRequest, TakenShard,
+};
+use redrive_core::triage::{
+    Filter, Job as Work, JobAct, JobId, JobPlan, JobState, JobStrategy, Operator, RedriveOptions, Rule,
+};
+use redrive_store::lease::{LeaseRef, LeaseRequest, LeaseSettle};
+use redrive_store::ledger::RunEnding;
+use redrive_store::operate::{
+    EditedEvent, EventAction, EventRef, ImportedLetter, JobAdvance, OperatorAction, OperatorCommand,
+};
+use redrive_store::{DeadLetterRetention, DeclaredBy, NewEvent, Published, QueueSpec, Store, Tx, TxJob};
 
 use super::{Chance, at, due, take};
 
 const QUEUES: [&str; 4] = ["orders", "mails", "pulled", "spare"];
 const TENANTS: [&str; 2] = ["", "acme"];
 
-/// Who fills a store.
+/// Fills a store.
 struct Filler<'a> {
     store: &'a Arc<dyn Store>,
     chance: Chance,
-    taken: Vec<Taken>,
-    /// Tenant, queue and id of all that was published.
+    taken: Vec<TakenShard>,
+    /// Tenant, queue and id of all published events.
     names: Vec<String>,
-    leases: Vec<Held>,
-    runs: Vec<(Scope, u64)>,
+    leases: Vec<LeaseRef>,
+    runs: Vec<(RequestScope, u64)>,
     jobs: Vec<JobId>,
     clock: u64,
 }
 
-/// Fills a store. Tenant, queue and id of all that was published.
+/// Fills a store. Returns tenant, queue and id of all published events.
 pub(crate) async fn fill(store: &Arc<dyn Store>, seed: u64) -> Vec<String> {
     let (window, horizon) = (Duration::from_secs(10_000), Duration::from_secs(10_000));
     for (n, name) in QUEUES.iter().enumerate() {
-        let keep = Keep { time: (n == 3).then_some(window), count: (n == 3).then_some(100) };
+        let keep = DeadLetterRetention { time: (n == 3).then_some(window), count: (n == 3).then_some(100) };
         let (name, ordered, pull) = ((*name).to_owned(), n != 1, n == 2);
         let queue = QueueSpec { name, ordered, window, horizon, pull, keep };
-        store.declare(queue, By::Runner).await.unwrap();
+        store.declare(queue, DeclaredBy::Runner).await.unwrap();
     }
     let taken = take(store).await;
     let chance = Chance::new(seed);
@@ -53,23 +60,23 @@ pub(crate) async fn fill(store: &Arc<dyn Store>, seed: u64) -> Vec<String> {
     for _ in 0..400 {
         filler.step().await;
     }
-    // One is under way and noted when the owner dies, in every second store.
+    // In every second store, an attempt is running and noted when the owner dies.
     if let Some(entry) = due(store, &filler.taken, at(4_000)).await.first()
         && seed.is_multiple_of(2)
     {
-        let Taken { grant, .. } = filler.taken[usize::try_from(entry.shard).unwrap()];
-        store.note(grant, vec![entry.seq]).await.unwrap();
+        let TakenShard { token, .. } = filler.taken[usize::try_from(entry.shard).unwrap()];
+        store.note(token, vec![entry.seq]).await.unwrap();
         return filler.names;
     }
-    for Taken { grant, .. } in &filler.taken {
-        store.release(*grant).await.unwrap();
+    for TakenShard { token, .. } in &filler.taken {
+        store.release(*token).await.unwrap();
     }
     filler.names
 }
 
-fn story(what: &str, before: Option<&Arc<Story>>) -> Arc<Story> {
-    let story = before.map(|story| (**story).clone()).unwrap_or_default();
-    Arc::new(story.with(Record {
+fn history(what: &str, before: Option<&Arc<AttemptHistory>>) -> Arc<AttemptHistory> {
+    let history = before.map(|history| (**history).clone()).unwrap_or_default();
+    Arc::new(history.with(AttemptRecord {
         attempt: 1,
         mode: "live".to_owned(),
         at_ms: 1,
@@ -96,13 +103,13 @@ impl Filler<'_> {
         }
     }
 
-    fn name(&mut self) -> Option<Target> {
+    fn name(&mut self) -> Option<EventRef> {
         if self.names.is_empty() {
             return None;
         }
         let name = self.chance.pick(&self.names);
         let [tenant, queue, id] = [0, 1, 2].map(|at| name.split('\t').nth(at).unwrap().to_owned());
-        Some(Target::new(tenant, queue, id))
+        Some(EventRef::new(tenant, queue, id))
     }
 
     fn event(&mut self) -> Event {
@@ -137,40 +144,41 @@ impl Filler<'_> {
             event = Event::new(known.queue, known.id).tenant(known.tenant);
         }
         let name = format!("{}\t{}\t{}", event.tenant, event.queue, event.id);
-        let published = self.store.publish(vec![New::at(event, at(self.clock))]).await.unwrap().remove(0);
+        let published =
+            self.store.publish(vec![NewEvent::at(event, at(self.clock))]).await.unwrap().remove(0);
         if matches!(published, Ok(Published::Accepted(_))) {
             self.names.push(name);
         }
     }
 
-    fn progress(&mut self, entry: &Entry) -> Progress {
+    fn progress(&mut self, entry: &QueueEntry) -> EventProgress {
         let why = format!("no such card {}", self.chance.below(4));
-        Progress {
+        EventProgress {
             due: at(self.clock + self.chance.below(3_000)),
             attempts: entry.progress.attempts + 1,
             mode: Mode::Retry,
             started: Some(at(self.clock)),
             previous: Duration::from_secs(7),
-            story: Some(story(&why, entry.progress.story.as_ref())),
+            history: Some(history(&why, entry.progress.history.as_ref())),
             ..entry.progress.clone()
         }
     }
 
-    fn change(&mut self, entry: &Entry) -> Change {
+    fn change(&mut self, entry: &QueueEntry) -> EventChange {
         let progress = self.progress(entry);
-        let (attempts, story) = (progress.attempts, progress.story.clone());
+        let (attempts, history) = (progress.attempts, progress.history.clone());
         let reason = self.chance.pick(&[DeadReason::AttemptsSpent, DeadReason::Permanent]);
         let until = Some(at(self.clock + 20_000));
         match self.chance.below(12) {
-            0 | 1 => Change::Done,
-            2 => Change::DoneWith { result: Some(vec![0, 1, 255]), attempts, story },
-            3 => Change::Dropped { attempts, story },
-            4 => Change::Expired { attempts, story },
-            5..=7 => Change::Again(progress),
-            8 => Change::Dead { reason, progress, park: Park::Stay },
-            9 => Change::Dead { reason, progress, park: Park::UpTo { until, count: Some(9) } },
-            10 => Change::Dead { reason, progress, park: Park::GoOn },
-            _ => Change::Strike,
+            0 | 1 => EventChange::Done,
+            2 => EventChange::DoneWith { result: Some(vec![0, 1, 255]), attempts, history },
+            3 => EventChange::Dropped { attempts, history },
+            4 => EventChange::Expired { attempts, history },
+            5..=7 => EventChange::Retry(progress),
+            8 => EventChange::Dead { reason, progress, park: ParkFollowers::UntilResolved },
+            9 => EventChange::Dead { reason, progress, park: ParkFollowers::UpTo { until, count: Some(9) } },
+            10 => EventChange::Dead { reason, progress, park: ParkFollowers::No },
+            _ => EventChange::CountCrash,
         }
     }
 
@@ -181,21 +189,21 @@ impl Filler<'_> {
         }
         let entry = self.chance.pick(&heads);
         let change = self.change(&entry);
-        let Taken { grant, .. } = self.taken[usize::try_from(entry.shard).unwrap()];
-        let settle = Settle { grant, seq: entry.seq, rev: entry.rev, at: at(self.clock), change };
+        let TakenShard { token, .. } = self.taken[usize::try_from(entry.shard).unwrap()];
+        let settle = SettleRequest { token, seq: entry.seq, rev: entry.rev, at: at(self.clock), change };
         self.store.settle(vec![settle]).await.unwrap();
     }
 
     async fn lease(&mut self) {
         let token = [u8::try_from(self.leases.len() % 250).unwrap(); 16];
-        let lapsed = |entry: &Entry, _| {
-            Change::Again(Progress {
+        let lapsed = |entry: &QueueEntry, _| {
+            EventChange::Retry(EventProgress {
                 attempts: entry.progress.attempts + 1,
                 mode: Mode::Retry,
                 ..entry.progress.clone()
             })
         };
-        let lease = Lease {
+        let lease = LeaseRequest {
             queue: "pulled".to_owned(),
             tenant: None,
             at: at(self.clock),
@@ -207,7 +215,7 @@ impl Filler<'_> {
         for entry in self.store.lease(lease).await.unwrap().entries {
             let (tenant, queue, id) =
                 (entry.event.tenant.clone(), entry.event.queue.clone(), entry.event.id.clone());
-            self.leases.push(Held { tenant, queue, id, attempt: entry.progress.attempts + 1, token });
+            self.leases.push(LeaseRef { tenant, queue, id, attempt: entry.progress.attempts + 1, token });
         }
     }
 
@@ -217,16 +225,20 @@ impl Filler<'_> {
         }
         let lease = self.chance.pick(&self.leases);
         let is_done = self.chance.one_in(2);
-        let decide = move |entry: &Entry, _| {
+        let decide = move |entry: &QueueEntry, _| {
             if is_done {
-                return Change::Done;
+                return EventChange::Done;
             }
-            let progress = Progress {
+            let progress = EventProgress {
                 attempts: entry.progress.attempts + 1,
-                story: Some(story("worker", None)),
+                history: Some(history("worker", None)),
                 ..entry.progress.clone()
             };
-            Change::Dead { reason: DeadReason::AttemptsSpent, progress, park: Park::Stay }
+            EventChange::Dead {
+                reason: DeadReason::AttemptsSpent,
+                progress,
+                park: ParkFollowers::UntilResolved,
+            }
         };
         let settle = LeaseSettle { lease, at: at(self.clock), decide: Box::new(decide) };
         self.store.settle_leased(vec![settle]).await.unwrap();
@@ -236,55 +248,59 @@ impl Filler<'_> {
         let Some(target) = self.name() else { return };
         let key = format!("k{}", self.chance.below(6));
         let (queue, tenant) = (self.chance.pick(&["orders", "spare"]).to_owned(), String::new());
-        let redrive =
-            Redrive { out_of_order: self.chance.one_in(2), keep_attempts: true, ..Redrive::default() };
-        let set = |rule| What::Set { rule, until: Some(at(90_000)), why: "it's tried out".to_owned() };
-        let events = |act| What::Events(vec![target.clone()], act);
+        let redrive = RedriveOptions {
+            out_of_order: self.chance.one_in(2),
+            keep_attempts: true,
+            ..RedriveOptions::default()
+        };
+        let set =
+            |rule| OperatorAction::Set { rule, until: Some(at(90_000)), why: "it's tried out".to_owned() };
+        let events = |act| OperatorAction::Events(vec![target.clone()], act);
         let what = match self.chance.below(17) {
-            0..=2 => events(Act::Redrive(redrive)),
-            3 => events(Act::Discard),
-            4 => events(Act::Restore),
-            5 => events(Act::Kill),
-            6 => events(Act::RetryNow),
+            0..=2 => events(EventAction::Redrive(redrive)),
+            3 => events(EventAction::Discard),
+            4 => events(EventAction::Restore),
+            5 => events(EventAction::Kill),
+            6 => events(EventAction::RetryNow),
             7 => {
                 let event = Event::new(target.queue.as_str(), format!("{}-edited", target.id))
                     .tenant(target.tenant.as_str())
                     .payload(*b"edited");
                 self.names.push(format!("{}\t{}\t{}", event.tenant, event.queue, event.id));
-                let edited = Edited {
+                let edited = EditedEvent {
                     fingerprint: Fingerprint::of(&event),
                     event: Arc::new(event),
                     out_of_order: true,
                 };
-                What::Edit(target, Box::new(edited))
+                OperatorAction::Edit(target, Box::new(edited))
             }
             8 => set(Rule::QuarantineKey { queue, tenant, key }),
             9 => set(Rule::ParkKey { queue, tenant, key }),
             10 => set(Rule::QuarantineTenant { queue: Some("mails".to_owned()), tenant: "acme".to_owned() }),
-            11 => What::Lift(Rule::QuarantineKey { queue, tenant, key }),
+            11 => OperatorAction::Lift(Rule::QuarantineKey { queue, tenant, key }),
             12..=14 => {
                 let filter = Filter { queue: Some(queue), ..Filter::default() };
-                let strategy = Strategy { rate: Some(5.0), ..Strategy::default() };
-                What::Start(Box::new(JobPlan { filter, act: JobAct::Redrive(redrive), strategy }))
+                let strategy = JobStrategy { rate: Some(5.0), ..JobStrategy::default() };
+                OperatorAction::Start(Box::new(JobPlan { filter, act: JobAct::Redrive(redrive), strategy }))
             }
             15 if !self.jobs.is_empty() => {
-                What::Turn(self.chance.pick(&self.jobs), JobState::Paused, "why".to_owned())
+                OperatorAction::Turn(self.chance.pick(&self.jobs), JobState::Paused, "why".to_owned())
             }
             _ => {
                 let event = self.event();
                 self.names.push(format!("{}\t{}\t{}", event.tenant, event.queue, event.id));
-                What::Import(vec![Letter {
+                OperatorAction::Import(vec![ImportedLetter {
                     fingerprint: Fingerprint::of(&event),
                     event: Arc::new(event),
                     published: at(self.clock),
                     died: at(self.clock),
                     attempts: 3,
                     reason: DeadReason::Permanent,
-                    story: Some(story("elsewhere", None)),
+                    history: Some(history("elsewhere", None)),
                 }])
             }
         };
-        let order = Order { by: Operator::new("ann", "test"), at: at(self.clock), what };
+        let order = OperatorCommand { by: Operator::new("ann", "test"), at: at(self.clock), what };
         self.jobs.extend(self.store.operate(order).await.unwrap().job);
     }
 
@@ -294,15 +310,15 @@ impl Filler<'_> {
         }
         let id = self.chance.pick(&self.jobs);
         let job: Work = self.store.jobs(Some(id)).await.unwrap().remove(0);
-        let step = Advance { job: id, from: job.cursor, most: 2, at: at(self.clock) };
+        let step = JobAdvance { job: id, from: job.cursor, most: 2, at: at(self.clock) };
         self.store.advance(step).await.unwrap();
     }
 
     async fn request(&mut self) {
         let key = format!("key {} ö", self.chance.below(12));
-        let scope = Scope { tenant: "acme".to_owned(), operation: "POST /bookings".to_owned(), key };
-        let ask = Ask {
-            print: Print { version: 1, hash: [7; 32] },
+        let scope = RequestScope { tenant: "acme".to_owned(), operation: "POST /bookings".to_owned(), key };
+        let ask = ClaimRequest {
+            print: RequestFingerprint { version: 1, hash: [7; 32] },
             older: Vec::new(),
             effects: Effects::Opaque(OnUnknown::Hold),
             lease: Duration::from_secs(10 + self.chance.below(90_000)),
@@ -310,7 +326,8 @@ impl Filler<'_> {
             first_sent: None,
             skew: Duration::ZERO,
         };
-        if let Claim::Run(record) = self.store.claim(scope.clone(), ask, at(self.clock)).await.unwrap() {
+        if let LedgerClaim::Run(record) = self.store.claim(scope.clone(), ask, at(self.clock)).await.unwrap()
+        {
             self.runs.push((scope, record.epoch));
         }
         if self.runs.is_empty() {
@@ -319,15 +336,18 @@ impl Filler<'_> {
         let (scope, epoch) = self.chance.pick(&self.runs);
         let headers = vec![("x-odd".to_owned(), vec![0xff, 0x41])];
         let body = Some(vec![0, 1, 0xfe]);
-        let reply = Reply { status: 201, headers, body };
+        let reply = StoredReply { status: 201, headers, body };
         let end = match self.chance.below(6) {
-            0 => End::Completed { reply, resource: Some("booking-7".to_owned()) },
-            1 => End::Retriable(Some(at(self.clock + 100))),
-            2 => End::Unknown,
+            0 => RunEnding::Completed { reply, resource: Some("booking-7".to_owned()) },
+            1 => RunEnding::Retriable(Some(at(self.clock + 100))),
+            2 => RunEnding::Unknown,
             3 => {
-                let what =
-                    What::Resolve { scope, resolution: Resolution::Completed(reply), why: "seen".to_owned() };
-                let order = Order { by: Operator::new("ann", "test"), at: at(self.clock), what };
+                let what = OperatorAction::Resolve {
+                    scope,
+                    resolution: Resolution::Completed(reply),
+                    why: "seen".to_owned(),
+                };
+                let order = OperatorCommand { by: Operator::new("ann", "test"), at: at(self.clock), what };
                 self.store.operate(order).await.unwrap();
                 return;
             }
@@ -343,7 +363,7 @@ impl Filler<'_> {
             tx.keep(&format!("secret/{n}"), Some(&[u8::try_from(n)?, 0, 255]))?;
             Ok(None)
         };
-        let job = Job { work: Box::new(work), claim: None, time: Duration::from_secs(10), alone: false };
+        let job = TxJob { work: Box::new(work), claim: None, time: Duration::from_secs(10), alone: false };
         self.store.transact(job).await.unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! What the tests of moves share: a store with everything in it, and all that can be asked of one.
+//! Shared by the tests of moves: a store with everything in it, and all queries of a store.
 #![allow(dead_code, reason = "each test file uses some of it")]
 
 use std::fmt::Write as _;
@@ -6,15 +6,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive_core::entry::{Change, Entry, Load, Settle, StreamId, Taken};
 use redrive_core::event::State;
+use redrive_core::queue_entry::{EventChange, LoadRequest, QueueEntry, SettleRequest, StreamId, TakenShard};
 use redrive_core::triage::Filter;
-use redrive_core::{Dice, Event, Moment, Seeded};
-use redrive_store::ledger::Records;
-use redrive_store::moving::{self, Go, MoveError, Moved, Options, Place, Progress};
+use redrive_core::{Event, Moment, RandomSource, SeededRandom};
+use redrive_store::ledger::LedgerQuery;
+use redrive_store::moving::{
+    self, MoveControl, MoveError, MoveOptions, MoveProgress, MoveReport, StoreLocation,
+};
 use redrive_store::operate::{GroupBy, GroupQuery};
 use redrive_store::postgres::sqlx::{self, AssertSqlSafe, Connection as _, PgConnection};
-use redrive_store::{By, Job, New, Postgres, Query, QueueSpec, Sqlite, Store, Tx, postgres, sqlite};
+use redrive_store::{
+    DeclaredBy, EventQuery, NewEvent, Postgres, QueueSpec, Sqlite, Store, Tx, TxJob, postgres, sqlite,
+};
 use redrive_testkit::postgres::Server;
 
 pub(crate) mod fill;
@@ -24,15 +28,15 @@ pub(crate) fn at(secs: u64) -> Moment {
     Moment::from_nanos((1_800_000_000 + secs) * 1_000_000_000)
 }
 
-/// When everybody looks.
+/// When all queries are made.
 pub(crate) const NOW: u64 = 5_000;
 
-/// Dice with the questions that are asked here.
-pub(crate) struct Chance(Seeded);
+/// A random source with the methods needed here.
+pub(crate) struct Chance(SeededRandom);
 
 impl Chance {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(Seeded::new(Seeded::new(seed).roll()))
+        Self(SeededRandom::new(SeededRandom::new(seed).roll()))
     }
 
     /// A number below this one.
@@ -50,30 +54,33 @@ impl Chance {
 }
 
 pub(crate) fn open_file(path: &Path) -> Arc<dyn Store> {
-    let mut settings = sqlite::Settings::default();
+    let mut settings = sqlite::SqliteSettings::default();
     settings.disk_least = 0;
     Arc::new(Sqlite::open(path, settings).unwrap())
 }
 
 pub(crate) async fn publish(store: &dyn Store, id: &str) -> Result<(), String> {
-    let event = New::at(Event::new("orders", id), at(1));
+    let event = NewEvent::at(Event::new("orders", id), at(1));
     let published = store.publish(vec![event]).await.map_err(|error| error.to_string())?.remove(0);
     published.map(drop).map_err(|error| error.to_string())
 }
 
-/// A file with so many events in it, closed.
-pub(crate) async fn file_with(path: &Path, events: usize) -> Place {
+/// A file with this many events in it, closed.
+pub(crate) async fn file_with(path: &Path, events: usize) -> StoreLocation {
     let store = open_file(path);
-    store.declare(QueueSpec { name: "orders".to_owned(), ..QueueSpec::default() }, By::Runner).await.unwrap();
+    store
+        .declare(QueueSpec { name: "orders".to_owned(), ..QueueSpec::default() }, DeclaredBy::Runner)
+        .await
+        .unwrap();
     for id in 1..=events {
         publish(&*store, &id.to_string()).await.unwrap();
     }
     store.close().await.unwrap();
-    Place::File(path.to_owned())
+    StoreLocation::File(path.to_owned())
 }
 
-pub(crate) fn settings(schema: &str) -> postgres::Settings {
-    let mut settings = postgres::Settings::default();
+pub(crate) fn settings(schema: &str) -> postgres::PostgresSettings {
+    let mut settings = postgres::PostgresSettings::default();
     schema.clone_into(&mut settings.schema);
     settings.connections = 8;
     settings
@@ -88,11 +95,11 @@ pub(crate) async fn why_closed(schema: &str) -> String {
     Postgres::open(&Server::shared().url(), settings(schema)).await.unwrap_err().to_string()
 }
 
-pub(crate) fn database(schema: &str) -> Place {
-    Place::Database(Server::shared().url(), settings(schema))
+pub(crate) fn database(schema: &str) -> StoreLocation {
+    StoreLocation::Database(Server::shared().url(), settings(schema))
 }
 
-/// Says something to the server; `redrive.` is the schema.
+/// Runs a statement on the server; `redrive.` is the schema.
 pub(crate) async fn say(schema: &str, sql: &str) -> Vec<sqlx::postgres::PgRow> {
     let mut conn = PgConnection::connect(&Server::shared().url()).await.unwrap();
     let sql = sql.replace("redrive.", &format!("{schema}."));
@@ -100,32 +107,36 @@ pub(crate) async fn say(schema: &str, sql: &str) -> Vec<sqlx::postgres::PgRow> {
 }
 
 /// Moves a store.
-pub(crate) async fn run(from: &Place, to: &Place, options: Options) -> Result<Moved, MoveError> {
-    run_while(from, to, options, |_| Go::On).await
+pub(crate) async fn run(
+    from: &StoreLocation,
+    to: &StoreLocation,
+    options: MoveOptions,
+) -> Result<MoveReport, MoveError> {
+    run_while(from, to, options, |_| MoveControl::On).await
 }
 
-/// Moves a store for as long as somebody wants it to go on.
+/// Moves a store until the callback stops it.
 pub(crate) async fn run_while(
-    from: &Place,
-    to: &Place,
-    options: Options,
-    told: impl FnMut(&Progress) -> Go + Send + 'static,
-) -> Result<Moved, MoveError> {
+    from: &StoreLocation,
+    to: &StoreLocation,
+    options: MoveOptions,
+    told: impl FnMut(&MoveProgress) -> MoveControl + Send + 'static,
+) -> Result<MoveReport, MoveError> {
     let (from, to) = (from.clone(), to.clone());
     tokio::task::spawn_blocking(move || moving::run(&from, &to, &options, told)).await.unwrap()
 }
 
-/// A file with everything in it, closed, and all that can be asked of it.
-pub(crate) async fn full_file(path: PathBuf, seed: u64) -> (Place, String) {
+/// A file with everything in it, closed, and the results of all queries.
+pub(crate) async fn full_file(path: PathBuf, seed: u64) -> (StoreLocation, String) {
     let store = open_file(&path);
     let names = fill::fill(&store, seed).await;
     let asked = ask(&store, &names).await;
     store.close().await.unwrap();
     std::fs::write(path.with_extension("names"), names.join("\n")).unwrap();
-    (Place::File(path), asked)
+    (StoreLocation::File(path), asked)
 }
 
-/// The files of a store as they are: what a process that dies leaves behind.
+/// Copies the files of a store as they are: what a process that dies leaves behind.
 pub(crate) fn copy_files(from: &Path, to: &Path) {
     for ending in ["", "-wal", "-notes"] {
         let named = |path: &Path| PathBuf::from(format!("{}{ending}", path.display()));
@@ -135,12 +146,12 @@ pub(crate) fn copy_files(from: &Path, to: &Path) {
     }
 }
 
-/// All that can be asked of a store, in words.
+/// The results of all queries of a store, as text.
 pub(crate) async fn ask(store: &Arc<dyn Store>, names: &[String]) -> String {
     let mut said = String::new();
     let now = at(NOW);
     let mut say = |what: &str, is: &dyn std::fmt::Debug| writeln!(said, "{what}: {is:?}").unwrap();
-    // Nothing is made longer, but everybody has heard what time it is.
+    // It extends no lease, but makes the store see this moment.
     assert_eq!(store.extend(Vec::new(), now, now).await.unwrap(), []);
     let mut count = store.count(now).await.unwrap();
     count.sort_by(|a, b| (&a.queue, a.state.as_str()).cmp(&(&b.queue, b.state.as_str())));
@@ -155,7 +166,7 @@ pub(crate) async fn ask(store: &Arc<dyn Store>, names: &[String]) -> String {
     for state in State::ALL.iter().copied().map(Some).chain([None]) {
         let mut after = None;
         loop {
-            let query = Query { state, after, limit: 7, ..Query::default() };
+            let query = EventQuery { state, after, limit: 7, ..EventQuery::default() };
             let Ok(listed) = store.list(query).await else {
                 say("cannot be listed", &state);
                 break;
@@ -183,7 +194,7 @@ pub(crate) async fn ask(store: &Arc<dyn Store>, names: &[String]) -> String {
             break;
         }
     }
-    let records = store.records(Records { limit: 1000, ..Records::default() }, now).await.unwrap();
+    let records = store.records(LedgerQuery { limit: 1000, ..LedgerQuery::default() }, now).await.unwrap();
     say("records", &records);
     for (scope, _) in records.records {
         say("record", &store.record(scope, now).await.unwrap());
@@ -206,13 +217,13 @@ async fn in_work(store: &Arc<dyn Store>, look: impl Fn(&mut dyn Tx) -> String + 
         tell.send(look(tx)).unwrap();
         Err("only to look".into())
     };
-    let job = Job { work: Box::new(work), claim: None, time: Duration::from_secs(30), alone: true };
+    let job = TxJob { work: Box::new(work), claim: None, time: Duration::from_secs(30), alone: true };
     store.transact(job).await.unwrap();
     told.recv().unwrap()
 }
 
 /// Takes all shards.
-pub(crate) async fn take(store: &Arc<dyn Store>) -> Vec<Taken> {
+pub(crate) async fn take(store: &Arc<dyn Store>) -> Vec<TakenShard> {
     let mut taken = Vec::new();
     for shard in 0..store.shards() {
         taken.push(store.take(shard, at(NOW)).await.unwrap());
@@ -220,13 +231,13 @@ pub(crate) async fn take(store: &Arc<dyn Store>) -> Vec<Taken> {
     taken
 }
 
-/// What may run, of all streams.
-pub(crate) async fn due(store: &Arc<dyn Store>, taken: &[Taken], until: Moment) -> Vec<Entry> {
+/// The runnable events of all streams.
+pub(crate) async fn due(store: &Arc<dyn Store>, taken: &[TakenShard], until: Moment) -> Vec<QueueEntry> {
     let mut due = Vec::new();
-    for Taken { grant, .. } in taken {
+    for TakenShard { token, .. } in taken {
         for stream in 1..=12 {
-            let load = Load {
-                grant: *grant,
+            let load = LoadRequest {
+                token: *token,
                 stream: StreamId(stream),
                 until,
                 live_max: 1000,
@@ -241,7 +252,7 @@ pub(crate) async fn due(store: &Arc<dyn Store>, taken: &[Taken], until: Moment) 
     due
 }
 
-/// Runs everything to its end, each successfully. What ran, in its order, by stream and key.
+/// Runs every event to its successful end. Returns what ran, in order, by stream and key.
 pub(crate) async fn run_all(store: &Arc<dyn Store>) -> Vec<String> {
     let taken = take(store).await;
     let mut ran = Vec::new();
@@ -251,16 +262,21 @@ pub(crate) async fn run_all(store: &Arc<dyn Store>) -> Vec<String> {
             break;
         }
         for entry in heads {
-            let Taken { grant, .. } = taken[usize::try_from(entry.shard).unwrap()];
-            let settle =
-                Settle { grant, seq: entry.seq, rev: entry.rev, at: at(NOW + 1), change: Change::Done };
+            let TakenShard { token, .. } = taken[usize::try_from(entry.shard).unwrap()];
+            let settle = SettleRequest {
+                token,
+                seq: entry.seq,
+                rev: entry.rev,
+                at: at(NOW + 1),
+                change: EventChange::Done,
+            };
             store.settle(vec![settle]).await.unwrap();
             let key = entry.event.key.clone().unwrap_or_default();
             ran.push((entry.stream, key, ran.len(), format!("{} {:?}", entry.event.id, entry.progress)));
         }
     }
-    for Taken { grant, .. } in taken {
-        store.release(grant).await.unwrap();
+    for TakenShard { token, .. } in taken {
+        store.release(token).await.unwrap();
     }
     ran.sort_by(|a, b| (a.0, &a.1, a.2).cmp(&(b.0, &b.1, b.2)));
     ran.into_iter().map(|(stream, key, _, what)| format!("{stream:?} {key} {what}")).collect()

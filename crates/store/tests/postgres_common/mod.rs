@@ -1,17 +1,20 @@
-//! What the tests of the PostgreSQL store share: processes that share a database, and connections past them.
+//! Shared by the tests of the PostgreSQL store: processes that share a database, and direct connections to it.
 #![allow(dead_code, reason = "each test file uses some of it")]
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use redrive_core::entry::{Change, Entry, Load, Progress, Settle, Settled, Taken};
 use redrive_core::event::Mode;
+use redrive_core::queue_entry::{
+    EventChange, EventProgress, LoadRequest, QueueEntry, SettleRequest, SettleResult, TakenShard,
+};
 use redrive_core::{Event, Moment};
-use redrive_store::postgres::Settings;
+use redrive_store::postgres::PostgresSettings;
 use redrive_store::postgres::sqlx::{self, AssertSqlSafe, Connection, PgConnection, Row};
 use redrive_store::{
-    By, Claim, Job, New, Postgres, PublishError, Published, QueueSpec, Store, Transacted, Tx,
+    DeclaredBy, NewEvent, Postgres, PublishError, Published, QueueSpec, Tx, TxJob, TxOutcome, TxSettle,
+    prelude::*,
 };
 use redrive_testkit::postgres::{Server, a_name};
 
@@ -20,7 +23,7 @@ pub(crate) mod steps;
 
 pub(crate) const ORDERS: &str = "orders";
 
-/// How long a test waits for what must happen, however slow the machine is.
+/// How long a test waits at most, however slow the machine is.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A moment, in seconds.
@@ -30,14 +33,14 @@ pub(crate) fn at(secs: u64) -> Moment {
 
 /// A schema that several processes share.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct TestStore {
     pub(crate) url: String,
     pub(crate) schema: String,
     pub(crate) lock_wait: Duration,
     pub(crate) patience: Duration,
 }
 
-impl Place {
+impl TestStore {
     pub(crate) fn new() -> Self {
         Self::at(&Server::shared().url())
     }
@@ -47,8 +50,8 @@ impl Place {
         Self { url: url.to_owned(), schema: a_name("shared"), lock_wait, patience }
     }
 
-    pub(crate) fn settings(&self) -> Settings {
-        let mut settings = Settings::default();
+    pub(crate) fn settings(&self) -> PostgresSettings {
+        let mut settings = PostgresSettings::default();
         settings.schema.clone_from(&self.schema);
         settings.shards = 2;
         settings.connections = 8;
@@ -63,23 +66,23 @@ impl Place {
         self.node_at(&self.url).await
     }
 
-    /// The same by another way.
+    /// The same through another address.
     pub(crate) async fn node_at(&self, url: &str) -> Node {
         let store = Arc::new(Postgres::open(url, self.settings()).await.unwrap());
         let hour = Duration::from_secs(3600);
         let (name, ordered) = (ORDERS.to_owned(), true);
         let queue = QueueSpec { name, ordered, window: hour, horizon: hour, ..QueueSpec::default() };
-        store.declare(queue, By::Runner).await.unwrap();
+        store.declare(queue, DeclaredBy::Runner).await.unwrap();
         Node { store, taken: Vec::new() }
     }
 
-    /// A connection past the store.
+    /// A direct connection to the database.
     pub(crate) async fn raw(&self) -> Raw {
         Raw { conn: PgConnection::connect(&self.url).await.unwrap(), schema: self.schema.clone() }
     }
 }
 
-/// A connection past the store.
+/// A direct connection to the database.
 pub(crate) struct Raw {
     pub(crate) conn: PgConnection,
     schema: String,
@@ -91,28 +94,28 @@ impl Raw {
         sql.replace("redrive.", &format!("{}.", self.schema))
     }
 
-    /// Says something; `redrive.` is the schema of the test.
+    /// Runs a statement; `redrive.` is the schema of the test.
     pub(crate) async fn say(&mut self, sql: &str) -> sqlx::Result<Vec<sqlx::postgres::PgRow>> {
         let sql = self.named(sql);
         sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut self.conn).await
     }
 
-    /// The number that a statement gives.
+    /// The number that a statement returns.
     pub(crate) async fn number(&mut self, sql: &str) -> i64 {
         self.say(sql).await.unwrap()[0].get(0)
     }
 
-    /// Returns when somebody waits for a lock, in a statement about this schema.
+    /// Returns when a statement about this schema waits for a lock.
     pub(crate) async fn until_somebody_waits(&mut self) {
         let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%redrive.%'";
         let began = std::time::Instant::now();
         while self.number(waits).await == 0 {
-            assert!(began.elapsed() < PATIENCE, "nobody waits for a lock");
+            assert!(began.elapsed() < PATIENCE, "no statement waits for a lock");
             tokio::task::yield_now().await;
         }
     }
 
-    /// Time passes, in which nobody was heard of.
+    /// Time passes in which no process renews its lease.
     pub(crate) async fn expire_all(&mut self) {
         self.say("UPDATE redrive.node SET until = clock_timestamp() - interval '1 s'").await.unwrap();
     }
@@ -121,7 +124,7 @@ impl Raw {
 /// A process.
 pub(crate) struct Node {
     pub(crate) store: Arc<Postgres>,
-    pub(crate) taken: Vec<Taken>,
+    pub(crate) taken: Vec<TakenShard>,
 }
 
 impl Node {
@@ -136,19 +139,19 @@ impl Node {
         publish(&self.store, id, key).await
     }
 
-    /// What may run.
-    pub(crate) async fn due(&self, until: Moment) -> Vec<Entry> {
+    /// The runnable events.
+    pub(crate) async fn due(&self, until: Moment) -> Vec<QueueEntry> {
         self.due_up_to(1000, until).await
     }
 
-    /// The same, so many of each stream in a shard.
-    pub(crate) async fn due_up_to(&self, live_max: usize, until: Moment) -> Vec<Entry> {
+    /// The same, at most this many of each stream in a shard.
+    pub(crate) async fn due_up_to(&self, live_max: usize, until: Moment) -> Vec<QueueEntry> {
         let mut due = Vec::new();
         for taken in &self.taken {
             for stream in 1..=9 {
-                let load = Load {
-                    grant: taken.grant,
-                    stream: redrive_core::entry::StreamId(stream),
+                let load = LoadRequest {
+                    token: taken.token,
+                    stream: redrive_core::queue_entry::StreamId(stream),
                     until,
                     live_max,
                     retry_max: 1000,
@@ -166,23 +169,23 @@ impl Node {
         self.due(until).await.into_iter().map(|entry| entry.event.id.clone()).collect()
     }
 
-    pub(crate) async fn one(&self, id: &str) -> Entry {
+    pub(crate) async fn one(&self, id: &str) -> QueueEntry {
         let due = self.due(at(1000)).await;
         due.iter().find(|entry| entry.event.id == id).cloned().unwrap_or_else(|| panic!("{id}: {due:?}"))
     }
 
-    pub(crate) fn settling(&self, entry: &Entry, change: Change) -> Settle {
-        let grant = self.taken[usize::try_from(entry.shard).unwrap()].grant;
-        Settle { grant, seq: entry.seq, rev: entry.rev, at: at(1), change }
+    pub(crate) fn settling(&self, entry: &QueueEntry, change: EventChange) -> SettleRequest {
+        let token = self.taken[usize::try_from(entry.shard).unwrap()].token;
+        SettleRequest { token, seq: entry.seq, rev: entry.rev, at: at(1), change }
     }
 
-    pub(crate) async fn settle(&self, entry: &Entry, change: Change) -> Settled {
+    pub(crate) async fn settle(&self, entry: &QueueEntry, change: EventChange) -> SettleResult {
         self.store.settle(vec![self.settling(entry, change)]).await.unwrap().remove(0)
     }
 
-    pub(crate) fn claim(&self, entry: &Entry) -> Claim {
-        let Settle { grant, seq, rev, at, .. } = self.settling(entry, Change::Done);
-        Claim { grant, seq, rev, at, attempts: 1, story: None }
+    pub(crate) fn claim(&self, entry: &QueueEntry) -> TxSettle {
+        let SettleRequest { token, seq, rev, at, .. } = self.settling(entry, EventChange::Done);
+        TxSettle { token, seq, rev, at, attempts: 1, history: None }
     }
 }
 
@@ -192,7 +195,7 @@ pub(crate) async fn publish(
     key: Option<&str>,
 ) -> Result<Published, PublishError> {
     let event = event(id, key);
-    store.publish(vec![New::at(event, at(0))]).await.map_err(PublishError::Store)?.remove(0)
+    store.publish(vec![NewEvent::at(event, at(0))]).await.map_err(PublishError::Store)?.remove(0)
 }
 
 pub(crate) fn event(id: &str, key: Option<&str>) -> Event {
@@ -200,22 +203,22 @@ pub(crate) fn event(id: &str, key: Option<&str>) -> Event {
     if let Some(key) = key { event.key(key) } else { event }
 }
 
-/// To run again at a time.
-pub(crate) fn again(due: u64) -> Change {
-    Change::Again(Progress { attempts: 1, mode: Mode::Retry, ..Progress::fresh(at(due)) })
+/// A retry at a time.
+pub(crate) fn again(due: u64) -> EventChange {
+    EventChange::Retry(EventProgress { attempts: 1, mode: Mode::Retry, ..EventProgress::fresh(at(due)) })
 }
 
-/// A transaction that stays open until it is told to end.
+/// A transaction that stays open until the test ends it.
 pub(crate) struct Open {
     go: Sender<bool>,
-    pub(crate) done: tokio::task::JoinHandle<Transacted>,
+    pub(crate) done: tokio::task::JoinHandle<TxOutcome>,
 }
 
 impl Open {
     /// Does some work in a transaction, which then stays open.
     pub(crate) async fn with(
         store: &Arc<Postgres>,
-        claim: Option<Claim>,
+        claim: Option<TxSettle>,
         mut work: impl FnMut(&mut dyn Tx) + Send + 'static,
     ) -> Self {
         let (go, goes): (Sender<bool>, Receiver<bool>) = channel();
@@ -228,19 +231,19 @@ impl Open {
             }
             if goes.recv().unwrap() { Ok(None) } else { Err("told so".into()) }
         };
-        let job = Job { work: Box::new(work), claim, time: Duration::from_secs(60), alone: false };
+        let job = TxJob { work: Box::new(work), claim, time: Duration::from_secs(60), alone: false };
         let transact = store.transact(job);
         let done = tokio::spawn(async move { transact.await.unwrap() });
         begun.await.unwrap();
         Self { go, done }
     }
 
-    pub(crate) async fn commit(self) -> Transacted {
+    pub(crate) async fn commit(self) -> TxOutcome {
         self.go.send(true).unwrap();
         self.done.await.unwrap()
     }
 
-    pub(crate) async fn roll_back(self) -> Transacted {
+    pub(crate) async fn roll_back(self) -> TxOutcome {
         self.go.send(false).unwrap();
         self.done.await.unwrap()
     }

@@ -1,12 +1,12 @@
-//! The death of an owner, and what the next one knows of it.
+//! The crash of an owner, and what the next owner knows about it.
 
-use redrive_core::entry::{Change, Park, Progress};
+use redrive_core::queue_entry::{EventChange, EventProgress, ParkFollowers};
 
 use super::Subject;
 use super::desk::out_of_order;
 use super::owner::{MAILS, ORDERS, Owner, at, dead, mail, order, retry};
 
-/// Nobody died before the first.
+/// The first take of a shard has no crashed owner before it.
 pub async fn a_first_take_is_clean<S: Subject>(subject: S) {
     let owner = Owner::of(subject).await;
     assert!(
@@ -17,25 +17,27 @@ pub async fn a_first_take_is_clean<S: Subject>(subject: S) {
     );
 }
 
-/// Who dies leaves an unclean shard, whether or not it noted something; every take raises the epoch.
+/// An owner that crashes leaves an unclean shard, with or without a dispatch note; every take raises the
+/// epoch.
 pub async fn a_death_leaves_an_unclean_shard<S: Subject>(subject: S) {
     let owner = Owner::of(subject).await;
-    let before: Vec<_> = owner.taken.iter().map(|taken| taken.grant).collect();
+    let before: Vec<_> = owner.taken.iter().map(|taken| taken.token).collect();
     let owner = owner.crash().await;
     for (before, taken) in before.iter().zip(&owner.taken) {
         assert!(taken.unclean && taken.suspects.is_empty(), "{taken:?}");
-        assert!(taken.grant.epoch > before.epoch && taken.grant.incarnation == before.incarnation);
+        assert!(taken.token.epoch > before.epoch && taken.token.incarnation == before.incarnation);
     }
 }
 
-/// What was under way when a careful owner died is suspect, and stays so until it is settled.
+/// Events that were running when an owner with the crash guard on crashed are suspects until they are
+/// settled.
 pub async fn what_was_noted_is_suspect_after_an_unclean_end<S: Subject>(subject: S) {
     let owner = Owner::of(subject).await;
     for id in ["1", "2", "3"] {
         owner.publish(mail(id).key("k"), at(0)).await;
     }
     let due = owner.due(at(0)).await;
-    owner.store.note(owner.grant(&due[0]), vec![due[0].seq, due[1].seq]).await.unwrap();
+    owner.store.note(owner.token(&due[0]), vec![due[0].seq, due[1].seq]).await.unwrap();
     let mut owner = owner.crash().await;
     for _ in 0..2 {
         assert_eq!(owner.suspects(), ["1", "2"]);
@@ -46,18 +48,18 @@ pub async fn what_was_noted_is_suspect_after_an_unclean_end<S: Subject>(subject:
         owner.take().await;
     }
     let entry = owner.entry("1", at(0)).await;
-    owner.settle_next(&entry, at(1), Change::Done).await;
+    owner.settle_next(&entry, at(1), EventChange::Done).await;
     let entry = owner.entry("2", at(0)).await;
-    owner.settle_next(&entry, at(1), Change::Again(retry(at(5)))).await;
+    owner.settle_next(&entry, at(1), EventChange::Retry(retry(at(5)))).await;
     assert_eq!(owner.crash().await.suspects(), [""; 0]);
 }
 
-/// Who stops cleanly leaves no suspects.
+/// An owner that stops cleanly leaves no suspects.
 pub async fn a_clean_release_leaves_no_suspects<S: Subject>(subject: S) {
     let owner = Owner::of(subject).await;
     owner.publish(mail("1"), at(0)).await;
     let entry = owner.entry("1", at(0)).await;
-    owner.store.note(owner.grant(&entry), vec![entry.seq]).await.unwrap();
+    owner.store.note(owner.token(&entry), vec![entry.seq]).await.unwrap();
     owner.release().await;
     let owner = owner.crash().await;
     assert!(owner.taken.iter().all(|taken| !taken.unclean), "{:?}", owner.taken);
@@ -65,37 +67,37 @@ pub async fn a_clean_release_leaves_no_suspects<S: Subject>(subject: S) {
     assert!(!owner.entry("1", at(0)).await.progress.suspect);
 }
 
-/// Only the last note counts, and of it only what still lives.
+/// Only the last dispatch note counts, and of it only events that still exist.
 pub async fn the_last_note_counts<S: Subject>(subject: S) {
     let owner = Owner::of(subject).await;
     for id in ["1", "2", "3", "4"] {
         owner.publish(mail(id).key("k"), at(0)).await;
     }
     let due = owner.due(at(0)).await;
-    let grant = owner.grant(&due[0]);
-    owner.store.note(grant, vec![due[0].seq]).await.unwrap();
-    owner.store.note(grant, due[1..].iter().map(|entry| entry.seq).collect()).await.unwrap();
-    owner.settle_next(&due[1], at(1), Change::Done).await;
-    owner.settle_next(&due[2], at(1), dead(Park::GoOn)).await;
+    let token = owner.token(&due[0]);
+    owner.store.note(token, vec![due[0].seq]).await.unwrap();
+    owner.store.note(token, due[1..].iter().map(|entry| entry.seq).collect()).await.unwrap();
+    owner.settle_next(&due[1], at(1), EventChange::Done).await;
+    owner.settle_next(&due[2], at(1), dead(ParkFollowers::No)).await;
     assert_eq!(owner.crash().await.suspects(), ["4"]);
 }
 
-/// A strike is there after the death that it was written for.
+/// A crash count survives the crash that it was written for.
 pub async fn a_strike_outlives_the_death_it_foresaw<S: Subject>(subject: S) {
     let mut owner = Owner::of(subject).await;
     owner.publish(mail("1"), at(0)).await;
-    for strikes in 1..=3 {
+    for crash_count in 1..=3 {
         let entry = owner.entry("1", at(0)).await;
-        owner.settle_next(&entry, at(1), Change::Strike).await;
+        owner.settle_next(&entry, at(1), EventChange::CountCrash).await;
         owner = owner.crash().await;
         assert_eq!(owner.suspects(), ["1"]);
         let entry = owner.entry("1", at(0)).await;
-        let expected = Progress { strikes, suspect: true, ..Progress::fresh(at(0)) };
+        let expected = EventProgress { crash_count, suspect: true, ..EventProgress::fresh(at(0)) };
         assert_eq!(entry.progress, expected);
     }
 }
 
-/// A death costs nobody an attempt.
+/// A crash does not count as an attempt.
 pub async fn a_death_charges_no_attempt<S: Subject>(subject: S) {
     let owner = Owner::of(subject).await;
     owner.publish(mail("1"), at(0)).await;
@@ -105,7 +107,7 @@ pub async fn a_death_charges_no_attempt<S: Subject>(subject: S) {
     assert_eq!(owner.due(at(0)).await, before);
 }
 
-/// Whoever takes a shard is told which streams it has events of.
+/// The take of a shard returns the streams that have events in it.
 pub async fn the_streams_of_a_shard_are_named<S: Subject>(subject: S) {
     let mut owner = Owner::of(subject).await;
     owner.publish(order("1", "k").tenant("a"), at(0)).await;
@@ -120,15 +122,15 @@ pub async fn the_streams_of_a_shard_are_named<S: Subject>(subject: S) {
     assert_ne!(due[0].stream, due[1].stream);
 }
 
-/// A suspect that waits behind another one of its key is given when its turn comes, and not before.
+/// A suspect that waits behind another event of its key is returned when its turn comes, and not before.
 pub async fn a_suspect_behind_another_is_not_handed_out<S: Subject>(subject: S) {
     let owner = Owner::passed(subject).await;
     let running = owner.entry("2", at(2)).await;
-    owner.store.note(owner.grant(&running), vec![running.seq]).await.unwrap();
+    owner.store.note(owner.token(&running), vec![running.seq]).await.unwrap();
     owner.act(&order("1", "k"), out_of_order(), at(3)).await;
     let owner = owner.crash().await;
     assert_eq!(owner.suspects(), [""; 0], "the first is put back before it");
     let first = owner.entry("1", at(3)).await;
-    assert_eq!(owner.settle_next(&first, at(4), Change::Done).await.as_deref(), Some("2"));
+    assert_eq!(owner.settle_next(&first, at(4), EventChange::Done).await.as_deref(), Some("2"));
     assert!(owner.entry("2", at(4)).await.progress.suspect);
 }

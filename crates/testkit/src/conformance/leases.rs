@@ -1,30 +1,30 @@
-//! Leases: who is given which event, and when.
+//! Leases: which worker gets which event, and when.
 
-use redrive_core::entry::{Park, Progress};
 use redrive_core::event::State;
+use redrive_core::queue_entry::{EventProgress, ParkFollowers};
 use redrive_core::triage::Rule;
-use redrive_store::lease::{Lease, LeaseSettled};
+use redrive_store::lease::{LeaseRequest, LeaseSettleResult};
 use redrive_store::operate::Refusal;
-use redrive_store::operate::{Act, What};
-use redrive_store::{By, Query, QueueSpec, StoreError};
+use redrive_store::operate::{EventAction, OperatorAction};
+use redrive_store::{DeclaredBy, EventQuery, QueueSpec, StoreError};
 
 use super::Subject;
 use super::desk::{out_of_order, set, told};
 use super::owner::{HORIZON, MAILS, Owner, WINDOW, at, id, secs};
 use super::worker::{PULLED, again, conflict, dies, done, held, lapse, work};
 
-/// Only a queue that was declared so is pulled from.
+/// Only a queue that was declared as pulled can be leased from.
 pub async fn only_a_pulled_queue_is_leased<S: Subject>(subject: S) {
     let owner = Owner::pulled(subject).await;
     for queue in [MAILS, "nowhere"] {
         let (queue, tokens) = (queue.to_owned(), vec![[1; 16]]);
         let (tenant, lapsed) = (None, lapse(done()));
-        let call = Lease { queue, tenant, at: at(0), until: at(9), tokens, bytes_max: 9, lapsed };
+        let call = LeaseRequest { queue, tenant, at: at(0), until: at(9), tokens, bytes_max: 9, lapsed };
         assert!(matches!(owner.store.lease(call).await, Err(StoreError::Broken { .. })));
     }
 }
 
-/// What is pulled has no handler, and cannot be sent to one or from one.
+/// Events of a pulled queue have no handler, and cannot be rerouted to or from one.
 pub async fn what_is_pulled_takes_no_other_way<S: Subject>(subject: S) {
     let owner = Owner::pulled(subject).await;
     for (queue, to) in [(PULLED, MAILS), (MAILS, PULLED)] {
@@ -34,7 +34,7 @@ pub async fn what_is_pulled_takes_no_other_way<S: Subject>(subject: S) {
     }
 }
 
-/// What is pulled is not for an owner: neither loaded nor told.
+/// Events of a pulled queue are not for an owner: neither loaded nor announced.
 pub async fn what_is_pulled_is_not_for_an_owner<S: Subject>(subject: S) {
     let owner = Owner::pulled(subject).await;
     let arrivals = owner.watch();
@@ -50,7 +50,7 @@ pub async fn what_is_pulled_is_not_for_an_owner<S: Subject>(subject: S) {
     assert!(heard.iter().all(|told| told.entries.is_empty()), "{heard:?}");
 }
 
-/// A lease is an attempt that nobody else has, and that outlives the process.
+/// A lease is one attempt of one worker, and survives the process.
 pub async fn a_lease_is_one_attempt<S: Subject>(subject: S) {
     let owner = Owner::pulled(subject).await;
     for id in ["1", "2"] {
@@ -62,20 +62,21 @@ pub async fn a_lease_is_one_attempt<S: Subject>(subject: S) {
     assert_eq!(leased.entries.iter().map(id).collect::<Vec<_>>(), ["1", "2"]);
     assert_eq!((leased.lapsed, leased.next_due), (0, Some(at(15))));
     let entry = &leased.entries[0];
-    assert_eq!(entry.progress, Progress { started: Some(at(5)), ..Progress::fresh(at(0)) });
+    assert_eq!(entry.progress, EventProgress { started: Some(at(5)), ..EventProgress::fresh(at(0)) });
     let owner = owner.crash().await;
     assert_eq!(owner.lease_ids(&[4], 6).await, [""; 0]);
     let found = owner.found(&work("1")).await;
     assert_eq!((found.state, found.until, found.seq), (State::Running, Some(at(15)), before.seq));
     assert_eq!((found.rev, found.rev > before.rev), (entry.rev, true));
-    let running = owner.store.list(Query { state: Some(State::Running), ..Query::default() }).await.unwrap();
+    let running =
+        owner.store.list(EventQuery { state: Some(State::Running), ..EventQuery::default() }).await.unwrap();
     assert_eq!(running.events.len(), 2);
     let counts = owner.store.count(at(6)).await.unwrap();
     let running = counts.iter().find(|count| count.state == State::Running).map(|count| count.events);
     assert_eq!(running, Some(2));
 }
 
-/// The next of a key is leased when the one before is settled, and not while it is out or waits.
+/// The next event of a key is leased when the one before is settled, and not while it is leased or waits.
 pub async fn leases_keep_the_order_of_keys<S: Subject>(subject: S) {
     let owner = Owner::pulled(subject).await;
     for id in ["1", "2", "3"] {
@@ -84,17 +85,17 @@ pub async fn leases_keep_the_order_of_keys<S: Subject>(subject: S) {
     assert_eq!(owner.lease_ids(&[1, 2, 3], 0).await, ["1"]);
     owner.settle_lease(held(&work("1"), 1, 1), 1, again("retry", 50)).await;
     assert_eq!(owner.lease_ids(&[2], 2).await, [""; 0]);
-    owner.act(&work("1"), Act::RetryNow, at(3)).await;
+    owner.act(&work("1"), EventAction::RetryNow, at(3)).await;
     assert_eq!(owner.lease_ids(&[2], 3).await, ["1"]);
     owner.settle_lease(held(&work("1"), 2, 2), 4, done()).await;
     assert_eq!(owner.lease_ids(&[3], 4).await, ["2"]);
-    owner.settle_lease(held(&work("2"), 1, 3), 5, dies(Park::Stay)).await;
+    owner.settle_lease(held(&work("2"), 1, 3), 5, dies(ParkFollowers::UntilResolved)).await;
     assert_eq!(owner.lease_ids(&[4], 6).await, [""; 0]);
-    owner.act(&work("2"), Act::Discard, at(7)).await;
+    owner.act(&work("2"), EventAction::Discard, at(7)).await;
     assert_eq!(owner.lease_ids(&[4], 8).await, ["3"]);
 }
 
-/// A dead letter holds up the key of a queue that is pulled from for its time, and no longer.
+/// A dead letter parks the key of a pulled queue for its parking time, and no longer.
 pub async fn parking_ends_at_its_time_where_it_is_pulled<S: Subject>(subject: S) {
     let owner = Owner::pulled(subject).await;
     for id in ["1", "2"] {
@@ -102,14 +103,18 @@ pub async fn parking_ends_at_its_time_where_it_is_pulled<S: Subject>(subject: S)
     }
     owner.lease(&[1], 0).await;
     owner
-        .settle_lease(held(&work("1"), 1, 1), 1, dies(Park::UpTo { until: Some(at(60)), count: None }))
+        .settle_lease(
+            held(&work("1"), 1, 1),
+            1,
+            dies(ParkFollowers::UpTo { until: Some(at(60)), count: None }),
+        )
         .await;
     let leased = owner.lease(&[2], 59).await;
     assert_eq!((leased.entries.len(), leased.next_due), (0, Some(at(60))));
     assert_eq!(owner.lease_ids(&[2], 60).await, ["2"]);
 }
 
-/// Rules hold back what is leased as they hold back what is run.
+/// Rules hold back leases as they hold back runs.
 pub async fn rules_hold_back_leases<S: Subject>(subject: S) {
     let owner = Owner::pulled(subject).await;
     owner.publish(work("a").tenant("a"), at(0)).await;
@@ -120,7 +125,7 @@ pub async fn rules_hold_back_leases<S: Subject>(subject: S) {
     let pause = || Rule::Pause { queue: PULLED.to_owned() };
     owner.done(set(pause()), at(1)).await;
     assert_eq!(owner.lease_ids(&[1, 2, 3], 2).await, [""; 0]);
-    owner.done(What::Lift(pause()), at(3)).await;
+    owner.done(OperatorAction::Lift(pause()), at(3)).await;
     owner.done(set(Rule::QuarantineTenant { queue: None, tenant: "a".to_owned() }), at(3)).await;
     assert_eq!(owner.lease_ids(&[1, 2, 3], 4).await, ["b"]);
     let retries = || Rule::PauseRetries { queue: PULLED.to_owned() };
@@ -128,8 +133,8 @@ pub async fn rules_hold_back_leases<S: Subject>(subject: S) {
     owner.settle_lease(held(&work("b").tenant("b"), 1, 1), 5, again("retry", 5)).await;
     owner.publish(work("new"), at(5)).await;
     assert_eq!(owner.lease_ids(&[1, 2, 3], 6).await, ["new"]);
-    owner.done(What::Lift(retries()), at(7)).await;
-    owner.done(What::Lift(key()), at(7)).await;
+    owner.done(OperatorAction::Lift(retries()), at(7)).await;
+    owner.done(OperatorAction::Lift(key()), at(7)).await;
     let mut rest = owner.lease_ids(&[1, 2, 3], 8).await;
     rest.sort();
     assert_eq!(rest, ["b", "k"]);
@@ -158,7 +163,8 @@ pub async fn leases_are_fair_to_tenants<S: Subject>(subject: S) {
     assert_eq!(tenants(&[5, 6, 7], 5).await, ["loud", "loud", "still"]);
 }
 
-/// A call for one tenant gives and touches nothing of another's, and takes nobody's turn.
+/// A lease request for one tenant neither returns nor changes events of another, and uses up no tenant's
+/// turn.
 pub async fn a_lease_for_a_tenant_sees_no_other<S: Subject>(subject: S) {
     let owner = Owner::pulled(subject).await;
     for tenant in ["a", "b", "c"] {
@@ -172,7 +178,7 @@ pub async fn a_lease_for_a_tenant_sees_no_other<S: Subject>(subject: S) {
         let names: Vec<_> = entries.map(|entry| format!("{}{}", entry.event.tenant, id(entry))).collect();
         (names, leased.lapsed, leased.next_due)
     };
-    // Whose turn is it? Somebody who asks for `a` in between does not send the others back.
+    // Requests for tenant `a` in between do not change the turns of the others.
     let mut first = of(None, &[1], 0).await.0;
     first.extend(of(Some("a"), &[2], 0).await.0);
     first.extend(of(None, &[3], 0).await.0);
@@ -182,14 +188,18 @@ pub async fn a_lease_for_a_tenant_sees_no_other<S: Subject>(subject: S) {
     assert_eq!(of(Some("a"), &[6], 1).await, (vec![], 0, Some(at(10))), "it has no more");
     assert_eq!(of(Some("nobody"), &[6], 1).await, (vec![], 0, None));
     assert_eq!(of(Some(""), &[6], 1).await, (vec![], 0, None), "no tenant is one of its own");
-    // Leases of others are theirs to let lapse.
+    // A request for one tenant does not count the lapsed leases of others.
     let (names, lapsed, _) = of(Some("b"), &[6, 7, 8], 20).await;
     assert_eq!((names, lapsed), (vec!["b2".to_owned(), "b3".to_owned()], 1));
-    assert_eq!(owner.state(&work("1").tenant("a")).await, State::Running, "nobody looked after it");
+    assert_eq!(
+        owner.state(&work("1").tenant("a")).await,
+        State::Running,
+        "no request has counted its lapse yet"
+    );
     assert_eq!(of(None, &[], 20).await.1, 4);
 }
 
-/// A call gives as many bytes as it asks for, and at least one event.
+/// A lease request returns as many bytes as it asks for, and at least one event.
 pub async fn a_lease_has_a_bound_in_bytes<S: Subject>(subject: S) {
     let owner = Owner::pulled(subject).await;
     for id in ["1", "2", "3", "4"] {
@@ -198,14 +208,14 @@ pub async fn a_lease_has_a_bound_in_bytes<S: Subject>(subject: S) {
     let ids = async |bytes_max| {
         let (queue, tokens) = (PULLED.to_owned(), vec![[1; 16], [2; 16], [3; 16]]);
         let (tenant, lapsed) = (None, lapse(done()));
-        let call = Lease { queue, tenant, at: at(1), until: at(9), tokens, bytes_max, lapsed };
+        let call = LeaseRequest { queue, tenant, at: at(1), until: at(9), tokens, bytes_max, lapsed };
         owner.store.lease(call).await.unwrap().entries.iter().map(id).collect::<Vec<_>>()
     };
     assert_eq!(ids(0).await, ["1"]);
     assert_eq!(ids(15).await, ["2", "3"]);
 }
 
-/// What has expired is not handed out, and ends.
+/// An expired event is not leased, and ends.
 pub async fn an_expired_event_is_not_leased<S: Subject>(subject: S) {
     let owner = Owner::pulled(subject).await;
     owner.publish(work("1").expires_after(secs(5)), at(0)).await;
@@ -214,24 +224,24 @@ pub async fn an_expired_event_is_not_leased<S: Subject>(subject: S) {
     assert_eq!(owner.state(&work("1")).await, State::Expired);
 }
 
-/// What is put back out of order is leased when nobody has another one of its key.
+/// An event that was redriven out of order is leased when no worker has another event of its key.
 pub async fn what_is_out_of_order_is_leased_alone_in_its_key<S: Subject>(subject: S) {
     let owner = Owner::pulled(subject).await;
     for id in ["1", "2", "3"] {
         owner.publish(work(id).key("k"), at(0)).await;
     }
     owner.lease(&[1], 0).await;
-    owner.settle_lease(held(&work("1"), 1, 1), 1, dies(Park::GoOn)).await;
+    owner.settle_lease(held(&work("1"), 1, 1), 1, dies(ParkFollowers::No)).await;
     assert_eq!(owner.lease_ids(&[2], 2).await, ["2"]);
     owner.act(&work("1"), out_of_order(), at(3)).await;
-    assert_eq!(owner.lease_ids(&[3, 4], 4).await, [""; 0], "somebody has one of its key");
+    assert_eq!(owner.lease_ids(&[3, 4], 4).await, [""; 0], "a worker has another event of its key");
     owner.settle_lease(held(&work("2"), 1, 2), 5, again("retry", 5)).await;
     assert_eq!(owner.lease_ids(&[3, 4], 6).await, ["1"]);
     owner.settle_lease(held(&work("1"), 1, 3), 7, done()).await;
     assert_eq!(owner.lease_ids(&[4, 5], 8).await, ["2"]);
 }
 
-/// A queue that is not pulled from any more has leases that somebody holds: they lapse, and their events run.
+/// Leases of a queue that is no longer pulled stay with their workers: they lapse, and the events run.
 pub async fn leases_of_a_queue_that_is_no_longer_pulled_lapse<S: Subject>(subject: S) {
     let owner = Owner::pulled(subject).await;
     owner.publish(work("1"), at(0)).await;
@@ -239,15 +249,15 @@ pub async fn leases_of_a_queue_that_is_no_longer_pulled_lapse<S: Subject>(subjec
     let owner = owner.crash().await;
     let (name, window, horizon) = (PULLED.to_owned(), secs(WINDOW), secs(HORIZON));
     let queue = QueueSpec { name, ordered: true, window, horizon, ..QueueSpec::default() };
-    owner.store.declare(queue, By::Runner).await.unwrap();
-    assert_eq!(owner.due_ids(at(5)).await, [""; 0], "somebody has it");
+    owner.store.declare(queue, DeclaredBy::Runner).await.unwrap();
+    assert_eq!(owner.due_ids(at(5)).await, [""; 0], "a worker has it");
     let arrivals = owner.watch();
     assert_eq!(owner.lease_or(&[], 20, again("lapsed", 20)).await.lapsed, 1);
     assert!(told(&arrivals, "1"));
     assert_eq!(owner.due_ids(at(20)).await, ["1"]);
 }
 
-/// Where a handler has made an attempt since the lease was over, that one counts.
+/// If a handler has made an attempt since the lease lapsed, that attempt counts.
 pub async fn a_late_answer_is_judged_by_attempts_that_a_handler_made_since<S: Subject>(subject: S) {
     let owner = Owner::pulled(subject).await;
     for (id, token) in [("1", 1), ("2", 2), ("3", 3)] {
@@ -257,20 +267,20 @@ pub async fn a_late_answer_is_judged_by_attempts_that_a_handler_made_since<S: Su
     let owner = owner.crash().await;
     let (name, window, horizon) = (PULLED.to_owned(), secs(WINDOW), secs(HORIZON));
     let queue = QueueSpec { name, ordered: true, window, horizon, ..QueueSpec::default() };
-    owner.store.declare(queue, By::Runner).await.unwrap();
+    owner.store.declare(queue, DeclaredBy::Runner).await.unwrap();
     owner.lease_or(&[], 20, again("lapsed", 20)).await;
-    for (id, change) in [("2", again("retry", 30)), ("3", dies(Park::GoOn))] {
+    for (id, change) in [("2", again("retry", 30)), ("3", dies(ParkFollowers::No))] {
         let (entry, mut change) = (owner.entry(id, at(20)).await, change);
         let change = change(&entry, None);
         owner.settle_next(&entry, at(21), change).await;
     }
     let late = async |id: &str, token| owner.settle_lease(held(&work(id), 1, token), 22, done()).await;
-    assert_eq!(late("1", 1).await, LeaseSettled::Applied, "nobody has tried since");
+    assert_eq!(late("1", 1).await, LeaseSettleResult::Applied, "there was no attempt since");
     assert_eq!(conflict(late("2", 2).await).attempts, 2);
     assert_eq!(conflict(late("3", 3).await).attempts, 2);
 }
 
-/// What is to be tried again has its turn, however much new work there is.
+/// A retry gets its turn, however much new work there is.
 pub async fn a_retry_is_leased_before_what_came_later<S: Subject>(subject: S) {
     let owner = Owner::pulled(subject).await;
     owner.publish(work("old"), at(0)).await;

@@ -1,11 +1,11 @@
-//! Finding what is due, and hearing of what arrives.
+//! Loads of due events, and announcements of arrivals.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use redrive_core::Moment;
-use redrive_core::entry::{Change, Entry, Load, Loaded, Seq};
-use redrive_store::{Arrivals, New};
+use redrive_core::queue_entry::{EventChange, LoadRequest, LoadedEvents, QueueEntry, Seq};
+use redrive_store::{Arrivals, NewEvent};
 
 use super::Subject;
 use super::owner::{Owner, at, id, mail, order, retry, secs};
@@ -13,14 +13,14 @@ use super::owner::{Owner, at, id, mail, order, retry, secs};
 /// Loads the stream and shard of an entry.
 async fn load<S: Subject>(
     owner: &Owner<S>,
-    of: &Entry,
+    of: &QueueEntry,
     until: Moment,
     max: (usize, usize),
     except: &[Seq],
-) -> Loaded {
-    let (grant, stream) = (owner.grant(of), of.stream);
-    let load = Load {
-        grant,
+) -> LoadedEvents {
+    let (token, stream) = (owner.token(of), of.stream);
+    let load = LoadRequest {
+        token,
         stream,
         until,
         live_max: max.0,
@@ -31,11 +31,11 @@ async fn load<S: Subject>(
     owner.store.load(load).await.unwrap()
 }
 
-fn ids(loaded: &Loaded) -> Vec<String> {
+fn ids(loaded: &LoadedEvents) -> Vec<String> {
     loaded.entries.iter().map(id).collect()
 }
 
-/// What the owner has is not loaded, and does not count.
+/// A load skips the events that the owner has, and does not count them.
 pub async fn loads_skip_what_the_owner_has<S: Subject>(subject: S) {
     let owner = Owner::of(subject).await;
     // One key, hence one shard; no order, hence all may run.
@@ -54,7 +54,7 @@ pub async fn loads_skip_what_the_owner_has<S: Subject>(subject: S) {
     assert!(loaded.entries.is_empty() && !loaded.more_live && !loaded.more_retry, "{loaded:?}");
 }
 
-/// What has a small seq is found after what has a large one.
+/// An event with a small sequence number is found after one with a large one.
 pub async fn loads_find_everything_whatever_its_seq<S: Subject>(subject: S) {
     let owner = Owner::of(subject).await;
     owner.publish(mail("1").key("k").delay(secs(50)), at(0)).await;
@@ -62,12 +62,12 @@ pub async fn loads_find_everything_whatever_its_seq<S: Subject>(subject: S) {
     owner.publish(mail("3").key("k"), at(0)).await;
     assert_eq!(owner.due_ids(at(10)).await, ["2", "3"]);
     let entry = owner.entry("2", at(10)).await;
-    owner.settle_next(&entry, at(1), Change::Again(retry(at(20)))).await;
+    owner.settle_next(&entry, at(1), EventChange::Retry(retry(at(20)))).await;
     assert_eq!(owner.due_ids(at(10)).await, ["3"]);
     assert_eq!(owner.due_ids(at(50)).await, ["1", "2", "3"]);
 }
 
-/// What has not run yet and what is retried are loaded apart, each by due time and with a bound of its own.
+/// First attempts and retries are loaded separately, each by due time and with its own limit.
 pub async fn flows_are_loaded_apart<S: Subject>(subject: S) {
     let owner = Owner::of(subject).await;
     for (n, delay) in [5, 3, 4, 0, 0, 0].into_iter().enumerate() {
@@ -75,7 +75,7 @@ pub async fn flows_are_loaded_apart<S: Subject>(subject: S) {
     }
     for (id, due) in [("3", 9), ("4", 7), ("5", 8)] {
         let entry = owner.entry(id, at(0)).await;
-        owner.settle_next(&entry, at(0), Change::Again(retry(at(due)))).await;
+        owner.settle_next(&entry, at(0), EventChange::Retry(retry(at(due)))).await;
     }
     let any = owner.due(at(100)).await.remove(0);
     let loaded = load(&owner, &any, at(100), (9, 9), &[]).await;
@@ -96,7 +96,7 @@ pub async fn flows_are_loaded_apart<S: Subject>(subject: S) {
     assert_eq!((loaded.more_live, loaded.more_retry), (false, false), "what is not due is not more");
 }
 
-/// A load says when it is worth to load again. What is held up does not count.
+/// A load returns when the next load is worthwhile. Parked and waiting events do not count.
 pub async fn a_load_says_when_the_next_is_due<S: Subject>(subject: S) {
     let owner = Owner::of(subject).await;
     owner.publish(order("1", "k").delay(secs(30)), at(0)).await;
@@ -107,11 +107,11 @@ pub async fn a_load_says_when_the_next_is_due<S: Subject>(subject: S) {
     assert_eq!(next_due(at(29)).await, Some(at(30)));
     assert_eq!(next_due(at(30)).await, None);
     let entry = owner.entry("1", at(30)).await;
-    owner.settle_next(&entry, at(30), Change::Again(retry(at(90)))).await;
+    owner.settle_next(&entry, at(30), EventChange::Retry(retry(at(90)))).await;
     assert_eq!(next_due(at(30)).await, Some(at(90)));
 }
 
-/// A shard's owner is given the events of that shard.
+/// The owner of a shard gets the events of that shard.
 pub async fn loads_keep_to_their_shard<S: Subject>(subject: S) {
     let owner = Owner::of(subject).await;
     for n in 0..50 {
@@ -129,7 +129,7 @@ pub async fn loads_keep_to_their_shard<S: Subject>(subject: S) {
     }
 }
 
-/// Whether somebody who was told this looks for an event: it was named, or something was missed.
+/// Whether these arrivals make an owner look for an event: they name it, or some were missed.
 fn told(arrivals: &Arc<Mutex<Vec<Arrivals>>>, wanted: &str) -> bool {
     let arrivals = std::mem::take(&mut *arrivals.lock().unwrap());
     arrivals.iter().any(|told| told.missed || told.entries.iter().any(|entry| entry.event.id == wanted))
@@ -139,7 +139,7 @@ fn named(arrivals: &Arc<Mutex<Vec<Arrivals>>>) -> Vec<String> {
     arrivals.lock().unwrap().iter().flat_map(|told| told.entries.iter().map(id)).collect()
 }
 
-/// Whoever watches hears of what may run, and not of what may not.
+/// A watcher is notified of events that may run, and not of others.
 pub async fn arrivals_are_told_after_the_commit<S: Subject>(subject: S) {
     let owner = Owner::of(subject).await;
     let arrivals = owner.watch();
@@ -153,7 +153,7 @@ pub async fn arrivals_are_told_after_the_commit<S: Subject>(subject: S) {
     assert!(!heard.iter().any(|id| id == "3"), "3 is held up, but {heard:?} was told");
 }
 
-/// What was told is what a load gives.
+/// An announced event is the same as a load returns.
 pub async fn an_arrival_is_as_a_load_would_give_it<S: Subject>(subject: S) {
     let owner = Owner::of(subject).await;
     let arrivals = owner.watch();
@@ -165,13 +165,15 @@ pub async fn an_arrival_is_as_a_load_would_give_it<S: Subject>(subject: S) {
     }
 }
 
-/// A publish that ends the parking of its key says who may run.
+/// A publish that ends the parking of its key announces the event that may run.
 pub async fn the_end_of_parking_is_told<S: Subject>(subject: S) {
-    use redrive_core::entry::Park;
+    use redrive_core::queue_entry::ParkFollowers;
     let owner = Owner::of(subject).await;
     owner.publish(order("1", "k"), at(0)).await;
     let entry = owner.entry("1", at(0)).await;
-    owner.settle_next(&entry, at(1), super::owner::dead(Park::UpTo { until: None, count: Some(1) })).await;
+    owner
+        .settle_next(&entry, at(1), super::owner::dead(ParkFollowers::UpTo { until: None, count: Some(1) }))
+        .await;
     let arrivals = owner.watch();
     owner.publish(order("2", "k"), at(2)).await;
     assert!(named(&arrivals).is_empty());
@@ -179,7 +181,7 @@ pub async fn the_end_of_parking_is_told<S: Subject>(subject: S) {
     assert!(told(&arrivals, "2"));
 }
 
-/// However publishers and the owner run side by side, nobody hears of an event after its end.
+/// However publishers and the owner run concurrently, no event is announced after its end.
 pub async fn no_arrival_is_told_after_its_end<S: Subject>(subject: S) {
     const EVENTS: usize = 200;
     let owner = Owner::of(subject).await;
@@ -196,13 +198,13 @@ pub async fn no_arrival_is_told_after_its_end<S: Subject>(subject: S) {
     let publisher = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         for n in 1..EVENTS {
-            let new = New::at(mail(&n.to_string()), at(0));
+            let new = NewEvent::at(mail(&n.to_string()), at(0));
             runtime.block_on(store.publish(vec![new])).unwrap().remove(0).unwrap();
         }
     });
     while ended.lock().unwrap().len() < EVENTS {
         for entry in owner.due(at(0)).await {
-            owner.settle_next(&entry, at(1), Change::Done).await;
+            owner.settle_next(&entry, at(1), EventChange::Done).await;
             ended.lock().unwrap().insert(entry.seq);
         }
         if publisher.is_finished() && owner.due(at(0)).await.is_empty() {

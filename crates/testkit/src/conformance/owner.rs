@@ -1,16 +1,18 @@
-//! An owner of all shards, as short to write as a promise wants it.
+//! An owner of all shards: helpers that keep promises short.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redrive_core::entry::{
-    Change, Entry, Grant, Load, Loaded, Park, Progress, Seq, Settle, Settled, StreamId, Taken,
+use redrive_core::event::{AttemptHistory, AttemptRecord, Cause, DeadReason, Mode, State};
+use redrive_core::queue_entry::{
+    EventChange, EventProgress, FencingToken, LoadRequest, LoadedEvents, ParkFollowers, QueueEntry, Seq,
+    SettleRequest, SettleResult, StreamId, TakenShard,
 };
-use redrive_core::event::{Cause, DeadReason, Mode, Record, State, Story};
 use redrive_core::{Event, Executed, Moment};
 use redrive_store::{
-    Arrivals, By, Claim, Found, Job, New, PublishError, Published, QueueSpec, Store, Transacted, Tx,
+    Arrivals, DeclaredBy, EventStatus, NewEvent, PublishError, Published, QueueSpec, Store, Tx, TxJob,
+    TxOutcome, TxSettle,
 };
 
 use super::Subject;
@@ -19,9 +21,9 @@ use super::Subject;
 pub(super) const WINDOW: u64 = 100;
 /// The horizon of all queues here.
 pub(super) const HORIZON: u64 = 1000;
-/// A queue that keeps the order of keys.
+/// An ordered queue.
 pub(super) const ORDERS: &str = "orders";
-/// A queue that does not.
+/// An unordered queue.
 pub(super) const MAILS: &str = "mails";
 
 /// A moment, in seconds since some midnight.
@@ -41,24 +43,24 @@ pub(super) fn mail(id: &str) -> Event {
     Event::new(MAILS, id).payload(id.as_bytes())
 }
 
-/// A progress after one failed attempt.
-pub(super) fn retry(due: Moment) -> Progress {
-    Progress {
+/// The progress after one failed attempt.
+pub(super) fn retry(due: Moment) -> EventProgress {
+    EventProgress {
         due,
         attempts: 1,
         mode: Mode::Retry,
         started: Some(at(0)),
         previous: secs(7),
-        strikes: 0,
+        crash_count: 0,
         suspect: false,
-        story: Some(story("refused")),
+        history: Some(history("refused")),
         route: None,
         out_of_order: false,
     }
 }
 
-pub(super) fn story(what: &str) -> Arc<Story> {
-    Arc::new(Story::default().with(Record {
+pub(super) fn history(what: &str) -> Arc<AttemptHistory> {
+    Arc::new(AttemptHistory::default().with(AttemptRecord {
         attempt: 1,
         mode: "live".to_owned(),
         at_ms: 1,
@@ -70,15 +72,15 @@ pub(super) fn story(what: &str) -> Arc<Story> {
     }))
 }
 
-pub(super) fn dead(park: Park) -> Change {
-    Change::Dead { reason: DeadReason::AttemptsSpent, progress: retry(at(0)), park }
+pub(super) fn dead(park: ParkFollowers) -> EventChange {
+    EventChange::Dead { reason: DeadReason::AttemptsSpent, progress: retry(at(0)), park }
 }
 
-/// Who owns every shard of a store.
+/// The owner of every shard of a store.
 pub(super) struct Owner<S> {
     pub(super) subject: S,
     pub(super) store: Arc<dyn Store>,
-    pub(super) taken: Vec<Taken>,
+    pub(super) taken: Vec<TakenShard>,
     streams: Mutex<BTreeSet<StreamId>>,
 }
 
@@ -91,7 +93,7 @@ impl<S: Subject> Owner<S> {
             store
                 .declare(
                     QueueSpec { name: name.to_owned(), ordered, window, horizon, ..QueueSpec::default() },
-                    By::Runner,
+                    DeclaredBy::Runner,
                 )
                 .await
                 .unwrap();
@@ -101,7 +103,7 @@ impl<S: Subject> Owner<S> {
         owner
     }
 
-    /// Takes every shard, once more.
+    /// Takes every shard once more.
     pub(super) async fn take(&mut self) {
         self.taken.clear();
         for shard in 0..self.store.shards() {
@@ -111,7 +113,7 @@ impl<S: Subject> Owner<S> {
         }
     }
 
-    /// Dies, and comes back as the next owner.
+    /// Crashes, and comes back as the next owner.
     pub(super) async fn crash(self) -> Self {
         let Self { subject, store, .. } = self;
         drop(store);
@@ -120,19 +122,19 @@ impl<S: Subject> Owner<S> {
 
     pub(super) async fn release(&self) {
         for taken in &self.taken {
-            self.store.release(taken.grant).await.unwrap();
+            self.store.release(taken.token).await.unwrap();
         }
     }
 
-    pub(super) fn grant(&self, entry: &Entry) -> Grant {
-        self.taken[usize::try_from(entry.shard).unwrap()].grant
+    pub(super) fn token(&self, entry: &QueueEntry) -> FencingToken {
+        self.taken[usize::try_from(entry.shard).unwrap()].token
     }
 
     pub(super) fn suspects(&self) -> Vec<String> {
         self.taken.iter().flat_map(|taken| &taken.suspects).map(id).collect()
     }
 
-    /// Publishes what is not known yet.
+    /// Publishes a new event.
     pub(super) async fn publish(&self, event: Event, when: Moment) -> Seq {
         match self.try_publish(event, when).await.unwrap() {
             Published::Accepted(seq) => seq,
@@ -140,8 +142,8 @@ impl<S: Subject> Owner<S> {
         }
     }
 
-    /// Publishes what is known already.
-    pub(super) async fn publish_again(&self, event: Event, when: Moment) -> Found {
+    /// Publishes an event that is already known.
+    pub(super) async fn publish_again(&self, event: Event, when: Moment) -> EventStatus {
         match self.try_publish(event, when).await.unwrap() {
             Published::Accepted(seq) => panic!("it was forgotten, and is now {seq:?}"),
             Published::Duplicate(found) => *found,
@@ -149,10 +151,10 @@ impl<S: Subject> Owner<S> {
     }
 
     pub(super) async fn try_publish(&self, event: Event, when: Moment) -> Result<Published, PublishError> {
-        self.publish_all(vec![New::at(event, when)]).await.remove(0)
+        self.publish_all(vec![NewEvent::at(event, when)]).await.remove(0)
     }
 
-    pub(super) async fn publish_all(&self, news: Vec<New>) -> Vec<Result<Published, PublishError>> {
+    pub(super) async fn publish_all(&self, news: Vec<NewEvent>) -> Vec<Result<Published, PublishError>> {
         let published = self.store.publish(news).await.unwrap();
         for published in published.iter().flatten() {
             if let Published::Accepted(seq) = published {
@@ -162,15 +164,15 @@ impl<S: Subject> Owner<S> {
         published
     }
 
-    /// What a load of everything gives, of all shards and streams.
-    pub(super) async fn load(&self, until: Moment, except: &[Seq]) -> Vec<Loaded> {
+    /// Loads everything from all shards and streams.
+    pub(super) async fn load(&self, until: Moment, except: &[Seq]) -> Vec<LoadedEvents> {
         let mut all = Vec::new();
         for taken in &self.taken {
             let streams = self.streams.lock().unwrap().clone();
             for stream in streams {
-                let (grant, except) = (taken.grant, except.to_vec());
-                let load = Load {
-                    grant,
+                let (token, except) = (taken.token, except.to_vec());
+                let load = LoadRequest {
+                    token,
                     stream,
                     until,
                     live_max: 1000,
@@ -184,43 +186,48 @@ impl<S: Subject> Owner<S> {
         all
     }
 
-    /// What is due, by seq.
-    pub(super) async fn due(&self, until: Moment) -> Vec<Entry> {
+    /// The due events, by sequence number.
+    pub(super) async fn due(&self, until: Moment) -> Vec<QueueEntry> {
         let loaded = self.load(until, &[]).await;
         let mut entries: Vec<_> = loaded.into_iter().flat_map(|loaded| loaded.entries).collect();
         entries.sort_by_key(|entry| entry.seq);
         entries
     }
 
-    /// The ids of what is due, by seq.
+    /// The ids of the due events, by sequence number.
     pub(super) async fn due_ids(&self, until: Moment) -> Vec<String> {
         self.due(until).await.iter().map(id).collect()
     }
 
     /// The one event with this id that is due.
-    pub(super) async fn entry(&self, id: &str, until: Moment) -> Entry {
+    pub(super) async fn entry(&self, id: &str, until: Moment) -> QueueEntry {
         let due = self.due(until).await;
         let found = due.iter().find(|entry| entry.event.id == id).cloned();
         found.unwrap_or_else(|| panic!("{id} is not due, but {due:?}"))
     }
 
-    pub(super) async fn settle(&self, entry: &Entry, when: Moment, change: Change) -> Settled {
+    pub(super) async fn settle(&self, entry: &QueueEntry, when: Moment, change: EventChange) -> SettleResult {
         self.store.settle(vec![self.settling(entry, when, change)]).await.unwrap().remove(0)
     }
 
-    /// Settles, and gives the next of the key.
-    pub(super) async fn settle_next(&self, entry: &Entry, when: Moment, change: Change) -> Option<String> {
+    /// Settles, and returns the next event of the key.
+    pub(super) async fn settle_next(
+        &self,
+        entry: &QueueEntry,
+        when: Moment,
+        change: EventChange,
+    ) -> Option<String> {
         match self.settle(entry, when, change).await {
-            Settled::Applied { next, .. } => next.as_ref().map(id),
+            SettleResult::Applied { next, .. } => next.as_ref().map(id),
             refused => panic!("{} was not settled: {refused:?}", entry.event.id),
         }
     }
 
-    pub(super) fn settling(&self, entry: &Entry, when: Moment, change: Change) -> Settle {
-        Settle { grant: self.grant(entry), seq: entry.seq, rev: entry.rev, at: when, change }
+    pub(super) fn settling(&self, entry: &QueueEntry, when: Moment, change: EventChange) -> SettleRequest {
+        SettleRequest { token: self.token(entry), seq: entry.seq, rev: entry.rev, at: when, change }
     }
 
-    pub(super) async fn found(&self, event: &Event) -> Found {
+    pub(super) async fn found(&self, event: &Event) -> EventStatus {
         let found = self.store.find(&event.tenant, &event.queue, &event.id).await.unwrap();
         found.unwrap_or_else(|| panic!("nothing is known of {event:?}"))
     }
@@ -229,21 +236,21 @@ impl<S: Subject> Owner<S> {
         self.found(event).await.state
     }
 
-    pub(super) fn claim(&self, entry: &Entry, when: Moment) -> Claim {
-        let (grant, seq, rev) = (self.grant(entry), entry.seq, entry.rev);
-        Claim { grant, seq, rev, at: when, attempts: entry.progress.attempts + 1, story: None }
+    pub(super) fn claim(&self, entry: &QueueEntry, when: Moment) -> TxSettle {
+        let (token, seq, rev) = (self.token(entry), entry.seq, entry.rev);
+        TxSettle { token, seq, rev, at: when, attempts: entry.progress.attempts + 1, history: None }
     }
 
     pub(super) async fn transact(
         &self,
-        claim: Option<Claim>,
+        claim: Option<TxSettle>,
         work: impl FnMut(&mut dyn Tx) -> Worked + Send + 'static,
-    ) -> Transacted {
-        let job = Job { work: Box::new(work), claim, time: secs(60), alone: false };
+    ) -> TxOutcome {
+        let job = TxJob { work: Box::new(work), claim, time: secs(60), alone: false };
         self.store.transact(job).await.unwrap()
     }
 
-    /// Watches, and gives what was told so far whenever it is asked.
+    /// Watches the store; returns the arrivals so far.
     pub(super) fn watch(&self) -> Arc<Mutex<Vec<Arrivals>>> {
         let told = Arc::new(Mutex::new(Vec::new()));
         let hears = Arc::clone(&told);
@@ -257,11 +264,11 @@ impl<S: Subject> Owner<S> {
 
 pub(super) type Worked = Result<Option<Vec<u8>>, Box<dyn std::error::Error + Send + Sync>>;
 
-pub(super) fn id(entry: &Entry) -> String {
+pub(super) fn id(entry: &QueueEntry) -> String {
     entry.event.id.clone()
 }
 
-/// The stream of an event: the upper 24 bits of its seq.
+/// The stream of an event: the upper 24 bits of its sequence number.
 fn stream_of(seq: Seq) -> StreamId {
     StreamId(u32::try_from(seq.0 >> 40).unwrap())
 }

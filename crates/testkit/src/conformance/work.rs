@@ -1,17 +1,17 @@
-//! Work in the store's own domain: effect, marker, publishes and settle in one commit.
+//! Work in the store's own domain: effect, inbox marker, publishes and settle in one commit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use redrive_core::Event;
-use redrive_core::entry::{Change, Entry};
 use redrive_core::event::State;
-use redrive_store::{Claim, New, Published, Transacted, Tx};
+use redrive_core::queue_entry::{EventChange, QueueEntry};
+use redrive_store::{NewEvent, Published, Tx, TxOutcome, TxSettle};
 
 use super::Subject;
-use super::owner::{MAILS, Owner, Worked, at, id, mail, order, retry, story};
+use super::owner::{MAILS, Owner, Worked, at, history, id, mail, order, retry};
 
-async fn one<S: Subject>(subject: S) -> (Owner<S>, Entry) {
+async fn one<S: Subject>(subject: S) -> (Owner<S>, QueueEntry) {
     let owner = Owner::of(subject).await;
     owner.publish(order("1", "k"), at(0)).await;
     owner.publish(order("2", "k"), at(0)).await;
@@ -23,12 +23,12 @@ async fn one<S: Subject>(subject: S) -> (Owner<S>, Entry) {
 fn everything<S: Subject>(tx: &mut dyn Tx) {
     S::effect(tx, "charge");
     assert!(tx.mark("charge", "1", at(500)).unwrap());
-    let published = tx.publish(New::at(mail("receipt"), at(1))).unwrap();
+    let published = tx.publish(NewEvent::at(mail("receipt"), at(1))).unwrap();
     assert!(matches!(published, Published::Accepted(_)), "{published:?}");
 }
 
-/// Asserts that nothing is there of what work did, and the event is as it was.
-async fn nothing_is_there<S: Subject>(owner: &Owner<S>, entry: &Entry) {
+/// Asserts that nothing of the work is there, and that the event is unchanged.
+async fn nothing_is_there<S: Subject>(owner: &Owner<S>, entry: &QueueEntry) {
     assert_eq!(owner.subject.effects().await, 0);
     assert!(owner.store.find("", MAILS, "receipt").await.unwrap().is_none());
     assert_eq!(&owner.entry("1", at(5)).await, entry);
@@ -36,10 +36,10 @@ async fn nothing_is_there<S: Subject>(owner: &Owner<S>, entry: &Entry) {
         assert!(tx.mark("charge", "1", at(500))?, "the marker is there");
         Err("looked enough".into())
     });
-    assert!(matches!(unmarked.await, Transacted::Aborted(_)));
+    assert!(matches!(unmarked.await, TxOutcome::Aborted(_)));
 }
 
-/// Effect, marker, publish and settle are there together, and the next of the key is handed out.
+/// Effect, marker, publish and settle commit together, and the next event of the key is returned.
 pub async fn work_and_settle_commit_together<S: Subject>(subject: S) {
     let (owner, entry) = one(subject).await;
     let claim = owner.claim(&entry, at(1));
@@ -48,7 +48,7 @@ pub async fn work_and_settle_commit_together<S: Subject>(subject: S) {
         Ok(Some(b"charged".to_vec()))
     });
     let done = done.await;
-    let Transacted::Committed { next } = done else { panic!("{done:?}") };
+    let TxOutcome::Committed { next } = done else { panic!("{done:?}") };
     assert_eq!(next.as_ref().map(id).as_deref(), Some("2"));
     let owner = owner.crash().await;
     assert_eq!(owner.subject.effects().await, 1);
@@ -59,7 +59,7 @@ pub async fn work_and_settle_commit_together<S: Subject>(subject: S) {
     assert_eq!(owner.due_ids(at(2)).await.len(), 2);
 }
 
-/// What the work publishes is told when it is committed.
+/// Events that the work publishes are announced when it is committed.
 pub async fn what_work_publishes_is_told<S: Subject>(subject: S) {
     let (owner, _) = one(subject).await;
     let arrivals = owner.watch();
@@ -84,23 +84,23 @@ pub async fn what_work_publishes_is_told<S: Subject>(subject: S) {
         everything::<S>(tx);
         Ok(None)
     });
-    assert!(matches!(done.await, Transacted::Committed { next: None }));
+    assert!(matches!(done.await, TxOutcome::Committed { next: None }));
     assert!(heard(&arrivals.lock().unwrap()));
 }
 
-/// A success after failures keeps what the claim says of them.
+/// A success after failures keeps the attempt history of the claim.
 pub async fn work_after_retries_keeps_its_story<S: Subject>(subject: S) {
     let (owner, entry) = one(subject).await;
-    owner.settle_next(&entry, at(1), Change::Again(retry(at(2)))).await;
+    owner.settle_next(&entry, at(1), EventChange::Retry(retry(at(2)))).await;
     let entry = owner.entry("1", at(2)).await;
-    let claim = Claim { story: Some(story("refused")), ..owner.claim(&entry, at(3)) };
-    assert!(matches!(owner.transact(Some(claim), |_| Ok(None)).await, Transacted::Committed { .. }));
+    let claim = TxSettle { history: Some(history("refused")), ..owner.claim(&entry, at(3)) };
+    assert!(matches!(owner.transact(Some(claim), |_| Ok(None)).await, TxOutcome::Committed { .. }));
     let found = owner.found(&order("1", "k")).await;
     assert_eq!((found.state, found.attempts, found.ended), (State::Done, 2, Some(at(3))));
-    assert_eq!((found.story, found.result), (Some(story("refused")), None));
+    assert_eq!((found.history, found.result), (Some(history("refused")), None));
 }
 
-/// Work that says no leaves nothing: no effect, no marker, no event, and its own event as it was.
+/// Work that returns an error leaves nothing: no effect, no marker, no event, and its own event unchanged.
 pub async fn failed_work_leaves_nothing<S: Subject>(subject: S) {
     let (owner, entry) = one(subject).await;
     let claim = owner.claim(&entry, at(1));
@@ -109,16 +109,16 @@ pub async fn failed_work_leaves_nothing<S: Subject>(subject: S) {
         Err("no such account".into())
     });
     match failed.await {
-        Transacted::Aborted(error) => assert_eq!(error.to_string(), "no such account"),
+        TxOutcome::Aborted(error) => assert_eq!(error.to_string(), "no such account"),
         other => panic!("{other:?}"),
     }
     nothing_is_there(&owner, &entry).await;
     let owner = owner.crash().await;
     nothing_is_there(&owner, &entry).await;
-    owner.settle_next(&entry, at(2), Change::Done).await;
+    owner.settle_next(&entry, at(2), EventChange::Done).await;
 }
 
-/// Work that panics leaves nothing, and the store goes on.
+/// Work that panics leaves nothing, and the store continues.
 pub async fn a_panicking_work_leaves_nothing<S: Subject>(subject: S) {
     let (owner, entry) = one(subject).await;
     let claim = owner.claim(&entry, at(1));
@@ -127,14 +127,14 @@ pub async fn a_panicking_work_leaves_nothing<S: Subject>(subject: S) {
         panic!("on purpose: a test of panics")
     });
     match panicked.await {
-        Transacted::Panicked(message) => assert!(message.contains("on purpose"), "{message}"),
+        TxOutcome::Panicked(message) => assert!(message.contains("on purpose"), "{message}"),
         other => panic!("{other:?}"),
     }
     nothing_is_there(&owner, &entry).await;
-    owner.settle_next(&entry, at(2), Change::Done).await;
+    owner.settle_next(&entry, at(2), EventChange::Done).await;
 }
 
-/// Work for an event that somebody changed does not run, nor for one that another owner has.
+/// Work does not run for an event that was changed since, nor for one that another owner has.
 pub async fn stale_claims_do_not_run<S: Subject>(subject: S) {
     let (mut owner, entry) = one(subject).await;
     let runs = Arc::new(AtomicUsize::new(0));
@@ -146,16 +146,16 @@ pub async fn stale_claims_do_not_run<S: Subject>(subject: S) {
             Ok(None)
         }
     };
-    let claim = Claim { rev: entry.rev + 1, ..owner.claim(&entry, at(1)) };
-    assert!(matches!(owner.transact(Some(claim), work()).await, Transacted::Stale));
+    let claim = TxSettle { rev: entry.rev + 1, ..owner.claim(&entry, at(1)) };
+    assert!(matches!(owner.transact(Some(claim), work()).await, TxOutcome::Stale));
     let zombie = owner.claim(&entry, at(1));
     owner.take().await;
-    assert!(matches!(owner.transact(Some(zombie), work()).await, Transacted::Fenced));
+    assert!(matches!(owner.transact(Some(zombie), work()).await, TxOutcome::Fenced));
     nothing_is_there(&owner, &entry).await;
 
     let claim = owner.claim(&entry, at(1));
-    owner.settle_next(&entry, at(1), Change::Done).await;
-    assert!(matches!(owner.transact(Some(claim), work()).await, Transacted::Stale));
+    owner.settle_next(&entry, at(1), EventChange::Done).await;
+    assert!(matches!(owner.transact(Some(claim), work()).await, TxOutcome::Stale));
     assert_eq!((runs.load(Ordering::Relaxed), owner.subject.effects().await), (0, 0));
 }
 
@@ -167,12 +167,12 @@ pub async fn one_claim_takes_effect_once<S: Subject>(subject: S) {
         S::effect(tx, "charge");
         Ok(None)
     };
-    assert!(matches!(owner.transact(Some(claim.clone()), effect).await, Transacted::Committed { .. }));
-    assert!(matches!(owner.transact(Some(claim), effect).await, Transacted::Stale));
+    assert!(matches!(owner.transact(Some(claim.clone()), effect).await, TxOutcome::Committed { .. }));
+    assert!(matches!(owner.transact(Some(claim), effect).await, TxOutcome::Stale));
     assert_eq!(owner.subject.effects().await, 1);
 }
 
-/// What a program keeps commits with its work, is found by the beginning of its name, and survives a crash.
+/// Program data commits with its work, is found by a prefix of its name, and survives a crash.
 pub async fn what_a_program_keeps_commits_with_its_work<S: Subject>(subject: S) {
     let owner = Owner::of(subject).await;
     let keep = |tx: &mut dyn Tx| -> Worked {
@@ -193,7 +193,7 @@ pub async fn what_a_program_keeps_commits_with_its_work<S: Subject>(subject: S) 
         assert_eq!(tx.kept("keys/")?.len(), 2, "what it did itself it sees");
         Err("no".into())
     };
-    assert!(matches!(owner.transact(None, spoil).await, Transacted::Aborted(_)));
+    assert!(matches!(owner.transact(None, spoil).await, TxOutcome::Aborted(_)));
     let owner = owner.crash().await;
     let look = |tx: &mut dyn Tx| -> Worked {
         let kept = tx.kept("keys/")?;
@@ -201,7 +201,7 @@ pub async fn what_a_program_keeps_commits_with_its_work<S: Subject>(subject: S) 
         assert!(tx.kept("keys/%")?.is_empty() && tx.kept("nothing")?.is_empty());
         Ok(None)
     };
-    assert!(matches!(owner.transact(None, look).await, Transacted::Committed { .. }));
+    assert!(matches!(owner.transact(None, look).await, TxOutcome::Committed { .. }));
 }
 
 /// A marker is set once for each handler and id, also over a crash.
@@ -224,7 +224,7 @@ pub async fn a_marker_is_set_once<S: Subject>(subject: S) {
     assert_eq!(owner.subject.effects().await, 3);
 }
 
-/// A marker is remembered until its time, and forgotten some time after.
+/// A marker is kept until its time, and removed some time after.
 pub async fn a_marker_is_forgotten_in_time<S: Subject>(subject: S) {
     let owner = Owner::of(subject).await;
     let effect = |until| {
@@ -244,18 +244,18 @@ pub async fn a_marker_is_forgotten_in_time<S: Subject>(subject: S) {
     assert_eq!(owner.subject.effects().await, 2);
 }
 
-/// A refused publish does not spoil the work that goes on without it.
+/// A refused publish does not spoil work that continues without it.
 pub async fn work_may_go_on_after_a_refused_publish<S: Subject>(subject: S) {
     let (owner, entry) = one(subject).await;
     let claim = owner.claim(&entry, at(1));
     let done = owner.transact(Some(claim), |tx| {
-        assert!(tx.publish(New::at(Event::new("nowhere", "1"), at(1))).is_err());
-        assert!(tx.publish(New::at(order("2", "k").payload(*b"other"), at(1))).is_err());
-        let again = tx.publish(New::at(order("2", "k"), at(1)))?;
+        assert!(tx.publish(NewEvent::at(Event::new("nowhere", "1"), at(1))).is_err());
+        assert!(tx.publish(NewEvent::at(order("2", "k").payload(*b"other"), at(1))).is_err());
+        let again = tx.publish(NewEvent::at(order("2", "k"), at(1)))?;
         assert!(matches!(again, Published::Duplicate(_)), "{again:?}");
         S::effect(tx, "charge");
         Ok(None)
     });
-    assert!(matches!(done.await, Transacted::Committed { .. }));
+    assert!(matches!(done.await, TxOutcome::Committed { .. }));
     assert_eq!(owner.subject.effects().await, 1);
 }

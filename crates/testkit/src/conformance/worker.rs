@@ -1,34 +1,36 @@
-//! Somebody outside who leases events, as short to write as a promise wants it.
+//! An outside worker that leases events: helpers that keep promises short.
 
 use std::sync::Arc;
 
 use redrive_core::Event;
-use redrive_core::entry::{Change, Entry, Park, Progress};
-use redrive_core::event::{DeadReason, Mode, Record, Story};
-use redrive_store::lease::{Decide, Held, Lapse, Lease, LeaseSettle, LeaseSettled, Leased};
-use redrive_store::{By, Found, QueueSpec};
+use redrive_core::event::{AttemptHistory, AttemptRecord, DeadReason, Mode};
+use redrive_core::queue_entry::{EventChange, EventProgress, ParkFollowers, QueueEntry};
+use redrive_store::lease::{
+    ExpiryDecision, LeaseRef, LeaseRequest, LeaseSettle, LeaseSettleResult, LeasedEvents, SettleDecision,
+};
+use redrive_store::{DeclaredBy, EventStatus, QueueSpec};
 
 use super::Subject;
 use super::owner::{HORIZON, Owner, WINDOW, at, id, secs};
 
-/// A queue that is pulled from, and keeps the order of keys.
+/// A pulled queue that is ordered.
 pub(super) const PULLED: &str = "pulled";
 
 pub(super) fn work(id: &str) -> Event {
     Event::new(PULLED, id).payload(id.as_bytes())
 }
 
-/// The lease of an attempt, with the token that it was given.
-pub(super) fn held(event: &Event, attempt: u32, token: u8) -> Held {
+/// The lease of an attempt, with its token.
+pub(super) fn held(event: &Event, attempt: u32, token: u8) -> LeaseRef {
     let (tenant, queue, id) = (event.tenant.clone(), event.queue.clone(), event.id.clone());
-    Held { tenant, queue, id, attempt, token: [token; 16] }
+    LeaseRef { tenant, queue, id, attempt, token: [token; 16] }
 }
 
-/// One more attempt, of which this is known.
-pub(super) fn after(entry: &Entry, disposition: &str, due: u64) -> Progress {
+/// The progress with one more attempt, with this disposition.
+pub(super) fn after(entry: &QueueEntry, disposition: &str, due: u64) -> EventProgress {
     let attempt = entry.progress.attempts + 1;
-    let story = entry.progress.story.as_deref().cloned().unwrap_or_default();
-    let story = story.with(Record {
+    let history = entry.progress.history.as_deref().cloned().unwrap_or_default();
+    let history = history.with(AttemptRecord {
         attempt,
         mode: "live".to_owned(),
         at_ms: 1,
@@ -38,38 +40,40 @@ pub(super) fn after(entry: &Entry, disposition: &str, due: u64) -> Progress {
         cause: None,
         delay_ms: None,
     });
-    Progress {
+    EventProgress {
         due: at(due),
         attempts: attempt,
         mode: Mode::Retry,
-        story: Some(Arc::new(story)),
+        history: Some(Arc::new(history)),
         ..entry.progress.clone()
     }
 }
 
-pub(super) fn again(disposition: &'static str, due: u64) -> Decide {
-    Box::new(move |entry, _| Change::Again(after(entry, disposition, due)))
+pub(super) fn again(disposition: &'static str, due: u64) -> SettleDecision {
+    Box::new(move |entry, _| EventChange::Retry(after(entry, disposition, due)))
 }
 
-pub(super) fn dies(park: Park) -> Decide {
-    Box::new(move |entry, _| Change::Dead {
+pub(super) fn dies(park: ParkFollowers) -> SettleDecision {
+    Box::new(move |entry, _| EventChange::Dead {
         reason: DeadReason::AttemptsSpent,
         progress: after(entry, "retry", 0),
         park,
     })
 }
 
-pub(super) fn done() -> Decide {
-    Box::new(|_, _| Change::Done)
+pub(super) fn done() -> SettleDecision {
+    Box::new(|_, _| EventChange::Done)
 }
 
-/// The same for a lease that is over, whenever it was.
-pub(super) fn lapse(mut decide: Decide) -> Lapse {
+/// The same decision for a lapsed lease, whenever it lapsed.
+pub(super) fn lapse(mut decide: SettleDecision) -> ExpiryDecision {
     Box::new(move |entry, _| decide(entry, None))
 }
 
-pub(super) fn dispositions(story: Option<&Arc<Story>>) -> Vec<String> {
-    story.map(|story| story.records().map(|record| record.disposition.clone()).collect()).unwrap_or_default()
+pub(super) fn dispositions(history: Option<&Arc<AttemptHistory>>) -> Vec<String> {
+    history
+        .map(|history| history.records().map(|record| record.disposition.clone()).collect())
+        .unwrap_or_default()
 }
 
 impl<S: Subject> Owner<S> {
@@ -77,16 +81,16 @@ impl<S: Subject> Owner<S> {
         let owner = Self::of(subject).await;
         let (name, window, horizon) = (PULLED.to_owned(), secs(WINDOW), secs(HORIZON));
         let queue = QueueSpec { name, ordered: true, window, horizon, pull: true, ..QueueSpec::default() };
-        owner.store.declare(queue, By::Runner).await.unwrap();
+        owner.store.declare(queue, DeclaredBy::Runner).await.unwrap();
         owner
     }
 
-    /// Leases for ten seconds; what has lapsed is due again a second later.
-    pub(super) async fn lease(&self, tokens: &[u8], when: u64) -> Leased {
+    /// Leases for ten seconds; lapsed events are due again a second later.
+    pub(super) async fn lease(&self, tokens: &[u8], when: u64) -> LeasedEvents {
         self.lease_or(tokens, when, again("lapsed", when + 1)).await
     }
 
-    pub(super) async fn lease_or(&self, tokens: &[u8], when: u64, lapsed: Decide) -> Leased {
+    pub(super) async fn lease_or(&self, tokens: &[u8], when: u64, lapsed: SettleDecision) -> LeasedEvents {
         self.lease_of(None, tokens, when, lapsed).await
     }
 
@@ -96,12 +100,13 @@ impl<S: Subject> Owner<S> {
         tenant: Option<&str>,
         tokens: &[u8],
         when: u64,
-        lapsed: Decide,
-    ) -> Leased {
+        lapsed: SettleDecision,
+    ) -> LeasedEvents {
         let tokens = tokens.iter().map(|token| [*token; 16]).collect();
         let (queue, tenant, bytes_max) = (PULLED.to_owned(), tenant.map(str::to_owned), usize::MAX);
         let lapsed = lapse(lapsed);
-        let call = Lease { queue, tenant, at: at(when), until: at(when + 10), tokens, bytes_max, lapsed };
+        let call =
+            LeaseRequest { queue, tenant, at: at(when), until: at(when + 10), tokens, bytes_max, lapsed };
         self.store.lease(call).await.unwrap()
     }
 
@@ -109,26 +114,31 @@ impl<S: Subject> Owner<S> {
         self.lease(tokens, when).await.entries.iter().map(id).collect()
     }
 
-    pub(super) async fn settle_lease(&self, lease: Held, when: u64, decide: Decide) -> LeaseSettled {
+    pub(super) async fn settle_lease(
+        &self,
+        lease: LeaseRef,
+        when: u64,
+        decide: SettleDecision,
+    ) -> LeaseSettleResult {
         let settle = LeaseSettle { lease, at: at(when), decide };
         self.store.settle_leased(vec![settle]).await.unwrap().remove(0)
     }
 
-    pub(super) async fn extend(&self, lease: Held, when: u64, until: u64) -> LeaseSettled {
+    pub(super) async fn extend(&self, lease: LeaseRef, when: u64, until: u64) -> LeaseSettleResult {
         self.store.extend(vec![lease], at(when), at(until)).await.unwrap().remove(0)
     }
 }
 
-pub(super) fn lapsed(settled: LeaseSettled) -> Found {
+pub(super) fn lapsed(settled: LeaseSettleResult) -> EventStatus {
     match settled {
-        LeaseSettled::Lapsed(found) => *found,
+        LeaseSettleResult::Lapsed(found) => *found,
         other => panic!("it is not that it is over: {other:?}"),
     }
 }
 
-pub(super) fn conflict(settled: LeaseSettled) -> Found {
+pub(super) fn conflict(settled: LeaseSettleResult) -> EventStatus {
     match settled {
-        LeaseSettled::Conflict(found) => *found,
+        LeaseSettleResult::Conflict(found) => *found,
         other => panic!("it is no conflict: {other:?}"),
     }
 }

@@ -1,7 +1,8 @@
 //! A private PgBouncer in transaction mode, in front of a server.
 //!
-//! Every transaction has another session: what a client leaves in one, such as a prepared statement, the next one does
-//! not find. It has few sessions, so that this happens soon. It ends with whoever started it, as a server does.
+//! Every transaction has another session: state that a client leaves in one, such as a prepared statement, is
+//! not there in the next. It has few sessions, so that this happens soon. It ends with the test process, as a
+//! server does.
 
 use std::io::{BufRead, BufReader, Result};
 use std::path::{Path, PathBuf};
@@ -9,9 +10,9 @@ use std::process::{Child, ChildStdin, Stdio};
 
 use super::Server;
 
-/// What it says when it can be used.
+/// Its message when it is ready.
 const READY: &str = "process up";
-/// Where Debian has it, for whoever has no administrators' programs on the path.
+/// Where Debian keeps it, for users without administrators' programs on the path.
 const PLACES: [&str; 2] = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"];
 
 /// Holds it: ends it when the input ends.
@@ -35,10 +36,10 @@ pub struct Pooler {
 }
 
 impl Pooler {
-    /// Starts one in front of a server, with so many sessions.
+    /// Starts one in front of a server, with this many sessions.
     ///
     /// # Errors
-    /// Where there is none here, or it does not start.
+    /// If there is none here, or it does not start.
     pub fn start(server: &Server, sessions: u32) -> Result<Self> {
         let program = PLACES.iter().map(Path::new).find(|path| path.exists());
         let program = program
@@ -72,12 +73,12 @@ impl Pooler {
             }
             said.push(line);
         }
-        // It must not be held up by what nobody reads.
+        // Keep reading its output, so that it never blocks on a full pipe.
         std::thread::spawn(move || lines.for_each(drop));
         Ok(Self { folder, child, input })
     }
 
-    /// Where it is, for whoever connects.
+    /// Its URL, for clients.
     #[must_use]
     pub fn url(&self) -> String {
         format!("postgres://redrive@localhost/postgres?host={}", self.folder.display())

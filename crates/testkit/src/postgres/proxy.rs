@@ -1,14 +1,15 @@
-//! Somebody between a program and its PostgreSQL, who cuts the line at the worst moment.
+//! A proxy between a program and its PostgreSQL, which cuts the connection at the worst moment.
 //!
-//! A COMMIT whose answer never comes may have happened or not, and both look the same to whoever sent it. A proxy makes
-//! either on request: [`Cut::Before`] loses the COMMIT on its way to the server, [`Cut::After`] loses the answer. And it
-//! may still happen: [`Cut::Late`] holds the COMMIT back until it is told to deliver it.
+//! If the reply to a COMMIT is lost, the outcome is unknown to the client: the transaction may have happened
+//! or not. The proxy makes either on request: [`Cut::Before`] loses the COMMIT on its way to the server,
+//! [`Cut::After`] loses the reply. A COMMIT may also still happen later: [`Cut::Late`] holds it back until
+//! the test has it delivered.
 //!
-//! A statement that calls a function whose name ends with `_at_once` is a transaction of its own, and counts as its
-//! COMMIT.
+//! A statement that calls a function whose name ends with `_fast` is a transaction of its own, and counts as
+//! its COMMIT.
 //!
-//! It can also be as if the network were gone: [`Weather::Torn`] refuses everybody, [`Weather::Hushed`] lets nothing
-//! through, and what was said meanwhile arrives when it is over.
+//! The proxy can also simulate a network failure: [`Weather::Torn`] refuses all connections,
+//! [`Weather::Hushed`] lets nothing through, and data sent meanwhile arrives when it is over.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Result, Write};
@@ -22,41 +23,41 @@ use super::Server;
 
 /// The end of a simple query that commits; other statements may come before it.
 const COMMIT: &[u8] = b"COMMIT\0";
-/// The same where something else is said after it.
+/// The same if another statement follows it.
 const MORE: &[u8] = b"COMMIT; ";
-/// What the text of a statement has in it that commits by itself.
-const AT_ONCE: &[u8] = b"_at_once(";
-/// The message in which a client asks whether it may encrypt, before the first one: what follows its length.
+/// A part of the text of a statement that commits by itself.
+const FAST: &[u8] = b"_fast(";
+/// The message in which a client asks for TLS, before the first one: the bytes after its length.
 const ASKS_FOR_TLS: &[u8] = &[0x04, 0xd2, 0x16, 0x2f];
-/// The longest message that is looked into; in longer ones there is no COMMIT and no name of a statement at the front.
+/// The longest message that is inspected; longer ones have no COMMIT and no name of a statement at the front.
 const LOOKED_AT_MAX: usize = 1 << 16;
 /// The name of the socket that a client looks for.
 const SOCKET: &str = ".s.PGSQL.5432";
 
-/// Where the line is cut.
+/// Where the connection is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
     /// The COMMIT does not reach the server, which rolls back.
     Before,
-    /// The server commits, and its answer is lost.
+    /// The server commits, and its reply is lost.
     After,
     /// The COMMIT is on its way until [`Proxy::deliver`] is called.
     Late,
 }
 
-/// What the network is like.
+/// The state of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Weather {
     /// Everything arrives.
     #[default]
     Fair,
-    /// Nothing arrives, and nobody hears of it. Later it does.
+    /// Nothing arrives, and neither side notices. Later it arrives.
     Hushed,
-    /// Lines are cut, and new ones refused.
+    /// Connections are cut, and new ones refused.
     Torn,
 }
 
-/// What the network is like, for whoever waits for it to be fair.
+/// The state of the network, with threads that wait for it to recover.
 #[derive(Debug, Default)]
 struct Sky {
     weather: Mutex<Weather>,
@@ -69,7 +70,7 @@ impl Sky {
         self.changed.notify_all();
     }
 
-    /// Waits for as long as nothing arrives; tells whether something may.
+    /// Waits while nothing arrives; returns whether data may pass.
     fn is_open(&self) -> bool {
         let weather = self.weather.lock().unwrap();
         let is_hushed = |weather: &mut Weather| *weather == Weather::Hushed;
@@ -77,7 +78,7 @@ impl Sky {
     }
 }
 
-/// Somebody in between.
+/// The proxy.
 #[derive(Debug)]
 pub struct Proxy {
     folder: PathBuf,
@@ -87,7 +88,7 @@ pub struct Proxy {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What is to be cut, and what has to be in it.
+    /// The next cut, and the text that its statement must contain.
     next: Option<(Cut, String)>,
     cuts: usize,
     late: Option<Late>,
@@ -95,7 +96,7 @@ struct State {
     lines: Vec<(UnixStream, UnixStream)>,
 }
 
-/// A COMMIT on its way, and who ends when it was answered.
+/// A COMMIT that is held back, and the thread that ends when it was answered.
 #[derive(Debug)]
 struct Late {
     server: UnixStream,
@@ -104,10 +105,10 @@ struct Late {
 }
 
 impl Proxy {
-    /// Stands between this server and whoever uses [`Proxy::url`].
+    /// Starts a proxy in front of this server for clients of [`Proxy::url`].
     ///
     /// # Errors
-    /// Where there is no room for its socket.
+    /// If its socket cannot be made.
     pub fn start(server: &Server) -> Result<Self> {
         let folder = std::env::temp_dir().join(super::a_name(&format!("redrive-px-{}", std::process::id())));
         std::fs::create_dir_all(&folder)?;
@@ -121,50 +122,51 @@ impl Proxy {
                 if *above.weather.lock().unwrap() == Weather::Torn {
                     continue;
                 }
-                // Where the server is not there, neither is this one.
+                // If the server is down, so is the proxy.
                 let _ = connect(client, &behind, &shared, &above);
             }
         });
         Ok(Self { folder, state, sky })
     }
 
-    /// Where it is.
+    /// Its URL, for clients.
     #[must_use]
     pub fn url(&self) -> String {
         format!("postgres://redrive@localhost/postgres?host={}", self.folder.display())
     }
 
-    /// Cuts the line of whoever commits next.
+    /// Cuts the connection of the next client that commits.
     pub fn cut_next(&self, cut: Cut) {
         self.cut_next_with(cut, "");
     }
 
-    /// Cuts the line of whoever commits next with one statement that has this text in it, or in its values.
+    /// Cuts the connection of the next client that commits with one statement with this text in it, or in its
+    /// values.
     pub fn cut_next_with(&self, cut: Cut, text: &str) {
         self.state.lock().unwrap().next = Some((cut, text.to_owned()));
     }
 
-    /// Delivers the COMMIT that is on its way; returns when the server has answered it.
+    /// Delivers the COMMIT that is held back; returns when the server has answered it.
     pub fn deliver(&self) {
         let late = self.state.lock().unwrap().late.take();
         let Late { mut server, said, answered } = late.expect("no COMMIT is on its way");
-        // A server that has given up waiting for it does not hear it either.
+        // A server that has given up waiting does not receive it either.
         let _ = server.write_all(&said);
         let _ = answered.recv();
     }
 
-    /// Whether whoever connects is turned away from now on.
+    /// Whether new clients are refused from now on.
     pub fn shut(&self, is_shut: bool) {
         self.state.lock().unwrap().is_shut = is_shut;
     }
 
-    /// How many lines were cut at a COMMIT.
+    /// How many connections were cut at a COMMIT.
     #[must_use]
     pub fn cuts(&self) -> usize {
         self.state.lock().unwrap().cuts
     }
 
-    /// Changes what the network is like.
+    /// Changes the state of the network.
     pub fn turn(&self, weather: Weather) {
         self.sky.set(weather);
         if weather == Weather::Torn {
@@ -172,7 +174,7 @@ impl Proxy {
         }
     }
 
-    /// Cuts all lines now.
+    /// Cuts all connections now.
     pub fn cut_all(&self) {
         for (client, server) in self.state.lock().unwrap().lines.drain(..) {
             let _ = (client.shutdown(Shutdown::Both), server.shutdown(Shutdown::Both));
@@ -193,7 +195,7 @@ fn connect(client: UnixStream, behind: &Path, state: &Arc<Mutex<State>>, sky: &A
     }
     let server = UnixStream::connect(behind)?;
     state.lock().unwrap().lines.push((client.try_clone()?, server.try_clone()?));
-    // Whether the next answer of the server is the one to be lost.
+    // Whether the next reply of the server is the one to lose.
     let is_lost = Arc::new(Mutex::new(false));
     let (from_client, to_server) = (client.try_clone()?, server.try_clone()?);
     let (shared, loses) = (Arc::clone(state), Arc::clone(&is_lost));
@@ -246,20 +248,20 @@ fn has(said: &[u8], text: &[u8]) -> bool {
     text.is_empty() || said.windows(text.len()).any(|part| part == text)
 }
 
-/// What a client says, as far as it is needed to know when it commits.
+/// A client's messages, as far as needed to know when it commits.
 #[derive(Default)]
 struct Talk {
-    /// Whether the first messages, which have no kind, are over.
+    /// Whether the first messages, which have no type byte, are over.
     is_begun: bool,
-    /// The front of a message that is not whole yet, and how much of it is still to come beyond that.
+    /// The front of an incomplete message, and how many more bytes of it are to come.
     front: Vec<u8>,
     to_come: usize,
     /// The names of statements that commit by themselves.
-    at_once: BTreeSet<Vec<u8>>,
+    fast: BTreeSet<Vec<u8>>,
 }
 
 impl Talk {
-    /// Whether there is a COMMIT in what is said next.
+    /// Whether the next bytes contain a COMMIT.
     fn commits(&mut self, mut said: &[u8]) -> bool {
         let mut commits = false;
         while !said.is_empty() {
@@ -295,12 +297,12 @@ impl Talk {
             b'Q' => text.ends_with(COMMIT) || text.windows(MORE.len()).any(|part| part == MORE),
             b'P' => {
                 let name = words.next().unwrap_or_default().to_vec();
-                if text.windows(AT_ONCE.len()).any(|part| part == AT_ONCE) {
-                    self.at_once.insert(name);
+                if text.windows(FAST.len()).any(|part| part == FAST) {
+                    self.fast.insert(name);
                 }
                 false
             }
-            b'B' => words.nth(1).is_some_and(|name| self.at_once.contains(name)),
+            b'B' => words.nth(1).is_some_and(|name| self.fast.contains(name)),
             _ => false,
         }
     }
@@ -309,7 +311,7 @@ impl Talk {
 fn back(mut from: UnixStream, mut to: UnixStream, is_lost: &Mutex<bool>, sky: &Sky) {
     let mut bytes = [0; 1 << 16];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
-        // It answers when it has committed.
+        // The server replies when it has committed.
         if *is_lost.lock().unwrap() || !sky.is_open() || to.write_all(&bytes[..count]).is_err() {
             break;
         }

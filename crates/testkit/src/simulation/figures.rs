@@ -1,35 +1,41 @@
-//! What happened in a run, in numbers.
+//! The counts of a run.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What happened in one run, or in many.
+use super::order::MessageOrder;
+
+/// The counts of one run, or of many.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Figures {
+pub struct RunStats {
     /// Steps in all.
     pub steps: u64,
-    /// Attempts that were started.
+    /// Attempts started.
     pub attempts: u64,
     /// Effects in the domain.
     pub effects: u64,
-    /// Events that were published into a shard of their publisher's.
-    pub near: u64,
-    /// What went wrong on request, by kind.
+    /// Events that were published into a shard of their publisher's node.
+    pub local_slots: u64,
+    /// Stalled shards that the watchdog found, if it may repair them.
+    pub stalls: u64,
+    /// Faults on request, by kind.
     pub faults: BTreeMap<&'static str, u64>,
-    /// What operators and workers did, by verb.
+    /// Actions of operators and workers, by verb.
     pub orders: BTreeMap<&'static str, u64>,
-    /// What became of the events.
+    /// Events by outcome.
     pub fates: BTreeMap<&'static str, u64>,
+    /// Which input followed which other in a scheduler.
+    pub order: MessageOrder,
     /// Depends on every step: two runs of one seed have the same.
     pub digest: u64,
 }
 
-impl Figures {
+impl RunStats {
     pub(super) fn fault(&mut self, kind: &'static str) {
         *self.faults.entry(kind).or_default() += 1;
     }
 
-    pub(super) fn order(&mut self, verb: &'static str) {
+    pub(super) fn ordered(&mut self, verb: &'static str) {
         *self.orders.entry(verb).or_default() += 1;
     }
 
@@ -46,8 +52,10 @@ impl Figures {
         self.steps += other.steps;
         self.attempts += other.attempts;
         self.effects += other.effects;
-        self.near += other.near;
+        self.local_slots += other.local_slots;
+        self.stalls += other.stalls;
         self.stir(other.digest);
+        self.order.add(&other.order);
         let sums = [
             (&mut self.faults, &other.faults),
             (&mut self.fates, &other.fates),
@@ -61,12 +69,12 @@ impl Figures {
     }
 }
 
-impl fmt::Display for Figures {
+impl fmt::Display for RunStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "steps     {:>12}", self.steps)?;
         writeln!(f, "attempts  {:>12}", self.attempts)?;
         writeln!(f, "effects   {:>12}", self.effects)?;
-        writeln!(f, "near      {:>12}", self.near)?;
+        writeln!(f, "near      {:>12}", self.local_slots)?;
         let tables = [
             ("events by fate", &self.fates),
             ("orders by verb", &self.orders),

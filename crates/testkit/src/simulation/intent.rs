@@ -1,4 +1,4 @@
-//! What is published, and what its handler will do with it.
+//! The events that are published, and what their handlers will do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,10 +6,13 @@ use std::time::Duration;
 use redrive_core::Event;
 use redrive_core::event::Fingerprint;
 use redrive_core::event::{Mode, When};
-use redrive_store::New;
+use redrive_store::NewEvent;
 
 use super::chance::Chance;
+use super::choices::Phase;
 use super::plan::Plan;
+
+mod words;
 
 /// One identity, with what its handler will do.
 #[derive(Debug)]
@@ -17,33 +20,33 @@ pub(super) struct Intent {
     pub(super) event: Arc<Event>,
     fingerprint: Fingerprint,
     pub(super) queue: usize,
-    /// The number of its key, where its queue keeps the order of keys.
+    /// The number of its key, if its queue is ordered.
     pub(super) chain: Option<usize>,
-    /// What the handler does at each attempt; the last goes on for ever.
+    /// What the handler does at each attempt; the last entry repeats for ever.
     script: Vec<Act>,
-    /// What it does at the first attempt after an operator put the event back.
+    /// What it does at the first attempt after an operator redrove the event.
     mended: Act,
-    /// Another one, published in the transaction of this one's handler.
+    /// Another intent, published in the transaction of this one's handler.
     pub(super) child: Option<usize>,
     pub(super) sent: Sent,
-    /// The shard that its publisher wishes for.
-    pub(super) near: Option<u32>,
+    /// The shard that its publisher asks for.
+    pub(super) local_shard: Option<u32>,
 }
 
 /// What its publisher knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// It is published by the handler of another, not by a publisher.
+    /// The handler of another event publishes it, not a publisher.
     ByHandler,
     /// Not published yet.
     Not,
-    /// Its publisher has drawn a number for it, and not committed.
+    /// Its publisher has drawn a sequence number for it, and not committed.
     Begun,
-    /// Published, and nobody said what became of it.
+    /// Published, with an unknown outcome.
     Unsure,
-    /// Looked up when it was sure that it would be found: it is not there, and its publisher gave up.
+    /// A lookup that would have found it did not: it is not there, and its publisher gave up.
     Disproved,
-    /// Published, and told so.
+    /// Published and acknowledged.
     Acknowledged,
 }
 
@@ -51,10 +54,10 @@ pub(super) enum Sent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Act {
     Succeed,
-    /// And leave something behind.
+    /// Succeed and leave a result.
     SucceedWith(u8),
     Fail,
-    /// And ask to be left alone for so long.
+    /// Fail and ask for this pause.
     FailAsking(Duration),
     Overload,
     Permanent,
@@ -64,11 +67,11 @@ pub(super) enum Act {
     Undecodable,
     /// Take longer than allowed; answer all the same, too late.
     Linger,
-    /// Take the process down.
+    /// Crash the process.
     Kill,
     /// Work in the domain of the store.
     Transact,
-    /// The same, but change its mind.
+    /// The same, but abort.
     Abort,
     /// Work in the domain of the store, but longer than allowed.
     LateTransact,
@@ -79,8 +82,10 @@ impl Intent {
     pub(super) fn all(plan: &Plan, chance: &mut Chance) -> Vec<Self> {
         let mut intents: Vec<Self> = Vec::with_capacity(plan.intents + 4);
         for _ in 0..plan.intents {
+            chance.part(Phase::Setup);
             intents.push(Self::new(intents.len(), plan, chance));
         }
+        chance.part(Phase::Setup);
         for parent in 0..plan.intents {
             let transacts = intents[parent].script.last() == Some(&Act::Transact);
             if transacts && chance.one_in(3) {
@@ -105,7 +110,7 @@ impl Intent {
             event = event.delay(Duration::from_millis(chance.pick(&[1, 500, 30_000])));
         }
         if chance.one_in(8) {
-            // After it may first run: what would never run is refused.
+            // After its first due time: an event that would never run is refused.
             let delay = if let When::After(delay) = event.when { delay } else { Duration::ZERO };
             event = event.expires_after(delay + Duration::from_millis(chance.pick(&[100, 3000, 60_000])));
         }
@@ -120,11 +125,11 @@ impl Intent {
             mended: chance.pick(&MENDED),
             child: None,
             sent: Sent::Not,
-            near: None,
+            local_shard: None,
         }
     }
 
-    /// What an operator makes of another one: a new identity and a new payload, and nothing else is new.
+    /// An operator's edit of another intent: a new identity and a new payload, everything else unchanged.
     pub(super) fn edited(&self, number: usize, plan: &Plan, chance: &mut Chance) -> Self {
         let mut event = Event::new(&*self.event.queue, format!("e{number}")).tenant(&*self.event.tenant);
         if let Some(key) = &self.event.key {
@@ -140,7 +145,19 @@ impl Intent {
             mended: chance.pick(&MENDED),
             child: None,
             sent: Sent::ByHandler,
-            near: None,
+            local_shard: None,
+        }
+    }
+
+    /// Leaves out these intents: they are never published.
+    pub(super) fn leave_out(intents: &mut [Self], numbers: &[usize]) {
+        for intent in &mut *intents {
+            intent.child = intent.child.filter(|child| !numbers.contains(child));
+        }
+        for number in numbers {
+            if let Some(intent) = intents.get_mut(*number) {
+                intent.sent = Sent::ByHandler;
+            }
         }
     }
 
@@ -149,7 +166,7 @@ impl Intent {
         id[1..].parse().expect("ids are numbers")
     }
 
-    /// The fingerprint of what it says.
+    /// The fingerprint of its content.
     pub(super) const fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
@@ -163,19 +180,19 @@ impl Intent {
         self.script[index.min(self.script.len() - 1)]
     }
 
-    /// As it is handed to a store.
-    pub(super) fn new_event(&self, at: redrive_core::Moment) -> New {
-        New {
+    /// The event as it is passed to a store.
+    pub(super) fn new_event(&self, at: redrive_core::Moment) -> NewEvent {
+        NewEvent {
             event: Arc::clone(&self.event),
             fingerprint: self.fingerprint,
             at,
             horizon: None,
-            near: self.near,
+            local_shard: self.local_shard,
         }
     }
 }
 
-/// What a handler does with an event that an operator put back.
+/// What a handler does with an event that an operator redrove.
 const MENDED: [Act; 6] = [Act::Succeed, Act::Transact, Act::Transact, Act::Fail, Act::Permanent, Act::Linger];
 
 fn script(plan: &Plan, chance: &mut Chance) -> Vec<Act> {

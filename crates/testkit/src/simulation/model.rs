@@ -1,14 +1,14 @@
-//! What is true, beside the store and the schedulers.
+//! The truth, beside the store and the schedulers.
 //!
-//! The model is told of every commit that happened, also of those whose caller was told otherwise. It says
-//! what the store should have answered, and what a scheduler may do. It knows nothing of how either works.
+//! The model records every commit that happened, also if its caller got another answer. It decides what the
+//! store should have answered, and what a scheduler may do. It knows nothing of how either works.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive_core::entry::{Change, Grant, Park, Progress, Seq, StreamId};
 use redrive_core::event::{DeadReason, State};
+use redrive_core::queue_entry::{EventChange, EventProgress, FencingToken, ParkFollowers, Seq, StreamId};
 use redrive_core::triage::JobId;
 use redrive_core::{Event, Moment};
 use redrive_store::QueueSpec;
@@ -44,23 +44,23 @@ pub(super) use verdicts::{Word, check_verdict};
 /// What is wrong, in a sentence.
 pub(super) type Check<T = ()> = Result<T, String>;
 
-/// What is true.
+/// The truth.
 #[derive(Debug)]
 pub(super) struct Model {
     pub(super) events: BTreeMap<Seq, Record>,
-    /// The event that has the identity of an intent at present.
+    /// The event that currently has the identity of an intent.
     pub(super) by_intent: Vec<Option<Seq>>,
     pub(super) owners: Vec<Owner>,
     /// All events of a key, in order.
     chains: Vec<Vec<Seq>>,
-    /// The last of each key that had an effect.
+    /// The last event of each key that had an effect.
     effects: Vec<Option<Seq>>,
     specs: Vec<QueueSpec>,
     last_seqs: BTreeMap<StreamId, Seq>,
-    /// Numbers that publishers have drawn for events that are not committed.
+    /// Sequence numbers that publishers have drawn for events that are not committed.
     drawn: BTreeSet<Seq>,
     streams: BTreeMap<StreamId, (usize, String)>,
-    /// What is known of identities whose events were edited into others.
+    /// Identities whose events were edited into others.
     pub(super) gone: BTreeMap<usize, Gone>,
     /// The key of each chain.
     chain_names: Vec<ChainName>,
@@ -68,13 +68,13 @@ pub(super) struct Model {
     pub(super) jobs: Vec<redrive_core::triage::Job>,
     /// How many deaths there were.
     deaths: u64,
-    /// The lines that the audit should have: what was done, and to how many.
+    /// The entries that the audit log should have: what was done, and to how many events.
     pub(super) audit: Vec<(&'static str, u64)>,
     /// Counts commits: the number of the last one.
     pub(super) stamp: u64,
 }
 
-/// What is true of one event.
+/// The truth about one event.
 #[derive(Debug, Clone)]
 pub(super) struct Record {
     pub(super) seq: Seq,
@@ -86,7 +86,7 @@ pub(super) struct Record {
     pub(super) stream: StreamId,
     pub(super) rev: u32,
     pub(super) expires: Option<Moment>,
-    pub(super) progress: Progress,
+    pub(super) progress: EventProgress,
     pub(super) fate: Fate,
     pub(super) result: Option<Vec<u8>>,
     /// How long its identity has to be remembered.
@@ -97,32 +97,33 @@ pub(super) struct Record {
     /// The number of its last death in the store, and when it was.
     pub(super) death: u64,
     pub(super) died: Moment,
-    /// The job that put it back, until it ends or dies again.
+    /// The job that redrove it, until it ends or dies again.
     pub(super) job: Option<JobId>,
-    /// The last lease, as long as it lives, or is dead by the end of that lease.
+    /// The last lease, while it lives or is dead by the lapse of that lease.
     pub(super) lease: Option<Hand>,
-    /// The commit in which an order took it out of an owner's hands.
+    /// The commit in which a command took it from its owner.
     pub(super) taken_away: u64,
-    /// The change by which an operator had it run at once: who knows an older one may still run that, in vain.
+    /// The revision at which an operator made it due: an owner that knows an older one may still run it,
+    /// without effect.
     pub(super) hastened: u32,
-    /// The commit in which an order put it in the way of others.
+    /// The commit in which a command put it before other events.
     pub(super) put_back: u64,
-    /// The last of its key that was there before it, though its number is larger.
+    /// The last event of its key that was there before it, although its number is larger.
     pub(super) overtaken_by: Seq,
 }
 
-/// What is known of the deaths that an event may have been the cause of.
+/// The crashes that an event may have caused.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Deaths {
-    /// How often its handler killed the owner of its shard.
+    /// How often its handler crashed the owner of its shard.
     pub(super) kills: u32,
-    /// How often the owner died of something else while this had a strike and ran alone.
+    /// How often the owner died of something else while this event had a crash count and ran alone.
     pub(super) excuses: u32,
-    /// How often its handler killed the owner since an order last came between.
+    /// How often its handler crashed the owner since a command last intervened.
     pub(super) spree: u32,
 }
 
-/// Where an event is, as far as it matters.
+/// The state of an event, as far as it matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Pending,
@@ -133,14 +134,14 @@ pub(super) enum Fate {
         reason: DeadReason,
         holds: Option<Hold>,
     },
-    /// Taken away: by an operator, who can restore it while its identity is remembered, or by retention.
+    /// Discarded by an operator, who can restore it while its identity is remembered, or by retention.
     Discarded {
         was: DeadReason,
         restorable: bool,
     },
 }
 
-/// How a dead letter holds up those that follow.
+/// How a dead letter parks later events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hold {
     pub(super) until: Option<Moment>,
@@ -159,13 +160,13 @@ impl Fate {
         }
     }
 
-    /// Whether there is still an event, and not only the memory of one.
+    /// Whether there is still an event, and not only its dedupe record.
     pub(super) const fn exists(self) -> bool {
         matches!(self, Self::Pending | Self::Dead { .. })
     }
 }
 
-/// What a store should say to a settle.
+/// What a store should answer to a settle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Judged {
     Applied,
@@ -173,7 +174,7 @@ pub(super) enum Judged {
     Fenced,
 }
 
-/// What a model has to know of an event that was accepted.
+/// What a model has to know of an accepted event.
 #[derive(Debug)]
 pub(super) struct Accepted<'a> {
     pub(super) intent: usize,
@@ -182,7 +183,7 @@ pub(super) struct Accepted<'a> {
     pub(super) event: &'a Arc<Event>,
     pub(super) at: Moment,
     pub(super) seq: Seq,
-    /// Where the store says that it is.
+    /// Shard and stream, as the store reports them.
     pub(super) place: (u32, StreamId),
 }
 
@@ -219,12 +220,12 @@ impl Model {
         let Accepted { intent, queue, chain, event, at, seq, place: (shard, stream) } = accepted;
         if self.is_remembered(intent, at) {
             let (before, gone) = (self.record_of(intent), self.gone.get(&intent));
-            let what = format!("the identity of {} was given to {seq:?}, but is that of", event.id);
+            let what = format!("the store accepted {} a second time:", event.id);
             return Err(format!("{what} {before:?} {gone:?}"));
         }
         let known = self.streams.entry(stream).or_insert_with(|| (queue, event.tenant.clone()));
         if (known.0, &known.1) != (queue, &event.tenant) {
-            return Err(format!("{} came into a stream of others", event.id));
+            return Err(format!("{} was put into the stream of another queue or tenant", event.id));
         }
         let is_late = self.drawn.remove(&seq);
         if !is_late {
@@ -243,7 +244,7 @@ impl Model {
             stream,
             rev: 1,
             expires: event.expires.map(|expires| expires.moment(at)),
-            progress: Progress::fresh(due),
+            progress: EventProgress::fresh(due),
             fate: Fate::Pending,
             result: None,
             remembered: due.max(at) + spec.horizon + spec.window,
@@ -264,11 +265,6 @@ impl Model {
             let place = self.chains[chain].partition_point(|other| *other < seq);
             self.chains[chain].insert(place, seq);
             for other in self.chains[chain].split_off(place + 1) {
-                if let Some(record) = self.events.get_mut(&other) {
-                    record.deaths.spree = 0;
-                }
-                // Whoever is behind one that came late is not loaded, and care ends without it.
-                self.owners[shard as usize].careful.remove(&other);
                 self.chains[chain].push(other);
             }
             self.relieve(chain);
@@ -284,23 +280,31 @@ impl Model {
         self.streams.iter().map(named).collect()
     }
 
-    /// What a store should say to a change under this fence.
-    pub(super) fn judge(&self, grant: Grant, seq: Seq, rev: u32, change: Option<&Change>) -> Judged {
-        if !self.is_current(grant) {
+    /// What a store should answer to a change under this fencing token.
+    pub(super) fn judge(
+        &self,
+        token: FencingToken,
+        seq: Seq,
+        rev: u32,
+        change: Option<&EventChange>,
+    ) -> Judged {
+        if !self.is_current(token) {
             return Judged::Fenced;
         }
         let Some(record) = self.events.get(&seq).filter(|record| record.fate.exists()) else {
             return Judged::Stale;
         };
         let dead = matches!(record.fate, Fate::Dead { .. });
-        let misplaced = matches!(change, Some(Change::GoOn)) != dead;
+        let misplaced = matches!(change, Some(EventChange::Unpark)) != dead;
         if record.rev != rev || misplaced { Judged::Stale } else { Judged::Applied }
     }
 
     /// A change happened.
-    pub(super) fn apply(&mut self, seq: Seq, at: Moment, change: &Change) -> Check {
+    pub(super) fn apply(&mut self, seq: Seq, at: Moment, change: &EventChange) -> Check {
         let window = self.window(seq);
-        let Some(record) = self.events.get_mut(&seq) else { return Err(format!("{seq:?} is not there")) };
+        let Some(record) = self.events.get_mut(&seq) else {
+            return Err(format!("{seq:?} is changed, and was never published"));
+        };
         record.rev += 1;
         let (chain, job) = (record.chain, record.job);
         let mut end = |fate: Fate, attempts: u32| {
@@ -310,37 +314,37 @@ impl Model {
             record.remembered = record.remembered.max(at + window);
         };
         match change {
-            Change::Done => end(Fate::Done, 1),
-            Change::DoneWith { result, attempts, .. } => {
+            EventChange::Done => end(Fate::Done, 1),
+            EventChange::DoneWith { result, attempts, .. } => {
                 end(Fate::Done, *attempts);
                 record.result = result.clone();
             }
-            Change::Dropped { attempts, .. } => end(Fate::Dropped, *attempts),
-            Change::Expired { attempts, .. } => end(Fate::Expired, *attempts),
-            Change::Again(progress) => {
+            EventChange::Dropped { attempts, .. } => end(Fate::Dropped, *attempts),
+            EventChange::Expired { attempts, .. } => end(Fate::Expired, *attempts),
+            EventChange::Retry(progress) => {
                 if !progress.suspect {
-                    // It ran to its end: whoever looks for a killer begins anew.
+                    // It ran to its end: the search for a poisonous event begins anew.
                     record.deaths.spree = 0;
                 }
                 record.progress = progress.clone();
                 record.fate = Fate::Pending;
             }
-            Change::Dead { reason, progress, park } => {
+            EventChange::Dead { reason, progress, park } => {
                 record.progress = progress.clone();
                 let holds = match park {
-                    Park::GoOn => None,
-                    Park::Stay => Some(Hold { until: None, count: None }),
-                    Park::UpTo { until, count } => Some(Hold { until: *until, count: *count }),
+                    ParkFollowers::No => None,
+                    ParkFollowers::UntilResolved => Some(Hold { until: None, count: None }),
+                    ParkFollowers::UpTo { until, count } => Some(Hold { until: *until, count: *count }),
                 };
                 let holds = holds.filter(|_| record.chain.is_some());
                 self.bury(seq, *reason, holds, at);
                 self.convict(seq, *reason)?;
             }
-            Change::Strike => {
-                record.progress.strikes += 1;
+            EventChange::CountCrash => {
+                record.progress.crash_count += 1;
                 record.progress.suspect = true;
             }
-            Change::GoOn => {
+            EventChange::Unpark => {
                 if let Fate::Dead { holds, .. } = &mut record.fate {
                     *holds = None;
                 }
@@ -355,7 +359,7 @@ impl Model {
         Ok(())
     }
 
-    /// An event is a dead letter now.
+    /// An event becomes a dead letter.
     fn bury(&mut self, seq: Seq, reason: DeadReason, holds: Option<Hold>, at: Moment) {
         let Some(record) = self.events.get_mut(&seq) else { return };
         self.deaths += 1;

@@ -1,7 +1,7 @@
-//! What a seed decides before the first step: how many of everything, and what may go wrong.
+//! What a seed decides before the first step: how many of everything, and which faults may happen.
 //!
-//! Each kind of fault is there in some seeds and not in others. Where everything goes wrong at once, nothing
-//! gets far enough to go wrong in an interesting way.
+//! Each kind of fault is in some seeds and not in others. If everything goes wrong at once, no run gets far
+//! enough to go wrong in an interesting way.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +10,11 @@ use redrive_core::breaker::BreakerSettings;
 use redrive_core::budget::BudgetSettings;
 use redrive_core::scheduler::{AfterDead, QueuePlan};
 use redrive_core::{Backoff, Breaker, Budget, Fault, Jitter, Limit, Policy};
-use redrive_store::{Keep, QueueSpec};
+use redrive_store::{DeadLetterRetention, QueueSpec};
 
 use super::chance::Chance;
+
+mod words;
 
 /// How long identities are remembered after their events ended.
 const WINDOW: Duration = Duration::from_secs(600);
@@ -26,18 +28,18 @@ pub(super) struct Plan {
     pub(super) tenants: usize,
     pub(super) keys: usize,
     pub(super) intents: usize,
-    /// Steps during which things go wrong; then they stop, and everything has to come to an end.
+    /// Steps with faults; then they stop, and everything has to come to an end.
     pub(super) steps: usize,
     /// Whether operators act.
     pub(super) operators: bool,
-    /// The queue that workers outside pull from: the last one, which no process runs.
+    /// The queue that outside workers pull from: the last one, which no process runs.
     pub(super) pulled: Option<usize>,
     pub(super) rates: Rates,
-    /// How often a node is asked for one of its shards, as with rates.
+    /// How often a node is asked to hand off one of its shards, as with rates.
     pub(super) give_back: usize,
 }
 
-/// How often things go wrong: once in so many times, never where it is zero.
+/// How often faults happen: once in this many times; never if zero.
 #[derive(Debug, Default)]
 pub(super) struct Rates {
     pub(super) crash: usize,
@@ -52,11 +54,11 @@ pub(super) struct Rates {
     pub(super) failed_load: usize,
     pub(super) jump: usize,
     pub(super) backward: usize,
-    /// Of events: one in so many has a handler that kills the process.
+    /// Of events: one in this many has a handler that crashes the process.
     pub(super) killers: usize,
 }
 
-/// How a queue is set up, so that every process can have a policy of its own for it.
+/// How a queue is set up, so that every process can have its own policy for it.
 #[derive(Debug, Clone)]
 pub(super) struct QueueSetup {
     pub(super) name: Arc<str>,
@@ -73,7 +75,7 @@ pub(super) struct QueueSetup {
     breaker: bool,
     limit: Option<u32>,
     pub(super) pull: bool,
-    keep: Keep,
+    keep: DeadLetterRetention,
 }
 
 impl Plan {
@@ -148,8 +150,8 @@ impl Rates {
             backward: maybe(&[10]),
             killers: maybe(&[3, 10]),
         };
-        // Whether a killer is found out after so many deaths can be said only where time does not run back:
-        // what was due when the process died must be due when its shard is taken.
+        // That a poisonous event is found after a number of crashes holds only if time does not run back: the
+        // events that were due when the process died must be due when its shard is taken.
         if rates.killers > 0 {
             rates.backward = 0;
         }
@@ -178,11 +180,11 @@ impl QueueSetup {
             breaker: chance.one_in(5),
             limit: chance.pick(&[None, None, None, Some(1), Some(2)]),
             pull: false,
-            keep: Keep::default(),
+            keep: DeadLetterRetention::default(),
         }
     }
 
-    /// The queue as a new process has it: budget, breaker and limit are its own.
+    /// The queue as a new process has it: with its own budget, breaker and limit.
     pub(super) fn plan(&self) -> QueuePlan {
         let mut policy = Policy::builder()
             .name(&*self.name)
@@ -224,8 +226,8 @@ impl QueueSetup {
     }
 }
 
-fn keep(chance: &mut Chance) -> Keep {
-    Keep {
+fn keep(chance: &mut Chance) -> DeadLetterRetention {
+    DeadLetterRetention {
         time: chance.pick(&[None, None, None, Some(Duration::from_secs(300))]),
         count: chance.pick(&[None, None, None, Some(2)]),
     }

@@ -1,27 +1,40 @@
-//! The last steps in words.
+//! The steps of a run in words.
 //!
-//! Words cost more than steps. So nothing is written down at first; a seed that fails is run again, falls the
-//! same way, and is written down then.
+//! Words cost more than steps. A run therefore records nothing at first; a seed that fails is run again,
+//! fails in the same way, and is recorded then.
 
 use std::collections::VecDeque;
 
-/// How many steps are kept.
+/// How many steps are kept if only the last ones are wanted.
 const STEPS_MAX: usize = 400;
 
-/// The last steps, if somebody wants them.
+/// The recorded steps, if they are wanted.
 #[derive(Debug, Default)]
 pub(super) struct Trace {
     pub(super) on: bool,
+    /// How many are kept. A run ends after a bounded number of steps, so `usize::MAX` is a bound too.
+    steps_max: usize,
     steps: VecDeque<String>,
 }
 
 impl Trace {
-    pub(super) fn new(on: bool) -> Self {
-        Self { on, steps: VecDeque::new() }
+    /// Keeps no steps.
+    pub(super) fn none() -> Self {
+        Self::default()
+    }
+
+    /// Keeps the last steps.
+    pub(super) fn last() -> Self {
+        Self { on: true, steps_max: STEPS_MAX, steps: VecDeque::new() }
+    }
+
+    /// Keeps every step.
+    pub(super) fn whole() -> Self {
+        Self { steps_max: usize::MAX, ..Self::last() }
     }
 
     pub(super) fn push(&mut self, step: String) {
-        if self.steps.len() == STEPS_MAX {
+        if self.steps.len() == self.steps_max {
             self.steps.pop_front();
         }
         self.steps.push_back(step);
@@ -32,13 +45,13 @@ impl Trace {
     }
 }
 
-/// Writes a step down, if somebody wants it.
+/// Records a step, if the trace keeps steps.
 macro_rules! say {
     ($world:expr, $($words:tt)*) => {
         if $world.trace.on {
-            let at = $world.now.as_nanos() / 1_000_000;
-            let line = format!("{at:>8} ms  {}", format_args!($($words)*));
-            $world.trace.push(line);
+            let at = $crate::simulation::plain::millis($world.now.as_nanos());
+            let words = $crate::simulation::plain::plain(&format!($($words)*), &$world.model);
+            $world.trace.push(format!("{at:>8} ms  {words}"));
         }
     };
 }

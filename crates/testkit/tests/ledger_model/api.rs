@@ -1,84 +1,85 @@
-//! What is modelled: an endpoint, the workers that run its requests, and what they can do.
+//! The model: an endpoint, the workers that run its requests, and their possible steps.
 
 use std::time::Duration;
 
-use redrive_core::ledger::{Ask, Effects, OnUnknown, Print, Retention};
+use redrive_core::ledger::{ClaimRequest, Effects, OnUnknown, RequestFingerprint, Retention};
 use stateright::{Model, Property};
 
 use crate::row::ticks;
 use crate::rules;
 use crate::world::{Worker, World};
 
-/// How many ticks after its run or its lease, whichever ends first, what a run sent cannot arrive any more.
+/// How many ticks after its run or its lease, whichever ends first, a request that a run sent cannot arrive
+/// any more.
 pub(crate) const SETTLING: u8 = 1;
 
-/// A rule that is taken out, or an assumption.
+/// A rule that is removed, or an assumption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Planted {
-    /// A run completes its record, whoever has it and however it ended.
+    /// A run completes its record, whichever run owns it and however it ended.
     FenceOut,
-    /// A run completes its record while anybody runs it.
+    /// A run completes its record while any run holds it.
     EpochIgnored,
     /// A claim reads in one transaction and writes in another.
     CheckThenAct,
-    /// A record whose lease is over is deleted.
+    /// A record whose lease has lapsed is deleted.
     ExpiryDeletes,
-    /// A probe is believed as soon as the lease is over.
+    /// A probe is believed as soon as the lease has lapsed.
     NoSettling,
-    /// A run that is probed goes on after its lease is over.
+    /// A run that is probed continues after its lease has lapsed.
     LateSender,
 }
 
-/// An endpoint with its workers, and what may go wrong.
+/// An endpoint with its workers, and the possible faults.
 #[derive(Debug, Clone)]
 pub(crate) struct Api {
     pub(crate) effects: Effects,
     pub(crate) keys: usize,
     pub(crate) workers: usize,
-    /// How many ticks a run has its record for, unless it renews; once.
+    /// How many ticks a run holds its record, unless it renews; once.
     pub(crate) lease: u8,
     /// The last tick.
     pub(crate) end: u8,
-    /// How many faults there are, at most: crashes, failures, roll-backs, commits that are not heard of.
+    /// The most faults: crashes, failures, rollbacks, commits without an answer.
     pub(crate) faults: u8,
-    /// How many ticks an answer is kept for.
+    /// How many ticks a reply is kept.
     pub(crate) retention: u8,
-    /// Whether clients say when they first sent a request.
+    /// Whether clients state when they first sent a request.
     pub(crate) dated: bool,
     /// Whether a worker's clock may be a tick ahead.
     pub(crate) clocks_differ: bool,
     pub(crate) planted: Option<Planted>,
 }
 
-/// A step. Workers by their place in the state.
+/// A step. Workers are named by their position in the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
     /// Time goes on.
     Tick,
-    /// A worker is asked for a key, with a clock that is ahead by so much.
+    /// A worker claims a key, with a clock that is ahead by this much.
     Claim { worker: usize, key: usize, ahead: u8 },
-    /// What was read is written ([`Planted::CheckThenAct`]).
+    /// The result of a read is written ([`Planted::CheckThenAct`]).
     Write { worker: usize },
-    /// A run sends what has the effect.
+    /// A run sends the request that has the effect.
     Send { worker: usize },
-    /// What was sent arrives.
+    /// A sent request arrives.
     Land { key: usize },
     /// A probe is answered.
     Probed { worker: usize },
-    /// A run ends with its answer, in one transaction with its effect where the endpoint is transactional. One that does
-    /// not hear of it may say it again, or something else.
+    /// A run ends with its reply, in one transaction with its effect if the endpoint is transactional. A run
+    /// without an answer may report the same again, or something else.
     Complete { worker: usize, heard: bool },
     /// A run ends, and may be repeated.
     Fail { worker: usize },
-    /// A run ends, and nobody knows how.
+    /// A run ends with an unknown outcome.
     Hold { worker: usize },
     /// A run ends, and proves that nothing happened.
     Nothing { worker: usize },
-    /// A run goes on.
+    /// A run renews its lease.
     Renew { worker: usize },
     /// A worker dies, and comes back without its memory.
     Crash { worker: usize },
-    /// A person looks at what happened, and resolves what is unknown.
+    /// An operator checks what happened, and resolves an unknown outcome.
     Resolve { key: usize },
     /// A record is deleted ([`Planted::ExpiryDeletes`]).
     Delete { key: usize },
@@ -101,7 +102,7 @@ impl Api {
         }
     }
 
-    /// The same with this rule taken out.
+    /// The same without this rule.
     pub(crate) const fn without(self, planted: Planted) -> Self {
         Self { planted: Some(planted), ..self }
     }
@@ -118,16 +119,16 @@ impl Api {
         matches!(self.effects, Effects::Opaque(OnUnknown::Probe { .. }))
     }
 
-    /// A request, as the ledger is asked about it.
-    pub(crate) fn ask(&self, first_sent: u8) -> Ask {
+    /// A request, as it claims a key in the ledger.
+    pub(crate) fn ask(&self, first_sent: u8) -> ClaimRequest {
         let effects = match self.effects {
             Effects::Opaque(OnUnknown::Probe { .. }) if self.has(Planted::NoSettling) => {
                 Effects::Opaque(OnUnknown::Probe { settling: Duration::ZERO })
             }
             effects => effects,
         };
-        Ask {
-            print: Print { version: 1, hash: [7; 32] },
+        ClaimRequest {
+            print: RequestFingerprint { version: 1, hash: [7; 32] },
             older: Vec::new(),
             effects,
             lease: ticks(self.lease),
@@ -137,7 +138,7 @@ impl Api {
         }
     }
 
-    /// What a worker can do.
+    /// The possible steps of a worker.
     fn acts_of(&self, world: &World, worker: usize, acts: &mut Vec<Act>) {
         let may_fail = world.faults < self.faults;
         let Worker::Running { key, until, sent, .. } = world.workers[worker] else {
@@ -159,7 +160,8 @@ impl Api {
         let mine = world.workers[worker].run();
         let tale = &world.tales[key];
         let on_the_wire = tale.wire.iter().any(|(run, _)| Some(*run) == mine);
-        // The layer ends a run that is probed with the last lease that was confirmed: nothing else comes of it.
+        // The layer ends a run that is probed with the last lease that was confirmed: it has no further
+        // effect.
         if self.is_probe() && world.clock >= until && !self.has(Planted::LateSender) {
             acts.push(Act::Hold { worker });
             let in_time = world.clock + SETTLING <= self.end;
@@ -184,14 +186,14 @@ impl Api {
         if !sent && may_fail {
             acts.push(Act::Nothing { worker });
         }
-        // So early that somebody can still take over before the end.
+        // So early that another run can still take over before the end.
         if may_fail && world.clock + self.lease + SETTLING <= self.end {
             acts.push(Act::Crash { worker });
         }
         acts.push(Act::Renew { worker });
     }
 
-    /// Whether the run knows that what it sent had its effect.
+    /// Whether the run knows that its request had its effect.
     fn saw(&self, tale: &crate::world::Tale, run: u8) -> bool {
         !self.is_probe() || tale.effects.contains(&run)
     }
@@ -212,7 +214,7 @@ impl Model for Api {
         for key in 0..self.keys {
             let tale = &world.tales[key];
             if tale.wire.is_empty() {
-                // Whoever looks waits for what may still arrive, as a probe does. Once is enough.
+                // The operator waits for requests that may still arrive, as a probe does. Once is enough.
                 acts.extend((tale.resolved == 0).then_some(Act::Resolve { key }));
             } else {
                 acts.push(Act::Land { key });
@@ -222,7 +224,7 @@ impl Model for Api {
             }
         }
         for worker in 0..self.workers {
-            // Those that are alike do alike.
+            // Workers in the same state have the same steps.
             if worker == 0 || world.workers[worker] != world.workers[worker - 1] {
                 self.acts_of(world, worker, acts);
             }

@@ -1,10 +1,12 @@
-//! The ledger's rules over every order of what three workers, two keys, the clock, a person and a fault can do.
+//! The ledger's rules over every order of steps of three workers, two keys, the clock, an operator and a
+//! fault.
 //!
-//! `api` says what can happen, `step` what follows from it, `rules` what must hold. What becomes of a record is asked
-//! of `redrive_core::ledger` alone, as a store asks it, so what is checked here is what runs. A rule that is taken out
-//! has to be missed: each has a test that finds the schedule which breaks it.
+//! `api` lists what can happen, `step` what follows from it, `rules` what must hold. The model asks only
+//! `redrive_core::ledger` what happens to a record, as a store does, so it checks the code that runs in
+//! production. A rule that is removed must make a difference: each has a test that finds the schedule which
+//! breaks it.
 //!
-//! The size of each model is part of its test: one that grows small by mistake would still be green.
+//! The size of each model is part of its test: a model that shrinks by mistake would still pass.
 
 mod api;
 mod row;
@@ -24,9 +26,9 @@ const HOLD: Effects = Effects::Opaque(OnUnknown::Hold);
 const RERUN: Effects = Effects::Opaque(OnUnknown::Rerun);
 const PROBE: Effects = Effects::Opaque(OnUnknown::Probe { settling: Duration::from_secs(SETTLING as u64) });
 
-/// Goes through all of it.
+/// Goes through all states.
 fn holds(api: Api, states: usize) {
-    // One that breaks a rule, or grows beyond what it was by far, is not gone through to its end.
+    // A model that breaks a rule, or has grown far beyond its size, is not searched to its end.
     let checker = api.checker().threads(2).finish_when(HasDiscoveries::AnyFailures);
     let checker = checker.target_state_count(10 * states).spawn_bfs().join();
     checker.assert_properties();
@@ -72,7 +74,7 @@ fn clocks_that_differ_take_over_early_and_do_no_harm() {
     holds(Api { clocks_differ: true, keys: 1, ..Api::of(Effects::Transactional) }, 6_577);
 }
 
-/// An answer that lives for a tick is forgotten after four, and its client comes again.
+/// A reply that lives for a tick is forgotten after four, and its client repeats the request.
 const FORGETFUL: Api = Api { keys: 1, end: 7, retention: 1, dated: true, ..Api::of(Effects::Transactional) };
 
 #[test]

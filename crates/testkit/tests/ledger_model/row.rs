@@ -1,13 +1,14 @@
-//! The ledger's own record as part of a state, which has to be hashed.
+//! The ledger's own record as part of a state, which must be hashable.
 
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use redrive_core::Moment;
-use redrive_core::ledger::{Phase, Record, age};
+use redrive_core::ledger::{LedgerRecord, RecordPhase, age};
 
-/// The epochs of one tick never reach those of the next: in life a nanosecond and a take-over are as far apart.
+/// The epochs of one tick never reach those of the next: in production a nanosecond and a takeover are as far
+/// apart.
 const TICK: Duration = Duration::from_secs(1);
 
 /// The moment of a tick.
@@ -15,18 +16,18 @@ pub(crate) fn at(tick: u8) -> Moment {
     Moment::default() + ticks(tick)
 }
 
-/// So many ticks.
+/// This many ticks.
 pub(crate) fn ticks(count: u8) -> Duration {
     TICK * u32::from(count)
 }
 
-/// A record. What is the same in all of them (the fingerprint, the retention) is not hashed, and still compared.
+/// A record. The parts that all records share (the fingerprint, the retention) are compared but not hashed.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Row(pub(crate) Record);
+pub(crate) struct Row(pub(crate) LedgerRecord);
 
 impl Eq for Row {}
 
-/// Any order will do: of states that are alike one stands for all.
+/// Any order will do: of symmetric states one represents all.
 impl Ord for Row {
     fn cmp(&self, other: &Self) -> Ordering {
         let key = |row: &Self| (row.0.epoch, row.0.attempt, row.0.first, row.0.phase.as_str());
@@ -42,28 +43,28 @@ impl PartialOrd for Row {
 
 impl Hash for Row {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Record { first, epoch, attempt, phase, .. } = &self.0;
+        let LedgerRecord { first, epoch, attempt, phase, .. } = &self.0;
         (first, epoch, attempt, phase.as_str()).hash(state);
         match phase {
-            Phase::InFlight { began, until } => (began, until).hash(state),
-            Phase::Retriable { not_before, since } => (not_before, since).hash(state),
-            Phase::Unknown { since } => since.hash(state),
-            Phase::Completed { reply, at } => (&reply.body, at).hash(state),
-            Phase::Tombstone { until, .. } => until.hash(state),
+            RecordPhase::InFlight { began, until } => (began, until).hash(state),
+            RecordPhase::Retriable { not_before, since } => (not_before, since).hash(state),
+            RecordPhase::Unknown { since } => since.hash(state),
+            RecordPhase::Completed { reply, at } => (&reply.body, at).hash(state),
+            RecordPhase::Tombstone { until, .. } => until.hash(state),
         }
     }
 }
 
 impl Row {
-    /// Whose effect the answer tells of, where there is one.
+    /// The run whose effect the reply reports, if there is a reply.
     pub(crate) fn answer(&self) -> Option<u8> {
-        let Phase::Completed { reply, .. } = &self.0.phase else { return None };
+        let RecordPhase::Completed { reply, .. } = &self.0.phase else { return None };
         reply.body.as_ref()?.first().copied()
     }
 
-    /// Nothing more becomes of it by itself.
+    /// Whether it does not change any more by itself.
     pub(crate) fn is_at_rest(&self, now: u8) -> bool {
         let aged = age(self.0.clone(), at(now)).map(|record| record.phase);
-        !matches!(aged, Some(Phase::InFlight { .. } | Phase::Retriable { .. }))
+        !matches!(aged, Some(RecordPhase::InFlight { .. } | RecordPhase::Retriable { .. }))
     }
 }

@@ -1,6 +1,6 @@
-//! What must always hold, and what must be possible, or else the rules above it hold of nothing.
+//! What must always hold, and what must be possible, because otherwise the rules would hold trivially.
 
-use redrive_core::ledger::{Effects, OnUnknown, Phase, age};
+use redrive_core::ledger::{Effects, OnUnknown, RecordPhase, age};
 use stateright::{Model, Property};
 
 use crate::api::Api;
@@ -9,10 +9,10 @@ use crate::world::{Worker, World};
 
 pub(crate) const ONE_EFFECT: &str = "one effect a key, and the stored answer is its own";
 pub(crate) const ONE_RUN: &str = "what is held runs once, unless a person or the run itself says that it may";
-pub(crate) const ONE_AT_A_TIME: &str = "nobody runs beside a live lease";
+pub(crate) const ONE_AT_A_TIME: &str = "no run starts beside a live lease";
 pub(crate) const ZOMBIE: &str = "a run that was taken over changes nothing";
 pub(crate) const ANSWER: &str = "an answer never changes";
-/// Where clients come again and faults end.
+/// If clients repeat their requests and faults end.
 pub(crate) const REST: &str = "what was begun is answered, or is unknown";
 
 const ANSWERED: &str = "every key is answered";
@@ -28,7 +28,7 @@ pub(crate) fn of(api: &Api) -> Vec<Property<Api>> {
         Property::always(REST, |api, world| is_at_rest(api, world) || !is_over(api, world)),
         Property::sometimes(ANSWERED, |_, world| answers(world) == world.rows.len()),
     ];
-    // Whoever has a clock that is ahead takes over early. That it does no harm is the fence's to show.
+    // A worker whose clock is ahead takes over early. The fencing epoch must make that harmless.
     if !api.clocks_differ {
         rules.push(Property::always(ONE_AT_A_TIME, |_, world| one_at_a_time(world)));
     }
@@ -58,7 +58,7 @@ fn is_over(api: &Api, world: &World) -> bool {
 }
 
 fn is_at_rest(api: &Api, world: &World) -> bool {
-    // What is not there could be asked for, unless its client is told that it is too old.
+    // An absent record could be claimed, unless its client gets the answer that it is too old.
     world.rows.iter().all(|row| row.as_ref().map_or(api.dated, |row| row.is_at_rest(world.clock)))
 }
 
@@ -90,7 +90,7 @@ fn taken_over(world: &World) -> bool {
 }
 
 fn unknown(world: &World) -> bool {
-    world.rows.iter().flatten().any(|row| matches!(row.0.phase, Phase::Unknown { .. }))
+    world.rows.iter().flatten().any(|row| matches!(row.0.phase, RecordPhase::Unknown { .. }))
 }
 
 fn resolved(world: &World) -> bool {

@@ -1,20 +1,21 @@
-//! How a step changes the world. What becomes of a record is asked of `redrive_core::ledger` alone.
+//! How a step changes the world. Only `redrive_core::ledger` decides what happens to a record.
 
 use redrive_core::ledger::{
-    self, Answer, Claim, Effects, OnUnknown, Phase, Record, Renewed, Reply, Resolution,
+    self, Effects, LedgerAnswer, LedgerClaim, LedgerRecord, OnUnknown, RecordPhase, RenewResult, Resolution,
+    StoredReply,
 };
 
 use crate::api::{Act, Api, Planted, SETTLING};
 use crate::row::{Row, at, ticks};
 use crate::world::{Worker, World};
 
-/// An answer that tells of the effect of this run.
-fn reply(run: u8) -> Reply {
-    Reply { status: 201, headers: Vec::new(), body: Some(vec![run]) }
+/// A reply that reports the effect of this run.
+fn reply(run: u8) -> StoredReply {
+    StoredReply { status: 201, headers: Vec::new(), body: Some(vec![run]) }
 }
 
 impl World {
-    /// Takes the step.
+    /// Performs the step.
     pub(crate) fn act(&mut self, api: &Api, act: Act) {
         match act {
             Act::Tick => self.tick(),
@@ -55,7 +56,7 @@ impl World {
         }
     }
 
-    /// What the ledger makes of what was found, and is written.
+    /// Writes the ledger's decision about the record that was read.
     fn write(&mut self, api: &Api, worker: usize) {
         let looked = std::mem::replace(&mut self.workers[worker], Worker::Idle);
         let Worker::Looked { key, at: now, found } = looked else { return };
@@ -64,22 +65,24 @@ impl World {
         let claim = ledger::claim(found.as_ref().map(|row| &row.0), &ask, at(now));
         let until = now + api.lease;
         match claim {
-            Claim::Run(record) => {
+            LedgerClaim::Run(record) => {
                 (tale.owner, tale.runs) = (tale.owner + 1, tale.runs + 1);
                 let (run, epoch) = (tale.owner, record.epoch);
                 self.workers[worker] = Worker::Running { key, run, epoch, until, sent: false };
                 self.rows[key] = Some(Row(record));
             }
-            Claim::Probe(record) => {
+            LedgerClaim::Probe(record) => {
                 tale.owner += 1;
                 self.workers[worker] = Worker::Probing { key, run: tale.owner, epoch: record.epoch, until };
                 self.rows[key] = Some(Row(record));
             }
-            Claim::Hold(record) => self.rows[key] = Some(Row(record)),
-            Claim::Say(Answer::Replay(record)) if Some(&*record) != found.as_ref().map(|row| &row.0) => {
+            LedgerClaim::Hold(record) => self.rows[key] = Some(Row(record)),
+            LedgerClaim::Say(LedgerAnswer::Replay(record))
+                if Some(&*record) != found.as_ref().map(|row| &row.0) =>
+            {
                 self.wrong.answer_changed = true;
             }
-            Claim::Say(_) => {}
+            LedgerClaim::Say(_) => {}
         }
     }
 
@@ -88,11 +91,12 @@ impl World {
         *sent = true;
         let tale = &mut self.tales[key];
         match api.effects {
-            // It may be on its way for longer than its sender lives; one that is sent late arrives at once.
+            // It may be on its way for longer than its sender lives; a request that is sent late arrives
+            // immediately.
             Effects::Opaque(OnUnknown::Probe { .. }) => {
                 tale.wire.push((run, (until + SETTLING).saturating_sub(1).max(self.clock)));
             }
-            // Whoever is called under a key has the effect once, and says the same again.
+            // A downstream that is called under a key has the effect once, and gives the same reply again.
             Effects::Keyed if !tale.effects.is_empty() => {}
             // An endpoint that accepts repetitions has them.
             Effects::Opaque(OnUnknown::Rerun) => {}
@@ -109,7 +113,7 @@ impl World {
     fn probed(&mut self, api: &Api, worker: usize) {
         let Worker::Probing { key, run, epoch, .. } = self.workers[worker] else { return };
         match self.tales[key].effects.first().copied() {
-            // The handler is entered under a lease that was just renewed, or not at all.
+            // The handler starts under a lease that was just renewed, or not at all.
             None => match self.renewed(api, key, run, epoch) {
                 Some(until) => {
                     self.tales[key].runs += 1;
@@ -140,24 +144,24 @@ impl World {
         }
     }
 
-    /// Renews a lease; until when it is good then.
+    /// Renews a lease; returns until when it lasts then.
     fn renewed(&mut self, api: &Api, key: usize, run: u8, epoch: u64) -> Option<u8> {
         let mut extended = None;
         let now = at(self.clock);
         self.fenced(key, run, |record| {
             match ledger::renew(record, epoch, ticks(api.lease), ticks(api.lease + 1), now) {
-                Ok(Renewed::On(record)) => {
+                Ok(RenewResult::On(record)) => {
                     extended = Some(record.clone());
                     Some(Some(record))
                 }
-                Ok(Renewed::TooLong) | Err(_) => None,
+                Ok(RenewResult::TooLong) | Err(_) => None,
             }
         });
-        let Phase::InFlight { until, .. } = extended?.phase else { return None };
+        let RecordPhase::InFlight { until, .. } = extended?.phase else { return None };
         (self.clock..=self.clock + api.lease).find(|tick| at(*tick) == until)
     }
 
-    /// A run ends as it says.
+    /// Ends a run as it reports.
     fn end(&mut self, api: &Api, act: Act) {
         let (Act::Complete { worker, .. }
         | Act::Fail { worker }
@@ -188,13 +192,14 @@ impl World {
         });
         let tale = &mut self.tales[key];
         match act {
-            // One transaction: the effect is there if the record took the answer. Without a fence nobody asks.
+            // One transaction: the effect is there if the record took the reply. Without a fence there is no
+            // check.
             Act::Complete { .. } if api.is_transactional() && (taken || api.has(Planted::FenceOut)) => {
                 self.wrong.zombie_changed |= run != tale.owner;
                 tale.effects.push(run);
             }
             Act::Nothing { .. } if taken => tale.proven += 1,
-            // It has settled so long after the end of its run, where that is before the end of its lease.
+            // It has settled this long after the end of its run, if that is before the end of its lease.
             Act::Hold { .. } => {
                 let own = tale.wire.iter_mut().filter(|(sender, _)| *sender == run);
                 own.for_each(|(_, by)| *by = (*by).min(self.clock + SETTLING - 1));
@@ -203,8 +208,13 @@ impl World {
         }
     }
 
-    /// Changes a record as a run says, and notes it where that run was taken over. Whether it changed.
-    fn fenced(&mut self, key: usize, run: u8, change: impl FnOnce(Record) -> Option<Option<Record>>) -> bool {
+    /// Changes a record for a run, and notes if that run was taken over. Returns whether it changed.
+    fn fenced(
+        &mut self,
+        key: usize,
+        run: u8,
+        change: impl FnOnce(LedgerRecord) -> Option<Option<LedgerRecord>>,
+    ) -> bool {
         let Some(old) = self.rows[key].clone() else { return false };
         let Some(new) = change(old.0) else { return false };
         if run != self.tales[key].owner {
@@ -227,24 +237,24 @@ impl World {
         }
     }
 
-    /// What a lease that is a time-to-live does.
+    /// What a lease does that is a mere time-to-live.
     fn delete(&mut self, key: usize) {
         let is_over =
-            |row: &Row| matches!(row.0.phase, Phase::InFlight { until, .. } if until <= at(self.clock));
+            |row: &Row| matches!(row.0.phase, RecordPhase::InFlight { until, .. } if until <= at(self.clock));
         if self.rows[key].as_ref().is_some_and(is_over) {
             self.rows[key] = None;
         }
     }
 }
 
-/// The record as it is seen by a run that does not look, or not closely.
-fn tampered(api: &Api, record: Record, epoch: u64) -> Record {
+/// The record as a run sees it that does not check, or not closely.
+fn tampered(api: &Api, record: LedgerRecord, epoch: u64) -> LedgerRecord {
     match api.planted {
         Some(Planted::FenceOut) => {
-            let phase = Phase::InFlight { began: record.first, until: record.first };
-            Record { epoch, phase, ..record }
+            let phase = RecordPhase::InFlight { began: record.first, until: record.first };
+            LedgerRecord { epoch, phase, ..record }
         }
-        Some(Planted::EpochIgnored) => Record { epoch, ..record },
+        Some(Planted::EpochIgnored) => LedgerRecord { epoch, ..record },
         _ => record,
     }
 }

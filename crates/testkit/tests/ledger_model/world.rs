@@ -1,5 +1,5 @@
-//! The state: what the ledger has, what the workers know, and what really happened, which is nobody's to read but the
-//! rules', the probe's and the person's.
+//! The state: the ledger's records, the workers' knowledge, and what really happened, which only the rules,
+//! the probe and the operator may read.
 
 use std::cmp::Ordering;
 
@@ -7,7 +7,7 @@ use redrive_core::ledger::age;
 
 use crate::row::{Row, at};
 
-/// All of it.
+/// The whole state.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct World {
     pub(crate) clock: u8,
@@ -15,37 +15,37 @@ pub(crate) struct World {
     pub(crate) faults: u8,
     /// The ledger.
     pub(crate) rows: Vec<Option<Row>>,
-    /// What happened, by key.
+    /// What really happened, by key.
     pub(crate) tales: Vec<Tale>,
-    /// In order: which is which makes no difference.
+    /// Sorted: which worker is which makes no difference.
     pub(crate) workers: Vec<Worker>,
-    /// What must not happen, and did.
+    /// Violations so far.
     pub(crate) wrong: Wrong,
 }
 
-/// What must not happen at a step.
+/// Violations at a step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Wrong {
     /// A run that was taken over changed something.
     pub(crate) zombie_changed: bool,
-    /// An answer that was there became another.
+    /// A stored reply changed.
     pub(crate) answer_changed: bool,
 }
 
 /// What really happened to a key.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Tale {
-    /// Who had it last: runs, probes and people are counted.
+    /// The last holder: runs, probes and operators are counted.
     pub(crate) owner: u8,
-    /// How often its handler was begun.
+    /// How often its handler was started.
     pub(crate) runs: u8,
-    /// How often a person said that it may be run again.
+    /// How often an operator allowed another run.
     pub(crate) resolved: u8,
-    /// How often a run proved that nothing had happened.
+    /// How often a run proved that it had no effect.
     pub(crate) proven: u8,
     /// The effects, by the run that had them.
     pub(crate) effects: Vec<u8>,
-    /// What was sent and did not arrive yet, and until when it may.
+    /// The requests that were sent and have not arrived, and until when they may.
     pub(crate) wire: Vec<(u8, u8)>,
     /// When the client first sent it.
     pub(crate) first_sent: Option<u8>,
@@ -61,14 +61,14 @@ pub(crate) enum Worker {
         at: u8,
         found: Option<Row>,
     },
-    /// It asks whether the run before it happened.
+    /// It probes whether the run before it took effect.
     Probing {
         key: usize,
         run: u8,
         epoch: u64,
         until: u8,
     },
-    /// It runs a request, and has it until then, as far as it knows.
+    /// It runs a request, and holds its lease until then, as far as it knows.
     Running {
         key: usize,
         run: u8,
@@ -79,7 +79,7 @@ pub(crate) enum Worker {
 }
 
 impl Worker {
-    /// Which run it is of those that there were.
+    /// The number of its run.
     pub(crate) const fn run(&self) -> Option<u8> {
         match self {
             Self::Running { run, .. } | Self::Probing { run, .. } => Some(*run),
@@ -93,7 +93,7 @@ impl Worker {
         }
     }
 
-    /// Which key it has, and until when.
+    /// The key that it holds, and until when.
     pub(crate) const fn lease(&self) -> Option<(usize, u8)> {
         match self {
             Self::Running { key, until, .. } | Self::Probing { key, until, .. } => Some((*key, *until)),
@@ -114,7 +114,7 @@ impl World {
         }
     }
 
-    /// Of states that differ only in which worker or which key it is, one stands for all.
+    /// Of states that differ only in the order of workers or keys, one represents all.
     pub(crate) fn sort(&mut self) {
         self.workers.sort_unstable();
         let [one, other] = &self.tales[..] else { return };
@@ -138,11 +138,11 @@ impl World {
         self.workers.sort_unstable();
     }
 
-    /// Looks at what a step did to answers that were there.
+    /// Checks what a step did to stored replies.
     pub(crate) fn judge(&mut self, before: &Self) {
         for (row, old) in self.rows.iter().zip(&before.rows) {
             let Some(old) = old.as_ref().filter(|old| old.answer().is_some()) else { continue };
-            // What is forgotten by now may be replaced.
+            // A reply that has expired by now may be replaced.
             if row.as_ref() != Some(old) && age(old.0.clone(), at(self.clock)).is_some() {
                 self.wrong.answer_changed = true;
             }

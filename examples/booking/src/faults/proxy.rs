@@ -1,8 +1,8 @@
-//! A TCP proxy that cuts connections where it hurts.
+//! A TCP proxy that cuts connections at the worst moments.
 //!
-//! It stands before every program, at an address that stays while the program behind it dies and comes back elsewhere.
-//! A cut is ordered beforehand, and done at the next piece that fits: that a request is never heard, that it is and
-//! whoever sent it is gone, that its answer is never heard although it says that the thing is done, or that half of it is.
+//! It stands before every program, at a stable address while the program behind it dies and comes back elsewhere. A
+//! cut is ordered beforehand and applied at the next matching chunk: the request never arrives, it arrives but the
+//! client is gone, the response is lost although the effect happened, or half of it is.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -12,9 +12,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use super::tally::Tally;
+use super::fault_counts::FaultCounts;
 
-/// The most that is read at once. Requests and answers here are smaller.
+/// Maximum bytes read at once. Requests and responses here are smaller.
 const PIECE: usize = 16 << 10;
 
 /// Where a connection is cut.
@@ -22,7 +22,7 @@ const PIECE: usize = 16 << 10;
 pub(crate) enum Cut {
     /// The request does not get through.
     Request,
-    /// It does, and nobody waits for the answer.
+    /// It arrives, but the client is gone.
     HangUp,
     /// The answer does not, and it was a good one: the effect is there.
     Answer,
@@ -52,16 +52,16 @@ pub(crate) struct Proxy {
 
 #[derive(Debug)]
 struct Inner {
-    /// Whom it stands before, in words.
+    /// The name of the program behind it.
     name: &'static str,
     target: watch::Sender<Option<SocketAddr>>,
-    /// What is ordered, each with how many pieces that fit are let through before.
+    /// The ordered cuts, each with the number of matching chunks to let through first.
     ordered: Mutex<VecDeque<(u32, Cut)>>,
-    tally: Arc<Tally>,
+    tally: Arc<FaultCounts>,
 }
 
 impl Proxy {
-    pub(crate) async fn start(name: &'static str, tally: Arc<Tally>) -> std::io::Result<Self> {
+    pub(crate) async fn start(name: &'static str, tally: Arc<FaultCounts>) -> std::io::Result<Self> {
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
         let address = listener.local_addr()?;
         let target = watch::Sender::new(None);
@@ -85,12 +85,12 @@ impl Proxy {
         self.inner.target.send_replace(target);
     }
 
-    /// Orders a cut, after so many pieces that fit.
+    /// Orders a cut, after a number of matching chunks.
     pub(crate) fn order(&self, after: u32, cut: Cut) {
         self.inner.ordered().push_back((after, cut));
     }
 
-    /// Forgets what is ordered.
+    /// Cancels all ordered cuts.
     pub(crate) fn calm(&self) {
         self.inner.ordered().clear();
     }
@@ -116,7 +116,8 @@ impl Inner {
         Some(cut)
     }
 
-    /// Joins a client with the program, until one of them ends or the connection is cut. What is dropped is closed.
+    /// Connects a client with the program, until one of them ends or the connection is cut. Dropped connections are
+    /// closed.
     async fn join(&self, mut client: TcpStream) {
         let target = *self.target.borrow();
         let Some(target) = target else { return };

@@ -12,7 +12,7 @@ pub(in crate::tidy) struct Link {
 
 /// Where a link within the repository leads.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::tidy) struct Place {
+pub(in crate::tidy) struct LinkTarget {
     /// From the root; `None` if it leads out of the repository.
     pub(in crate::tidy) path: Option<String>,
     pub(in crate::tidy) anchor: Option<String>,
@@ -33,7 +33,7 @@ pub(in crate::tidy) fn links(page: &str) -> Vec<Link> {
 }
 
 /// Where a link on a page leads; `None` for the web and for mail.
-pub(in crate::tidy) fn resolve(page: &str, target: &str) -> Option<Place> {
+pub(in crate::tidy) fn resolve(page: &str, target: &str) -> Option<LinkTarget> {
     let (path, anchor) = match target.split_once('#') {
         Some((path, anchor)) => (path, Some(anchor.to_owned())),
         None => (target, None),
@@ -46,7 +46,7 @@ pub(in crate::tidy) fn resolve(page: &str, target: &str) -> Option<Place> {
         Some(from_root) => tree::join("", from_root),
         None => tree::join(tree::folder(page), path),
     };
-    Some(Place { path, anchor })
+    Some(LinkTarget { path, anchor })
 }
 
 /// A link's destination, from just after its opening bracket: in `<…>`, or up to a space or the bracket's
@@ -95,14 +95,14 @@ mod tests {
     #[test]
     fn links_resolve_from_their_page() {
         let place = |path: &str, anchor: Option<&str>| {
-            Some(Place { path: Some(path.to_owned()), anchor: anchor.map(str::to_owned) })
+            Some(LinkTarget { path: Some(path.to_owned()), anchor: anchor.map(str::to_owned) })
         };
         let cases = [
             ("names.md", place("docs/names.md", None)),
             ("../README.md#use", place("README.md", Some("use"))),
             ("#below", place("docs/page.md", Some("below"))),
             ("/clippy.toml", place("clippy.toml", None)),
-            ("../../out.md", Some(Place { path: None, anchor: None })),
+            ("../../out.md", Some(LinkTarget { path: None, anchor: None })),
             ("https://example.com/a#b", None),
             ("mailto:someone@example.com", None),
         ];

@@ -1,14 +1,14 @@
-//! The ids beside a plain list, in lots of every size.
+//! Compares the ids with a plain list, in batches of every size.
 
 use std::time::Duration;
 
 use super::*;
-use crate::{Dice, Seeded};
+use crate::{RandomSource, SeededRandom};
 
 const TIME: Duration = Duration::from_nanos(1_000);
 
-fn id(n: u32) -> Id {
-    Id::of("", &n.to_be_bytes())
+fn id(n: u32) -> WindowId {
+    WindowId::of("", &n.to_be_bytes())
 }
 
 fn at(n: u32) -> Moment {
@@ -48,7 +48,7 @@ fn an_id_that_is_committed_again_counts_once() {
     }
 }
 
-/// What the page on benchmarks says.
+/// The number that the page on benchmarks states.
 #[test]
 fn an_id_takes_forty_bytes() {
     let mut ids = Ids::new(300_000);
@@ -57,26 +57,26 @@ fn an_id_takes_forty_bytes() {
             ids.pop(false);
         }
         let mark = u128::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
-        ids.push(&Mark(mark.to_be_bytes()).into(), Moment::default(), true);
+        ids.push(&IdMark(mark.to_be_bytes()).into(), Moment::default(), true);
     }
     assert_eq!(ids.bytes() / 300_000, 40);
 }
 
-/// Which id comes, of how many came and of dice.
+/// Which id comes next, from the count so far and a random number.
 type Stream = fn(u32, u32) -> u32;
 
 const STREAMS: [(&str, Stream); 5] = [
     ("ascending", |n, _| n),
-    ("roughly ascending", |n, dice| n + dice % 7),
+    ("roughly ascending", |n, random| n + random % 7),
     ("descending", |n, _| u32::MAX - n),
-    ("random", |_, dice| dice),
-    ("few, again and again", |_, dice| dice % 40),
+    ("random", |_, random| random),
+    ("few, again and again", |_, random| random % 40),
 ];
 
-/// Every kind of id, in lots of one to more than all, mostly with ranks and sometimes without.
+/// Every kind of id, in batches of one to more than all, mostly with ranks and sometimes without.
 #[test]
 fn they_are_what_a_list_would_be() {
-    let mut dice = Seeded::new(5);
+    let mut random = SeededRandom::new(5);
     for (name, stream) in STREAMS {
         for lot in [1, 2, 7, 16, 200] {
             let max = 40;
@@ -84,12 +84,12 @@ fn they_are_what_a_list_would_be() {
             let mut list: VecDeque<(u32, Moment)> = VecDeque::new();
             for n in 0..1_500_u32 {
                 let now = at(n * 20);
-                let mut roll = || u32::try_from(dice.roll() % (1 << 31)).unwrap();
+                let mut roll = || u32::try_from(random.roll() % (1 << 31)).unwrap();
                 let number = stream(n, roll());
                 let asked = if roll() % 500 == 0 { id(number).mark.into() } else { id(number) };
                 let expected = list.iter().rev().find(|(known, _)| *known == number).map(|(_, at)| *at);
                 assert_eq!(ids.find(&asked), expected, "{name} in lots of {lot}, {number} after {n}");
-                // As the window does: what is seen is not pushed, and what is over its time may be.
+                // As the window does: a seen id is not pushed, an expired one may be.
                 if expected.is_some_and(|at| now.since(at) < TIME) {
                     continue;
                 }
@@ -113,24 +113,24 @@ fn they_are_what_a_list_would_be() {
     }
 }
 
-/// Where only a little is out of order, the large table is asked about little.
+/// If only a few ids are out of order, few searches reach the large table.
 #[test]
 fn ids_that_ascend_roughly_are_above_the_large_table() {
-    let mut dice = Seeded::new(3);
+    let mut random = SeededRandom::new(3);
     let mut ids = Ids::new(64 * 1_000);
     let mut asked = 0;
     for n in 0..200_000 {
         if ids.entries() == 64_000 {
             ids.pop(false);
         }
-        let id = id(n * 100 + u32::try_from(dice.roll() % 1_000).unwrap());
+        let id = id(n * 100 + u32::try_from(random.roll() % 1_000).unwrap());
         asked += u32::from(!ids.peaks.are_below(&id.rank));
         ids.push(&id, at(n), true);
     }
     assert!(asked < 200_000 / 100, "{asked} of 200000, in lots of 1000 of which each is up to 10 late");
 }
 
-/// Of what was put back after a restart the rank is not known, and while it is there nothing is above it.
+/// The rank of an id restored after a restart is unknown, and while it is there nothing is above it.
 #[test]
 fn while_something_of_unknown_rank_is_there_nothing_is_above_it() {
     let mut ids = Ids::in_lots(10, 1);

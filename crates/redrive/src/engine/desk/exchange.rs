@@ -1,76 +1,74 @@
 //! Dead letters as JSON lines: out of one store, into a file, into another store.
 //!
-//! A line is a whole letter: identity, payload, headers, and its story. A payload that is text is written as text,
-//! any other in base64, and so is text with control characters. Importing keeps identity and story: what is known already is left alone, and nothing runs
-//! until somebody puts it back.
+//! A line is a whole dead letter: identity, payload, headers and attempt history. A text payload is written as text,
+//! any other in base64, and so is text with control characters. An import keeps identity and history, leaves known
+//! events alone, and runs nothing: the letters stay dead until an operator redrives them.
 
 use std::io::{BufRead, Read as _, Write};
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use redrive_core::entry::Seq;
-use redrive_core::event::{DeadReason, EventError, Expiry, Fingerprint, Meta, State, Story};
+use redrive_core::event::{AttemptHistory, DeadReason, EventError, Expiry, Fingerprint, Meta, State};
+use redrive_core::queue_entry::Seq;
 use redrive_core::triage::Filter;
 use redrive_core::{Event, Moment};
-use redrive_store::operate::{AuditLine, Letter, Refusal, What};
-use redrive_store::{Found, Query, StoreError};
+use redrive_store::operate::{AuditLine, ImportedLetter, OperatorAction, Refusal};
+use redrive_store::{EventQuery, EventStatus, StoreError};
 use serde::{Deserialize, Serialize};
 
 use super::Desk;
 
-/// How many letters are read and kept at once.
+/// How many dead letters are read and stored at once.
 const AT_ONCE: usize = 500;
-/// Bytes of a line: a payload of the largest size in base64, its headers, its story.
+/// Bytes of a line: a payload of the largest size in base64, its headers, its attempt history.
 const LINE_BYTES_MAX: u64 = 4 << 20;
 
-/// Why letters could not be written or read.
+/// Why dead letters could not be exported or imported.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExchangeError {
-    /// The other side of the line.
-    #[error("cannot read or write letters")]
+    /// Reading or writing the lines failed.
+    #[error("cannot read or write the lines of dead letters")]
     Io(#[from] std::io::Error),
-    /// A line that is no letter.
-    #[error("line {line} is no letter: {what}")]
+    /// A line is not a dead letter.
+    #[error("line {line} is not a dead letter: {what}")]
     Line {
-        /// Which, from 1.
+        /// The number of the line, from 1.
         line: usize,
         /// What is wrong with it.
         what: String,
     },
-    /// A letter of another tenant than the one whose letters are imported.
-    #[error("line {line} is of the tenant `{tenant}`")]
-    Tenant {
-        /// Which, from 1.
+    /// The caller's check refused a dead letter.
+    #[error("line {line} is refused")]
+    Refused {
+        /// The number of the line, from 1.
         line: usize,
-        /// Whose it is.
-        tenant: String,
     },
-    /// The store could not.
+    /// The store operation failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// What was exported.
+/// The result of an export.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Exported {
-    /// How many letters were written.
+pub struct ExportReport {
+    /// How many dead letters were written.
     pub written: u64,
-    /// Rows that could not be read: a checksum did not fit. They are left out.
+    /// Rows with a wrong checksum. They are left out.
     pub damaged: Vec<String>,
 }
 
-/// What became of an import.
+/// The result of an import.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Imported {
-    /// How many letters are kept now that were not before.
+pub struct ImportReport {
+    /// How many dead letters were added.
     pub kept: u64,
-    /// Those that were not kept, by their line, and why.
+    /// Dead letters that were refused, by line, and why.
     pub refused: Vec<(usize, Refusal)>,
 }
 
-/// A letter as it is written.
+/// A dead letter as it is written.
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -92,11 +90,11 @@ struct Line {
     attempts: u32,
     reason: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    story: Option<Story>,
+    history: Option<AttemptHistory>,
 }
 
 impl Line {
-    fn of(event: &Event, found: &Found) -> Self {
+    fn of(event: &Event, found: &EventStatus) -> Self {
         let (payload, payload_base64) = match std::str::from_utf8(&event.payload) {
             Ok(text) if is_short(text) => (Some(text.to_owned()), None),
             _ => (None, Some(BASE64_STANDARD.encode(&event.payload))),
@@ -114,11 +112,11 @@ impl Line {
             expires_ms: event.expires.map(|expiry| millis(expiry.moment(found.published))),
             attempts: found.attempts,
             reason: found.reason.unwrap_or(DeadReason::Killed).as_str().to_owned(),
-            story: found.story.as_deref().cloned(),
+            history: found.history.as_deref().cloned(),
         }
     }
 
-    fn letter(self) -> Result<Letter, String> {
+    fn letter(self) -> Result<ImportedLetter, String> {
         let payload = match (self.payload, self.payload_base64) {
             (Some(text), None) => text.into_bytes(),
             (None, Some(text)) => BASE64_STANDARD.decode(text).map_err(|error| error.to_string())?,
@@ -131,20 +129,20 @@ impl Line {
         event.expires = self.expires_ms.map(|expires| Expiry::At(moment(expires)));
         event.check().map_err(|error: EventError| error.to_string())?;
         let reason = DeadReason::from_word(&self.reason);
-        Ok(Letter {
+        Ok(ImportedLetter {
             fingerprint: Fingerprint::of(&event),
             event: Arc::new(event),
             published: moment(self.published_ms),
             died: moment(self.died_ms),
             attempts: self.attempts,
-            reason: reason.ok_or_else(|| format!("nothing dies of `{}`", self.reason))?,
-            story: self.story.map(Arc::new),
+            reason: reason.ok_or_else(|| format!("`{}` is not a reason for a dead letter", self.reason))?,
+            history: self.history.map(Arc::new),
         })
     }
 }
 
-/// Whether a text is at most twice as long in JSON. Control characters are six times as long there, and a line that
-/// is written has to be one that is read.
+/// Whether a text is at most twice as long in JSON. Control characters are six times as long there, and every written
+/// line must be short enough to be read back.
 fn is_short(text: &str) -> bool {
     !text.contains(|c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t'))
 }
@@ -180,12 +178,12 @@ fn moment(millis: u64) -> Moment {
 }
 
 impl Desk {
-    /// Writes dead letters as JSON lines; gives how many, and which could not be read.
+    /// Writes dead letters as JSON lines; returns how many, and which rows could not be read.
     ///
     /// # Errors
-    /// Where they cannot be read or written.
-    pub async fn export(&self, filter: Filter, to: &mut impl Write) -> Result<Exported, ExchangeError> {
-        let (mut exported, mut after) = (Exported::default(), None);
+    /// If they cannot be read or written.
+    pub async fn export(&self, filter: Filter, to: &mut impl Write) -> Result<ExportReport, ExchangeError> {
+        let (mut exported, mut after) = (ExportReport::default(), None);
         loop {
             let (page, next) = self.export_page(filter.clone(), after, AT_ONCE, to).await?;
             exported.written += page.written;
@@ -198,31 +196,31 @@ impl Desk {
         }
     }
 
-    /// Writes a page of what [`export`](Self::export) writes, for whoever sends it on bit by bit; gives where the
-    /// next one begins, if there may be one.
+    /// Writes one page of an [`export`](Self::export), for a caller that streams it in parts; returns where the next
+    /// page begins, if there may be one.
     ///
     /// # Errors
-    /// Where they cannot be read or written.
+    /// If they cannot be read or written.
     pub async fn export_page(
         &self,
         filter: Filter,
         after: Option<Seq>,
         limit: usize,
         to: &mut impl Write,
-    ) -> Result<(Exported, Option<Seq>), ExchangeError> {
-        let query = Query { filter, state: Some(State::Dead), after, limit };
+    ) -> Result<(ExportReport, Option<Seq>), ExchangeError> {
+        let query = EventQuery { filter, state: Some(State::Dead), after, limit };
         let page = self.redrive.store().list(query).await?;
         for (event, found) in &page.events {
             serde_json::to_writer(&mut *to, &Line::of(event, found)).map_err(std::io::Error::from)?;
             to.write_all(b"\n")?;
         }
-        Ok((Exported { written: page.events.len() as u64, damaged: page.damaged }, page.next))
+        Ok((ExportReport { written: page.events.len() as u64, damaged: page.damaged }, page.next))
     }
 
-    /// Writes the audit as JSON lines, the latest first; gives how many.
+    /// Writes the audit as JSON lines, the latest first; returns how many.
     ///
     /// # Errors
-    /// Where it cannot be read or written.
+    /// If it cannot be read or written.
     pub async fn export_audit(&self, to: &mut impl Write) -> Result<u64, ExchangeError> {
         let mut written = 0;
         let mut before = None;
@@ -242,13 +240,14 @@ impl Desk {
         Ok(written)
     }
 
-    /// Reads dead letters from JSON lines and keeps those that are not known yet. They stay dead letters, with their
-    /// stories, until somebody puts them back.
+    /// Reads dead letters from JSON lines and stores the unknown ones. They stay dead letters, with their attempt
+    /// histories, until an operator redrives them.
     ///
     /// # Errors
-    /// At the first line that is no letter; those before it are kept, and a second import leaves them alone.
-    pub async fn import(&self, from: &mut impl BufRead) -> Result<Imported, ExchangeError> {
-        let mut imported = Imported::default();
+    /// At the first line that is not a dead letter. The lines before it are stored, and a second import leaves them
+    /// alone.
+    pub async fn import(&self, from: &mut impl BufRead) -> Result<ImportReport, ExchangeError> {
+        let mut imported = ImportReport::default();
         let mut number = 0;
         loop {
             let (letters, end) = read_some(from, &mut number);
@@ -261,12 +260,17 @@ impl Desk {
         }
     }
 
-    /// The same for letters of one tenant. All lines are read before any letter is kept, so it takes the room of all
-    /// of them.
+    /// As [`import`](Self::import), with a check of every event. It reads all lines before it stores a dead letter, so
+    /// it takes the memory of all of them.
     ///
     /// # Errors
-    /// Where one is of another tenant, and then none is kept; and as [`import`](Self::import).
-    pub async fn import_of(&self, tenant: &str, from: &mut impl BufRead) -> Result<Imported, ExchangeError> {
+    /// [`ExchangeError::Refused`] with the first event that fails the check, and then none is stored; and as
+    /// [`import`](Self::import).
+    pub async fn import_if(
+        &self,
+        mut check: impl FnMut(&Event) -> bool,
+        from: &mut impl BufRead,
+    ) -> Result<ImportReport, ExchangeError> {
         let (mut all, mut number) = (Vec::new(), 0);
         let end = loop {
             let (letters, end) = read_some(from, &mut number);
@@ -275,10 +279,10 @@ impl Desk {
                 break end;
             }
         };
-        if let Some((line, letter)) = all.iter().find(|(_, letter)| letter.event.tenant != tenant) {
-            return Err(ExchangeError::Tenant { line: *line, tenant: letter.event.tenant.clone() });
+        if let Some((line, _)) = all.iter().find(|(_, letter)| !check(&letter.event)) {
+            return Err(ExchangeError::Refused { line: *line });
         }
-        let mut imported = Imported::default();
+        let mut imported = ImportReport::default();
         while !all.is_empty() {
             let later = all.split_off(all.len().min(AT_ONCE));
             self.keep(std::mem::replace(&mut all, later), &mut imported).await?;
@@ -286,25 +290,29 @@ impl Desk {
         end.map(|()| imported)
     }
 
-    /// Keeps letters, each with the number of its line.
-    async fn keep(&self, letters: Vec<(usize, Letter)>, imported: &mut Imported) -> Result<(), StoreError> {
+    /// Stores dead letters, each with the number of its line.
+    async fn keep(
+        &self,
+        letters: Vec<(usize, ImportedLetter)>,
+        imported: &mut ImportReport,
+    ) -> Result<(), StoreError> {
         if letters.is_empty() {
             return Ok(());
         }
         let (lines, letters): (Vec<_>, Vec<_>) = letters.into_iter().unzip();
-        let done = self.order(What::Import(letters)).await?;
+        let done = self.order(OperatorAction::Import(letters)).await?;
         imported.kept += done.changed;
         imported.refused.extend(done.refused.into_iter().map(|(at, why)| (lines[at], why)));
         Ok(())
     }
 }
 
-/// Reads some letters with the numbers of their lines, and how it ended if it did.
+/// Reads some dead letters with the numbers of their lines, and the end if it was reached.
 #[allow(clippy::type_complexity, reason = "letters, and an end")]
 fn read_some(
     from: &mut impl BufRead,
     number: &mut usize,
-) -> (Vec<(usize, Letter)>, Option<Result<(), ExchangeError>>) {
+) -> (Vec<(usize, ImportedLetter)>, Option<Result<(), ExchangeError>>) {
     let mut letters = Vec::new();
     while letters.len() < AT_ONCE {
         match read_line(from, number) {
@@ -317,8 +325,11 @@ fn read_some(
     (letters, None)
 }
 
-/// The letter of the next line, if that is not empty; none at the end.
-fn read_line(from: &mut impl BufRead, number: &mut usize) -> Result<Option<Option<Letter>>, ExchangeError> {
+/// The dead letter of the next line, if that is not empty; `None` at the end.
+fn read_line(
+    from: &mut impl BufRead,
+    number: &mut usize,
+) -> Result<Option<Option<ImportedLetter>>, ExchangeError> {
     let mut text = String::new();
     let read = from.take(LINE_BYTES_MAX).read_line(&mut text)?;
     *number += 1;
@@ -332,7 +343,7 @@ fn read_line(from: &mut impl BufRead, number: &mut usize) -> Result<Option<Optio
     if text.trim().is_empty() {
         return Ok(Some(None));
     }
-    // The list of its members' values would be read as well.
+    // Serde would also accept an array of the members' values.
     if !text.trim_start().starts_with('{') {
         return Err(wrong("it is no JSON object".to_owned()));
     }

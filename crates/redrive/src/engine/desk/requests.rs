@@ -1,70 +1,97 @@
-//! Requests under idempotency keys, as operators see them: looking one up, listing those whose outcome is unknown,
-//! and saying how one was.
+//! Requests under idempotency keys, for operators: looking one up, listing requests of unknown outcome, and resolving
+//! them.
 
-use redrive_core::ledger::{Record, Reply, Resolution, Scope};
+use std::collections::BTreeMap;
+
+use redrive_core::ledger::{LedgerRecord, RequestScope, Resolution, StoredReply};
 use redrive_core::triage::rule::check_words;
 use redrive_store::StoreError;
-use redrive_store::ledger::{Recorded, Records};
-use redrive_store::operate::{Refusal, What};
+use redrive_store::ledger::{LedgerPage, LedgerQuery, UnknownCount};
+use redrive_store::operate::{OperatorAction, Refusal};
 
 use super::{Desk, DeskError};
 use crate::Redrive;
 
-/// How many bytes the name of a tenant or of an operation has, at most, that an operator gives.
+/// Bytes of a tenant's or an operation's name, at most, in an operator's command.
 const NAME_MAX: usize = 1024;
-/// How many headers an answer has, at most, that an operator gives.
+/// Headers of an answer, at most, in an operator's command.
 const HEADERS_MAX: usize = 100;
-/// How many bytes an answer has, at most, that an operator gives.
+/// Bytes of an answer, at most, in an operator's command.
 const REPLY_MAX: usize = 1 << 20;
 
 impl Redrive {
-    /// How many requests wait for a person because their outcome is unknown, by operation.
+    /// How many requests of unknown outcome wait for an operator, by operation.
     ///
     /// # Errors
-    /// Where the store cannot be read.
+    /// If the store cannot be read.
     pub async fn unknown_outcomes(&self) -> Result<Vec<(String, u64)>, StoreError> {
-        self.store().unknown().await
+        self.unknown_by(|counted| counted.operation.clone()).await
+    }
+
+    /// The same by tenant.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn unknown_outcomes_by_tenant(&self) -> Result<Vec<(String, u64)>, StoreError> {
+        self.unknown_by(|counted| counted.tenant.clone()).await
+    }
+
+    async fn unknown_by(&self, name: fn(&UnknownCount) -> String) -> Result<Vec<(String, u64)>, StoreError> {
+        let mut counts = BTreeMap::new();
+        for counted in self.store().unknown().await? {
+            *counts.entry(name(&counted)).or_default() += counted.count;
+        }
+        Ok(counts.into_iter().collect())
     }
 }
 
 impl Desk {
-    /// What is remembered of a request.
+    /// The ledger's record of a request.
     ///
     /// # Errors
-    /// Where the store cannot be read.
-    pub async fn request(&self, scope: Scope) -> Result<Option<Record>, StoreError> {
+    /// If the store cannot be read.
+    pub async fn request(&self, scope: RequestScope) -> Result<Option<LedgerRecord>, StoreError> {
         self.redrive.store().record(scope, self.now()).await
     }
 
     /// A page of requests: of a tenant, in a phase, by what they made.
     ///
     /// # Errors
-    /// Where the store cannot be read.
-    pub async fn requests(&self, records: Records) -> Result<Recorded, StoreError> {
+    /// If the store cannot be read.
+    pub async fn requests(&self, records: LedgerQuery) -> Result<LedgerPage, StoreError> {
         self.redrive.store().records(records, self.now()).await
     }
 
-    /// Says how a request was whose outcome is unknown: it happened, and this is its answer from now on; or it did
-    /// not, and the next one runs. A word of the run itself that comes later counts no more. `why` is for whoever
-    /// reads the audit.
+    /// Resolves a request of unknown outcome: either it happened, and this is its answer from now on; or it did not,
+    /// and the next request runs. An answer of the original run that comes later is refused. `why` goes into the
+    /// audit.
     ///
     /// # Errors
-    /// Where there is none, or it is not unknown; where the answer cannot be given; where the store could not.
-    pub async fn resolve(&self, scope: Scope, resolution: Resolution, why: &str) -> Result<(), DeskError> {
+    /// If there is no such request, or its outcome is known; if the answer is invalid; or if the store operation
+    /// fails.
+    pub async fn resolve(
+        &self,
+        scope: RequestScope,
+        resolution: Resolution,
+        why: &str,
+    ) -> Result<(), DeskError> {
         check_words(why).map_err(Refusal::Senseless)?;
         check_scope(&scope).map_err(Refusal::Senseless)?;
         if let Resolution::Completed(reply) = &resolution {
             check_reply(reply).map_err(Refusal::Senseless)?;
         }
-        self.one(What::Resolve { scope, resolution, why: why.to_owned() }).await.map(drop)
+        self.one(OperatorAction::Resolve { scope, resolution, why: why.to_owned() }).await.map(drop)
     }
 }
 
-/// What is refused has a line in the audit, too, so that names are bounded here.
-fn check_scope(Scope { tenant, operation, key }: &Scope) -> Result<(), String> {
-    for (what, name, most) in
-        [("a tenant", tenant, NAME_MAX), ("an operation", operation, NAME_MAX), ("a key", key, 255)]
-    {
+/// A refused command is audited as well, so names are bounded here.
+fn check_scope(scope: &RequestScope) -> Result<(), String> {
+    for (what, name, most) in [
+        ("a tenant", scope.tenant.as_str(), NAME_MAX),
+        ("an operation", &scope.operation, NAME_MAX),
+        ("a key", scope.client_key(), 255),
+        ("a principal", scope.principal().unwrap_or_default(), NAME_MAX),
+    ] {
         if name.len() > most || name.chars().any(char::is_control) {
             return Err(format!("{what} has at most {most} bytes, and no letters that cannot be shown"));
         }
@@ -72,8 +99,8 @@ fn check_scope(Scope { tenant, operation, key }: &Scope) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether an answer can be given.
-fn check_reply(reply: &Reply) -> Result<(), String> {
+/// Whether an answer is valid.
+fn check_reply(reply: &StoredReply) -> Result<(), String> {
     if !(200..600).contains(&reply.status) {
         return Err(format!("an answer has a status from 200 to 599, and not {}", reply.status));
     }

@@ -1,19 +1,19 @@
-//! What is counted.
+//! The engine's metrics.
 
 use std::time::Duration;
 
 use metrics::{Counter, Histogram, counter, gauge, histogram};
-use redrive_core::entry::{Change, Progress};
 use redrive_core::event::check_queue_name;
 use redrive_core::names::{label, metric};
-use redrive_core::scheduler::{Ending, Told};
+use redrive_core::queue_entry::{EventChange, EventProgress};
+use redrive_core::scheduler::{EndedAttempt, SettledEvent};
 use redrive_core::{Event, Executed};
 use redrive_store::{PublishError, Published};
 
-/// The dispositions that are counted apart.
+/// The dispositions that are counted separately.
 const SAID: [&str; 7] = ["ok", "retry", "permanent", "discard", "unclassified", "timeout", "panic"];
 
-/// What a queue counts for each attempt. The handles are made once, so that an attempt costs no look-up.
+/// The counters of a queue's attempts. The handles are made once, so that an attempt costs no lookup.
 pub(in crate::engine) struct Meters {
     lateness: Histogram,
     took: Histogram,
@@ -43,11 +43,11 @@ impl Meters {
         self.lateness.record(late());
     }
 
-    pub(in crate::engine) fn ended(&self, ending: &Ending) {
-        let word = ending.said.as_str();
+    pub(in crate::engine) fn ended(&self, ended: &EndedAttempt) {
+        let word = ended.end.as_str();
         if let Some((_, counter)) = self.said.iter().find(|(said, _)| *said == word) {
             counter.increment(1);
-            self.took.record(ending.took);
+            self.took.record(ended.took);
         }
     }
 }
@@ -55,7 +55,7 @@ impl Meters {
 /// The name of a queue, kept for after its event is gone.
 pub(in crate::engine) type Name = String;
 
-/// The name of an event's queue. One that is none is not worth a label.
+/// The name of an event's queue. An invalid name is not worth a label.
 pub(in crate::engine) fn name_of(event: &Event) -> Name {
     check_queue_name(&event.queue).map_or_else(|_| "?".to_owned(), |()| event.queue.clone())
 }
@@ -72,49 +72,55 @@ pub(in crate::engine) fn published(queue: &Name, answer: &Result<Published, Publ
     }
 }
 
-/// What an owner wrote that is none any more, and that changed nothing.
+/// A former owner's write was refused and changed nothing.
 pub(in crate::engine) fn fenced() {
     counter!(metric::FENCED).increment(1);
 }
 
-/// So many shards of a store that several share are ours.
+/// How many shards of a shared store this process owns.
 pub(in crate::engine) fn owned(owner: &str, shards: usize) {
     let shards = u32::try_from(shards).unwrap_or(u32::MAX);
     gauge!(metric::SHARDS, label::OWNER => owner.to_owned()).set(f64::from(shards));
 }
 
-/// A shard was taken from an owner that did not give it back, or not as clean.
+/// How many shards have work and stand still.
+pub(in crate::engine) fn stalled_shards(shards: usize) {
+    let shards = u32::try_from(shards).unwrap_or(u32::MAX);
+    gauge!(metric::STALLED_SHARDS).set(f64::from(shards));
+}
+
+/// A shard was taken over from an owner that did not hand it back, or not as clean.
 pub(in crate::engine) fn taken_over() {
     counter!(metric::TAKE_OVERS).increment(1);
 }
 
-pub(super) fn told(queue: &str, told: &Told) {
+pub(super) fn told(queue: &str, told: &SettledEvent) {
     let queue = queue.to_owned();
     match &told.change {
-        Change::Again(progress) => {
+        EventChange::Retry(progress) => {
             let class = class(progress);
             counter!(metric::RETRIES, label::QUEUE => queue.clone(), label::CLASS => class).increment(1);
             histogram!(metric::RETRY_DELAY_SECONDS, label::QUEUE => queue).record(progress.previous);
         }
-        Change::DoneWith { attempts, .. } if *attempts > 1 => {
+        EventChange::DoneWith { attempts, .. } if *attempts > 1 => {
             counter!(metric::SUCCESS_AFTER_RETRY, label::QUEUE => queue).increment(1);
         }
-        Change::Dead { reason, progress, .. } => {
+        EventChange::Dead { reason, progress, .. } => {
             let reason = reason.as_str();
             if class(progress) == "unknown" {
                 counter!(metric::DEAD_UNKNOWN, label::QUEUE => queue.clone()).increment(1);
             }
             counter!(metric::DEAD, label::QUEUE => queue, label::REASON => reason).increment(1);
         }
-        Change::Dropped { .. } => counter!(metric::DROPPED, label::QUEUE => queue).increment(1),
-        Change::Expired { .. } => counter!(metric::EXPIRED, label::QUEUE => queue).increment(1),
+        EventChange::Dropped { .. } => counter!(metric::DROPPED, label::QUEUE => queue).increment(1),
+        EventChange::Expired { .. } => counter!(metric::EXPIRED, label::QUEUE => queue).increment(1),
         _ => {}
     }
 }
 
-/// Why a retry may help: `unknown` where the attempt before may have had its effect.
-fn class(progress: &Progress) -> &'static str {
-    let last = progress.story.as_deref().and_then(|story| story.records().next_back());
+/// Why a retry may help: `unknown` if the previous attempt may have had its effect.
+fn class(progress: &EventProgress) -> &'static str {
+    let last = progress.history.as_deref().and_then(|history| history.records().next_back());
     match last.and_then(|record| record.executed) {
         Some(Executed::Unknown) => "unknown",
         _ => "transient",

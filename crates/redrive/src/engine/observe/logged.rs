@@ -1,21 +1,21 @@
-//! What is logged and traced.
+//! The engine's logs and spans.
 
-use redrive_core::entry::{Change, Progress};
 use redrive_core::names::header;
-use redrive_core::scheduler::{Ticket, Told};
+use redrive_core::queue_entry::{EventChange, EventProgress, Seq};
+use redrive_core::scheduler::{DispatchedAttempt, SettledEvent};
 use redrive_core::triage::Operator;
 use redrive_core::{Event, Executed};
 use redrive_store::StoreError;
-use redrive_store::operate::Operated;
+use redrive_store::operate::CommandResult;
 use tracing::{Instrument, error, info, info_span, warn};
 
-pub(super) fn told(told: &Told) {
+pub(super) fn told(told: &SettledEvent) {
     let Event { tenant, queue, id, key, meta, .. } = &*told.entry.event;
     let key = key.as_deref();
     let correlation = meta.as_ref().and_then(|meta| meta.correlation.as_deref());
     let (mode, trace_id) = (told.entry.progress.mode.as_str(), trace_id(&told.entry.event));
     match &told.change {
-        Change::Again(progress) => {
+        EventChange::Retry(progress) => {
             let Last { disposition, executed, kind, code } = last(progress);
             let (attempt, next_delay_ms) = (progress.attempts, millis(progress.previous));
             info!(
@@ -35,7 +35,7 @@ pub(super) fn told(told: &Told) {
                 "retrying"
             );
         }
-        Change::Dead { reason, progress, .. } => {
+        EventChange::Dead { reason, progress, .. } => {
             let Last { disposition, executed, kind, code } = last(progress);
             let (attempt, reason) = (progress.attempts, reason.as_str());
             warn!(
@@ -55,13 +55,13 @@ pub(super) fn told(told: &Told) {
                 "dead letter"
             );
         }
-        Change::Dropped { attempts: attempt, .. } => {
+        EventChange::Dropped { attempts: attempt, .. } => {
             info!(queue, id, key, tenant, attempt, mode, correlation, trace_id, "dropped by its handler");
         }
-        Change::Expired { attempts: attempt, .. } => {
+        EventChange::Expired { attempts: attempt, .. } => {
             info!(queue, id, key, tenant, attempt, mode, correlation, trace_id, "expired");
         }
-        Change::DoneWith { attempts: attempt, .. } if *attempt > 1 => {
+        EventChange::DoneWith { attempts: attempt, .. } if *attempt > 1 => {
             info!(queue, id, key, tenant, attempt, mode, correlation, trace_id, "done after retrying");
         }
         _ => {}
@@ -75,8 +75,8 @@ fn trace_id(event: &Event) -> Option<&str> {
     value.split('-').nth(1).filter(|id| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// What the last attempt said, what is known of its effect, and what went wrong: by kind and code. The message stays
-/// in the story, because a destination may repeat in it what it was sent.
+/// The last attempt's disposition, whether it had its effect, and its cause: by kind and code. The message stays in
+/// the attempt history, because a destination may repeat in it what it was sent.
 #[derive(Default)]
 struct Last<'a> {
     disposition: &'a str,
@@ -85,8 +85,8 @@ struct Last<'a> {
     code: Option<&'a str>,
 }
 
-fn last(progress: &Progress) -> Last<'_> {
-    let record = progress.story.as_deref().and_then(|story| story.records().next_back());
+fn last(progress: &EventProgress) -> Last<'_> {
+    let record = progress.history.as_deref().and_then(|history| history.records().next_back());
     record.map_or_else(Last::default, |record| Last {
         disposition: record.disposition.as_str(),
         executed: record.executed.map_or("", Executed::as_str),
@@ -103,7 +103,7 @@ fn millis(duration: std::time::Duration) -> u64 {
 pub(in crate::engine) struct Span(tracing::Span);
 
 impl Span {
-    pub(in crate::engine) fn of(ticket: &Ticket) -> Self {
+    pub(in crate::engine) fn of(ticket: &DispatchedAttempt) -> Self {
         let event = &*ticket.entry.event;
         let Event { tenant, queue, id, key, .. } = event;
         let (key, mode, attempt) = (key.as_deref(), ticket.entry.progress.mode.as_str(), ticket.attempt);
@@ -117,29 +117,47 @@ impl Span {
 }
 
 /// An operator changed something, or tried to.
-pub(in crate::engine) fn ordered(verb: &str, by: &Operator, done: &Operated) {
+pub(in crate::engine) fn ordered(verb: &str, by: &Operator, done: &CommandResult) {
     let (who, from, changed, refused) = (&*by.who, &*by.from, done.changed, done.refused.len());
     info!(verb, who, from, changed, refused, "ordered");
 }
 
-/// There are events of a queue that nobody here runs: its name may have changed.
+/// There are events of a queue without a handler in this process: its name may have changed.
 pub(in crate::engine) fn unhandled(queue: &str) {
     warn!(queue, "there are events of this queue, and no handler for it in this process");
 }
 
-/// A row is damaged. It stays where it is, and is not run.
+/// A row is damaged. It stays where it is, and does not run.
 pub(in crate::engine) fn damaged(row: &str) {
     error!(row, "damaged: its checksum does not fit; it is not run");
 }
 
-/// A shard has another owner, or our own lease is over.
+/// A shard has another owner, or our own lease ran out.
 pub(in crate::engine) fn lost(shard: u32) {
-    warn!(shard, "this shard is no longer ours; what was under way in it changes nothing any more");
+    warn!(shard, "this process lost the shard; results of its running attempts are refused");
 }
 
-/// The store cannot write, and will be asked again.
+/// A shard has work and stands still, which is a bug of the engine.
+pub(in crate::engine) fn stalled(shard: u32, waiting: Seq) {
+    let seq = waiting.0;
+    error!(
+        shard,
+        seq,
+        "this shard stalled: an event could run, and nothing was under way; the shard is taken again. Please report it"
+    );
+}
+
+/// The store cannot write for now; the engine tries again.
 pub(in crate::engine) fn in_trouble(error: &StoreError) {
     warn!(%error, "the store cannot write; trying again");
+}
+
+/// The time of day is behind what an earlier process wrote.
+pub(in crate::engine) fn clock_is_behind(by: std::time::Duration) {
+    error!(
+        seconds = by.as_secs(),
+        "the clock is behind the newest time in the store; going on from there until it has caught up: set the clock"
+    );
 }
 
 /// The store failed for good.

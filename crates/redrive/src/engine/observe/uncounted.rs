@@ -1,12 +1,12 @@
-//! Nothing is counted.
+//! Stand-ins for the metrics.
 
 use std::time::Duration;
 
 use redrive_core::Event;
-use redrive_core::scheduler::{Ending, Told};
+use redrive_core::scheduler::{EndedAttempt, SettledEvent};
 use redrive_store::{PublishError, Published};
 
-/// What a queue counts for each attempt.
+/// The counters of a queue's attempts.
 #[derive(Debug)]
 pub(in crate::engine) struct Meters;
 
@@ -18,10 +18,10 @@ impl Meters {
 
     pub(in crate::engine) fn started(&self, _: impl FnOnce() -> Duration) {}
 
-    pub(in crate::engine) const fn ended(&self, _: &Ending) {}
+    pub(in crate::engine) const fn ended(&self, _: &EndedAttempt) {}
 }
 
-/// Nobody asks for the name of a queue.
+/// The name of a queue is not needed.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct Name;
 
@@ -35,6 +35,8 @@ pub(in crate::engine) const fn fenced() {}
 
 pub(in crate::engine) const fn owned(_: &str, _: usize) {}
 
+pub(in crate::engine) const fn stalled_shards(_: usize) {}
+
 pub(in crate::engine) const fn taken_over() {}
 
-pub(super) const fn told(_: &str, _: &Told) {}
+pub(super) const fn told(_: &str, _: &SettledEvent) {}

@@ -1,15 +1,16 @@
-//! Nothing is logged.
+//! Stand-ins for the logs.
 
-use redrive_core::scheduler::{Ticket, Told};
+use redrive_core::queue_entry::Seq;
+use redrive_core::scheduler::{DispatchedAttempt, SettledEvent};
 use redrive_core::triage::Operator;
 use redrive_store::StoreError;
-use redrive_store::operate::Operated;
+use redrive_store::operate::CommandResult;
 
 /// A span around an attempt.
 pub(in crate::engine) struct Span;
 
 impl Span {
-    pub(in crate::engine) const fn of(_: &Ticket) -> Self {
+    pub(in crate::engine) const fn of(_: &DispatchedAttempt) -> Self {
         Self
     }
 
@@ -19,9 +20,9 @@ impl Span {
     }
 }
 
-pub(super) const fn told(_: &Told) {}
+pub(super) const fn told(_: &SettledEvent) {}
 
-pub(in crate::engine) const fn ordered(_: &str, _: &Operator, _: &Operated) {}
+pub(in crate::engine) const fn ordered(_: &str, _: &Operator, _: &CommandResult) {}
 
 pub(in crate::engine) const fn unhandled(_: &str) {}
 
@@ -29,6 +30,10 @@ pub(in crate::engine) const fn damaged(_: &str) {}
 
 pub(in crate::engine) const fn lost(_: u32) {}
 
+pub(in crate::engine) const fn stalled(_: u32, _: Seq) {}
+
 pub(in crate::engine) const fn in_trouble(_: &StoreError) {}
+
+pub(in crate::engine) const fn clock_is_behind(_: std::time::Duration) {}
 
 pub(in crate::engine) const fn failed(_: &StoreError) {}

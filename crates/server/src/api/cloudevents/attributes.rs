@@ -7,7 +7,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-use super::super::publish::Written;
+use super::super::publish::EventDraft;
 use super::{PREFIX, percent};
 
 /// Bytes of an attribute's name. The specification asks for no more than twenty and lets more be.
@@ -23,15 +23,15 @@ impl Attributes {
         let plain = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
         if name.is_empty() || name.len() > NAME_BYTES_MAX || !plain {
             return Err(format!(
-                "`{}` is no name of an attribute: it has lower-case letters and digits, at most {NAME_BYTES_MAX}",
+                "`{}` is not a valid attribute name; use at most {NAME_BYTES_MAX} lower-case letters and digits",
                 name.escape_debug()
             ));
         }
         if ["data", "datacontenttype"].contains(&name) {
-            return Err(format!("`{name}` is not to be a header; its place is the body, or `content-type`"));
+            return Err(format!("`{name}` must not be sent as a header; use the body, or `content-type`"));
         }
         if text.chars().any(char::is_control) {
-            return Err(format!("the attribute `{name}` has a control character in it"));
+            return Err(format!("the attribute `{name}` contains a control character"));
         }
         let empty = ["id", "source", "type", "subject", "dataschema", "partitionkey"];
         if text.is_empty() && empty.contains(&name) {
@@ -39,13 +39,15 @@ impl Attributes {
         }
         match name {
             "specversion" if text != "1.0" => {
-                return Err(format!("this server knows `specversion` 1.0, and not `{text}`"));
+                return Err(format!("this server supports `specversion` 1.0, not `{text}`"));
             }
             "time" if !is_time(&text) => {
-                return Err(format!("`time` is to be as 2026-01-31T12:00:00Z (RFC 3339), and is `{text}`"));
+                return Err(format!(
+                    "`time` must be written as 2026-01-31T12:00:00Z (RFC 3339), not `{text}`"
+                ));
             }
             "source" | "dataschema" if text.chars().any(char::is_whitespace) => {
-                return Err(format!("`{name}` is a URI, and has a blank in it: `{text}`"));
+                return Err(format!("`{name}` must be a URI without spaces, not `{text}`"));
             }
             _ => {}
         }
@@ -54,7 +56,7 @@ impl Attributes {
     }
 
     /// Writes identity, key and headers; the rest is as it was.
-    pub(super) fn write(self, written: &mut Written) -> Result<(), String> {
+    pub(super) fn write(self, written: &mut EventDraft) -> Result<(), String> {
         let required =
             |name: &str| self.0.get(name).ok_or_else(|| format!("a CloudEvent needs the attribute `{name}`"));
         required("specversion")?;
@@ -71,8 +73,8 @@ impl Attributes {
     }
 }
 
-/// `source` and `id` as one: with a blank between them, which no source has. Where that is too long, a hash of both
-/// with their lengths; it has no blank, so the two forms never meet.
+/// `source` and `id` joined by a blank, which no source contains. If that is too long, a hash of both with their
+/// lengths; it contains no blank, so the two forms never collide.
 fn identity(source: &str, id: &str) -> String {
     let plain = format!("{source} {id}");
     if plain.len() <= ID_BYTES_MAX {
@@ -97,7 +99,7 @@ pub(super) fn text(name: &str, value: &RawValue) -> Result<Option<String>, Strin
         Value::Number(number) if number.as_i64().is_some_and(|n| i32::try_from(n).is_ok()) => {
             Ok(Some(number.to_string()))
         }
-        _ => Err(format!("the attribute `{name}` is to be a text, a truth, or a whole number of 32 bits")),
+        _ => Err(format!("the attribute `{name}` must be a string, a boolean, or a 32-bit integer")),
     }
 }
 

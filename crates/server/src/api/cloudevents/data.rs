@@ -22,13 +22,13 @@ pub(super) fn read(
             let text: Result<String, _> = serde_json::from_str(data.get());
             let text = text.map_err(|_| {
                 let content_type = content_type.as_deref().unwrap_or_default();
-                format!("`data` of the type `{content_type}` is to be a text, or use `data_base64`")
+                format!("`data` of type `{content_type}` must be a string; use `data_base64` for bytes")
             })?;
             Ok((Some(text.into_bytes()), content_type))
         }
         (None, Some(base64)) => {
-            let text: String =
-                serde_json::from_str(base64.get()).map_err(|_| "`data_base64` is to be a text".to_owned())?;
+            let text: String = serde_json::from_str(base64.get())
+                .map_err(|_| "`data_base64` must be a string".to_owned())?;
             let bytes =
                 STANDARD.decode(text.as_bytes()).map_err(|error| format!("`data_base64`: {error}"))?;
             Ok((Some(bytes), content_type))

@@ -1,8 +1,8 @@
-//! How attributes are written in headers: percent-encoded UTF-8, where it is needed.
+//! Attributes in headers: percent-encoded UTF-8 where needed.
 
 use std::fmt::Write as _;
 
-/// The text of a header's value; nothing where it is not encoded right.
+/// Decodes a header value; `None` if the encoding is invalid.
 pub(super) fn decode(value: &[u8]) -> Option<String> {
     // Some put it in quotes, and the binding says to take them away.
     let value = value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(value);

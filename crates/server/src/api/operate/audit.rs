@@ -1,4 +1,4 @@
-//! Who did what. Its lines are about everybody, so a token with a tenant has none of it.
+//! The audit log. It covers all tenants, so a token with a tenant may not read it.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use futures_util::stream;
 use http::header::CONTENT_TYPE;
 use redrive::desk::Desk;
 use serde::Deserialize;
-use serde_json::{Value, json};
 
-use super::super::Problem;
-use super::asked::{Asked, page};
-use super::{Seat, view};
+use super::super::ApiProblem;
+use super::super::wire::AuditPageJson;
+use super::query::{QueryParams, page};
+use super::{OperatorContext, to_json};
 use crate::app::App;
 
-/// How many lines are read at once for a stream of them.
+/// Lines read at once for a stream.
 const AT_ONCE: usize = 500;
 
 pub(super) fn routes() -> Router<Arc<App>> {
@@ -26,40 +26,42 @@ pub(super) fn routes() -> Router<Arc<App>> {
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Lines {
+struct AuditQuery {
     before: Option<u64>,
     limit: Option<usize>,
 }
 
-async fn list(seat: Seat, Asked(asked): Asked<Lines>) -> Result<Json<Value>, Problem> {
-    seat.may_read()?;
-    seat.for_all_tenants("the audit")?;
+async fn list(
+    context: OperatorContext,
+    QueryParams(asked): QueryParams<AuditQuery>,
+) -> Result<Json<AuditPageJson>, ApiProblem> {
+    context.may_read()?;
+    context.caller.for_everything("the audit")?;
     let limit = page(asked.limit)?;
-    let lines = seat.desk.audit(asked.before, limit).await?;
-    let mut answer = json!({ "lines": lines.iter().map(view::line).collect::<Vec<_>>() });
-    if let Some(last) = lines.last().filter(|line| lines.len() == limit && line.number > 1) {
-        answer["next"] = last.number.into();
-    }
-    Ok(Json(answer))
+    let lines = context.desk.audit(asked.before, limit).await?;
+    let last = lines.last().filter(|line| lines.len() == limit && line.number > 1);
+    let next = last.map(|line| line.number);
+    Ok(Json(AuditPageJson { lines: lines.iter().map(to_json::line).collect(), next }))
 }
 
 /// All lines as JSON lines, the latest first, read and sent bit by bit.
-async fn export(seat: Seat) -> Result<Response, Problem> {
-    seat.may_read()?;
-    seat.for_all_tenants("the audit")?;
-    let lines = stream::try_unfold(Some((seat.desk, None)), |at| async move {
+async fn export(context: OperatorContext) -> Result<Response, ApiProblem> {
+    context.may_read()?;
+    context.caller.for_everything("the audit")?;
+    let lines = stream::try_unfold(Some((context.desk, None)), |at| async move {
         let Some((desk, before)) = at else { return Ok(None) };
         some(desk, before).await
     });
     Ok(([(CONTENT_TYPE, "application/x-ndjson")], Sent::from_stream(lines)).into_response())
 }
 
-/// Some lines, and from where to go on.
-type Bit = (String, Option<(Desk, Option<u64>)>);
+/// Some lines, and where to continue.
+type Chunk = (String, Option<(Desk, Option<u64>)>);
 
-async fn some(desk: Desk, before: Option<u64>) -> Result<Option<Bit>, redrive::StoreError> {
+async fn some(desk: Desk, before: Option<u64>) -> Result<Option<Chunk>, redrive::StoreError> {
     let lines = desk.audit(before, AT_ONCE).await?;
     let Some(last) = lines.last() else { return Ok(None) };
     let next = Some((desk, Some(last.number)));
-    Ok(Some((lines.iter().map(|line| format!("{}\n", view::line(line))).collect(), next)))
+    let line = |line| serde_json::to_string(&to_json::line(line)).unwrap_or_default() + "\n";
+    Ok(Some((lines.iter().map(line).collect(), next)))
 }

@@ -1,4 +1,4 @@
-//! `redrive dead edit`: a letter goes on with another payload, as a new event.
+//! `redrive dead edit`: a dead letter continues with another payload, as a new event.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -10,42 +10,42 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::super::line::Line;
-use super::super::out::{Out, plain, say, text};
-use super::super::which::Place;
+use super::super::client::DeskClient;
+use super::super::output::{Output, plain, say, text};
+use super::super::selector::EventLocation;
 
-/// Which letter, and what it is to be.
+/// The dead letter to edit, and its new contents.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Its id
+    /// The event id
     #[arg(value_name = "ID")]
     id: String,
     #[command(flatten)]
-    place: Place,
+    place: EventLocation,
     /// A file with the new payload; - for stdin
     #[arg(long, value_name = "FILE")]
     payload: Option<PathBuf>,
-    /// Another content type
+    /// The new content type
     #[arg(long, value_name = "TYPE")]
     content_type: Option<String>,
-    /// Headers as NAME=VALUE, instead of all that it had
+    /// Headers as NAME=VALUE, replacing all headers
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     headers: Vec<(String, String)>,
     /// The new id [default: ID.editREV]
     #[arg(long, value_name = "ID")]
     new_id: Option<String>,
-    /// Only if it was not changed since: the `rev` that was shown
+    /// Act only if the event still has this `rev`
     #[arg(long, value_name = "REV")]
     rev: Option<u32>,
-    /// Also where later events of its key may have run already
+    /// Put back even if later events of the same key may have run
     #[arg(long)]
     out_of_order: bool,
 }
 
-pub(super) async fn run(line: &Line, out: &Out, args: Args) -> Result<ExitCode> {
+pub(super) async fn run(client: &DeskClient, out: &Output, args: Args) -> Result<ExitCode> {
     let is_changed = args.payload.is_some() || args.content_type.is_some() || !args.headers.is_empty();
-    ensure!(is_changed, "say what is to be other: --payload, --content-type or --header");
-    let mut body = args.place.find(line, &args.id).await?;
+    ensure!(is_changed, "nothing to change; give --payload, --content-type or --header");
+    let mut body = args.place.find(client, &args.id).await?;
     if let Some(path) = &args.payload {
         body["payload_base64"] = STANDARD.encode(read(path)?).into();
     }
@@ -57,16 +57,18 @@ pub(super) async fn run(line: &Line, out: &Out, args: Args) -> Result<ExitCode> 
     body["new_id"] = args.new_id.into();
     body["rev"] = args.rev.into();
     body["out_of_order"] = args.out_of_order.into();
-    let answer = line.post("/v1/events/edit", &body).await?;
+    let answer = client.post("/v1/events/edit", &body).await?;
     out.answer(&answer, told)?;
     if answer["unsure"] == true {
-        say("an earlier attempt may have had its effect; under the new id its receiver cannot tell");
+        say(
+            "an earlier attempt may have taken effect; the receiver cannot recognise the new id as a duplicate",
+        );
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn told(answer: &Value) -> String {
-    plain(&format!("1 event edited: {} goes on as {}", text(answer, "original"), text(answer, "id"))) + "\n"
+    plain(&format!("1 event edited: {} continues as {}", text(answer, "original"), text(answer, "id"))) + "\n"
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {

@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::str::FromStr as _;
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
@@ -13,6 +14,7 @@ use opentelemetry_http::{HttpClient, HttpError, Request, Response};
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SdkTracerProvider;
+use redrive::names::metric;
 use tokio::runtime::Handle;
 use tracing::{Span, Subscriber};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
@@ -22,6 +24,8 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// How long the receiver may take over one lot.
 const TIME: Duration = Duration::from_secs(10);
+/// How often it is told that it cannot be reached, while that stays so.
+const TOLD_EVERY: Duration = Duration::from_secs(600);
 /// How large its answer may be.
 const ANSWER_MAX: usize = 1 << 20;
 
@@ -44,24 +48,23 @@ where
     let resource = Resource::builder().with_service_name("redrive").build();
     let provider = SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build();
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("redrive"));
-    // The spans of attempts. What is logged has its own filter.
+    // The spans of attempts. Log lines have their own filter.
     let ours = Targets::new().with_target("redrive", LevelFilter::INFO);
     Ok((layer.with_filter(ours).boxed(), Exporting(provider)))
 }
 
 impl Exporting {
-    /// Sends what was not sent yet.
+    /// Exports the remaining traces.
     pub(in crate::observe) async fn end(self) {
-        // It waits for a thread of its own, which sends on this runtime.
+        // Waits for its own thread, which exports on this runtime.
         let ending = tokio::task::spawn_blocking(move || self.0.shutdown());
         if let Ok(Err(error)) = ending.await {
-            tracing::warn!(%error, "some traces were not sent");
+            tracing::warn!(%error, "some traces were not exported");
         }
     }
 }
 
-/// Links the span that this runs in to the publisher's; gives the `traceparent` of the former. None where it is not
-/// traced.
+/// Links the current span to the publisher's and returns its `traceparent`; `None` if it is not traced.
 pub(super) fn link(parent: Option<&str>, state: Option<&str>) -> Option<String> {
     let span = Span::current();
     if let Some(publisher) = parent.and_then(|parent| context(parent, state)) {
@@ -88,13 +91,15 @@ fn context(parent: &str, state: Option<&str>) -> Option<SpanContext> {
 struct Client {
     client: reqwest::Client,
     runtime: Handle,
+    outcome: ExportOutcome,
 }
 
 impl Client {
     fn new() -> Result<Self> {
         let client = reqwest::Client::builder().timeout(TIME).redirect(reqwest::redirect::Policy::none());
         let client = client.build().context("a client")?;
-        Ok(Self { client, runtime: Handle::try_current().context("there is no runtime")? })
+        let runtime = Handle::try_current().context("there is no runtime")?;
+        Ok(Self { client, runtime, outcome: ExportOutcome::default() })
     }
 }
 
@@ -117,12 +122,87 @@ impl HttpClient for Client {
             let mut body = Vec::new();
             while let Some(chunk) = answer.chunk().await? {
                 if body.len() + chunk.len() > ANSWER_MAX {
-                    return Err("the receiver says too much".into());
+                    return Err("the collector's response is too large".into());
                 }
                 body.extend_from_slice(&chunk);
             }
             Ok::<_, HttpError>(response.body(body.into())?)
         });
-        sending.await?
+        let sent = sending.await.map_err(HttpError::from).flatten();
+        self.outcome.note(&sent);
+        sent
+    }
+}
+
+/// Tells that traces cannot be exported: at first, rarely while it stays so, and when it is over. The exporter itself
+/// says nothing of it.
+#[derive(Debug, Default)]
+struct ExportOutcome(Mutex<Failing>);
+
+/// Since when exports fail, and when that was told last.
+#[derive(Debug, Default)]
+struct Failing {
+    batches: u64,
+    told: Option<Instant>,
+}
+
+impl ExportOutcome {
+    fn note(&self, sent: &Result<Response<Bytes>, HttpError>) {
+        let why = match sent {
+            Ok(response) if response.status().is_success() => None,
+            Ok(response) => Some(format!("the collector answered {}", response.status())),
+            Err(error) => Some(innermost(&**error)),
+        };
+        let mut failing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(why) = why else {
+            if failing.told.take().is_some() {
+                tracing::info!(lost = failing.batches, "traces are exported again");
+            }
+            failing.batches = 0;
+            return;
+        };
+        failing.batches += 1;
+        metrics::counter!(metric::TRACE_EXPORT_FAILURES).increment(1);
+        if failing.told.is_none_or(|told| told.elapsed() >= TOLD_EVERY) {
+            failing.told = Some(Instant::now());
+            let lost = failing.batches;
+            tracing::warn!(
+                error = why,
+                lost,
+                "cannot export traces to observe.otlp; events are not affected"
+            );
+        }
+    }
+}
+
+/// The cause that says most.
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut why = error;
+    while let Some(source) = why.source() {
+        why = source;
+    }
+    why.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_collector_that_cannot_be_reached_is_told_once_and_then_rarely() {
+        let outcome = ExportOutcome::default();
+        let refused = || Err(Box::<dyn std::error::Error + Send + Sync>::from("connection refused"));
+        let told = |outcome: &ExportOutcome| outcome.0.lock().expect("unpoisoned").told;
+        outcome.note(&refused());
+        let first = told(&outcome).expect("the first failure is told");
+        outcome.note(&refused());
+        assert_eq!(told(&outcome), Some(first), "the next ones are not, for a while");
+        assert_eq!(outcome.0.lock().expect("unpoisoned").batches, 2);
+        let answer =
+            |status: u16| Ok(Response::builder().status(status).body(Bytes::new()).expect("a response"));
+        outcome.note(&answer(503));
+        assert_eq!(outcome.0.lock().expect("unpoisoned").batches, 3);
+        outcome.note(&answer(200));
+        assert_eq!(told(&outcome), None);
     }
 }

@@ -1,42 +1,48 @@
-//! Dying and coming back: what a dead letter is, however it became one, and how it lives again.
+//! Dead letters: how an event becomes one, and how it is redriven.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_core::Moment;
-use redrive_core::entry::{Park, Progress, Seq};
 use redrive_core::event::{DeadReason, Mode};
-use redrive_core::planted::{Flaw, has};
-use redrive_core::triage::Redrive;
+use redrive_core::planted::{PlantedBug, has};
+use redrive_core::queue_entry::{EventProgress, ParkFollowers, Seq};
+use redrive_core::triage::RedriveOptions;
 
-use super::row::{Death, Identity, PutBack, Row};
+use super::row::{Death, Identity, RedrivenBy, Row};
 use super::state::{Counter, State};
 use crate::operate::Refusal;
 
 impl State {
-    /// Makes a dead letter of an event, and gives the next of its key where that may run now. What a lease that is
-    /// over says of it now comes too late.
-    pub(super) fn bury(&mut self, row: Row, reason: DeadReason, at: Moment, park: Park) -> Option<Seq> {
+    /// Makes a dead letter of an event, and returns the next event of its key if that may run now. A late settle of an
+    /// expired lease no longer counts.
+    pub(super) fn bury(
+        &mut self,
+        row: Row,
+        reason: DeadReason,
+        at: Moment,
+        park: ParkFollowers,
+    ) -> Option<Seq> {
         self.bury_lapsed(Row { lease: None, ..row }, reason, at, park)
     }
 
-    /// The same for one that died by the end of its lease, whose holder may still say what became of it.
+    /// The same for an event that died because its lease ran out: the holder may still settle it.
     pub(super) fn bury_lapsed(
         &mut self,
         mut row: Row,
         reason: DeadReason,
         at: Moment,
-        park: Park,
+        park: ParkFollowers,
     ) -> Option<Seq> {
         self.count_failed_again(&row);
         let (holds, until, count) = match park {
-            Park::GoOn => (false, None, None),
-            Park::Stay => (true, None, None),
-            Park::UpTo { until, count } => (true, until, count),
+            ParkFollowers::No => (false, None, None),
+            ParkFollowers::UntilResolved => (true, None, None),
+            ParkFollowers::UpTo { until, count } => (true, until, count),
         };
         let holds = holds && row.chain.is_some();
         let number = self.count_up(Counter::Deaths);
-        row.cause = Some(self.cause(row.entry.stream, reason, row.entry.progress.story.as_deref()));
+        row.cause = Some(self.cause(row.entry.stream, reason, row.entry.progress.history.as_deref()));
         row.death = Some(Death { number, reason, at, holds, until, count });
         row.discarded = false;
         row.put_back = None;
@@ -45,8 +51,13 @@ impl State {
         next.or_else(|| self.relieve(&chain?))
     }
 
-    /// Whether a dead letter may be put back.
-    pub(super) fn check_redrive(&self, row: &Row, redrive: &Redrive, at: Moment) -> Result<(), Refusal> {
+    /// Whether a dead letter may be redriven.
+    pub(super) fn check_redrive(
+        &self,
+        row: &Row,
+        redrive: &RedriveOptions,
+        at: Moment,
+    ) -> Result<(), Refusal> {
         if let Some(to) = &redrive.to {
             self.check_route(&row.entry.event.queue, to)?;
         }
@@ -59,34 +70,35 @@ impl State {
         Ok(())
     }
 
-    /// Puts a dead letter back. Its identity, its place and its story are what they were.
-    pub(super) fn redrive(&mut self, mut row: Row, redrive: &Redrive, by: PutBack, at: Moment) {
-        if has(Flaw::RedriveForgetsIdentity) {
+    /// Redrives a dead letter. It keeps its identity, its seq and its attempt history.
+    pub(super) fn redrive(&mut self, mut row: Row, redrive: &RedriveOptions, by: RedrivenBy, at: Moment) {
+        if has(PlantedBug::RedriveForgetsIdentity) {
             self.forget_receipt(&Identity::of(&row.entry.event));
         }
-        let Progress { attempts, ref story, .. } = row.entry.progress;
-        row.entry.progress = Progress {
+        let EventProgress { attempts, ref history, .. } = row.entry.progress;
+        row.entry.progress = EventProgress {
             mode: Mode::Redrive,
             attempts: if redrive.keep_attempts { attempts } else { 0 },
             previous: Duration::ZERO,
-            story: story.clone(),
+            history: history.clone(),
             route: redrive.to.as_deref().map(Arc::from),
-            // Once later ones of its key may have run before it, that stays so, also if it holds up the key since.
+            // Once later events of its key may have run before it, that stays so, even if it has blocked the key
+            // since.
             out_of_order: row.is_passed() || row.entry.progress.out_of_order,
-            ..Progress::fresh(at)
+            ..EventProgress::fresh(at)
         };
-        if let Some(to) = redrive.to.as_deref().filter(|_| has(Flaw::RerouteAsMove)) {
+        if let Some(to) = redrive.to.as_deref().filter(|_| has(PlantedBug::RerouteAsMove)) {
             row = self.moved(row, to);
         }
         self.put_back(row, by, at);
     }
 
-    /// Lets a dead letter live again, as it is now.
-    pub(super) fn put_back(&mut self, mut row: Row, by: PutBack, at: Moment) {
+    /// Makes a dead letter a living event again.
+    pub(super) fn put_back(&mut self, mut row: Row, by: RedrivenBy, at: Moment) {
         self.count_put_back(&row, by, at);
         row.entry.rev += 1;
         row.death = None;
-        if !has(Flaw::RedriveKeepsLease) {
+        if !has(PlantedBug::RedriveKeepsLease) {
             row.lease = None;
         }
         row.put_back = Some(by);
@@ -96,12 +108,12 @@ impl State {
         let before = head(self, &row);
         self.write(row.entry.seq, Some(row.clone()));
         if before.is_some() && head(self, &row) != before {
-            // The head until now waits behind it, and an owner may have it in its hands.
+            // The previous head waits behind it, and an owner may have that in memory.
             self.recall();
         }
     }
 
-    /// What a reroute must not do: another queue has the event, and its old one knows nothing of it.
+    /// A planted bug: a reroute that moves the event to another queue, unknown to the old one.
     fn moved(&mut self, mut row: Row, to: &str) -> Row {
         self.write(row.entry.seq, None);
         let mut event = (*row.entry.event).clone();

@@ -1,21 +1,21 @@
-//! Forgetting what is over, a slice at a time.
+//! Deleting expired rows, a slice at a time.
 
 use std::collections::BTreeMap;
 
 use redrive_core::Moment;
 use redrive_core::event::State as Where;
-use redrive_core::planted::{Flaw, has};
+use redrive_core::planted::{PlantedBug, has};
 use redrive_core::triage::{Operator, Rule};
 
-use super::row::{End, Identity, Receipt, Row};
+use super::row::{DedupeRecord, End, Identity, Row};
 use super::state::State;
-use crate::operate::Deed;
+use crate::operate::AuditEntry;
 
-/// How many of each kind are forgotten in one call, so that it stays short.
+/// How many of each kind one call deletes, so that it stays short.
 const SLICE: usize = 1000;
 
 impl State {
-    /// Forgets a slice of what need not be remembered any more.
+    /// Deletes a slice of the expired rows.
     pub(super) fn forget(&mut self, now: Moment) -> usize {
         self.lift_ended(now)
             + self.purge(now)
@@ -31,20 +31,20 @@ impl State {
         for rule in &over {
             if self.lift_rule(rule).is_ok() {
                 let note = format!("{}: its time was over", rule.word());
-                let deed = Deed { verb: "lift", target: rule.target(), count: 1, note };
+                let deed = AuditEntry { verb: "lift", target: rule.target(), count: 1, note };
                 self.write_line(Operator::engine(), now, deed);
             }
         }
         over.len()
     }
 
-    /// Gives up dead letters beyond what their queue keeps. Those that hold up their key stay.
+    /// Purges dead letters beyond what their queue keeps. Dead letters that block their key stay.
     fn purge(&mut self, now: Moment) -> usize {
         let over = self.beyond_keep(now);
         let mut purged: BTreeMap<String, u64> = BTreeMap::new();
         for row in &over {
             let progress = &row.entry.progress;
-            let end = End::of(Where::Discarded, now, progress.attempts, progress.story.clone());
+            let end = End::of(Where::Discarded, now, progress.attempts, progress.history.clone());
             self.stamp(&Identity::of(&row.entry.event), now, Some(end));
             self.write(row.entry.seq, None);
             *purged.entry(row.entry.event.queue.clone()).or_default() += 1;
@@ -53,7 +53,7 @@ impl State {
             let queues: Vec<_> =
                 purged.iter().map(|(queue, count)| format!("queue {queue}: {count}")).collect();
             let (count, note) = (over.len() as u64, "beyond what is kept of dead letters".to_owned());
-            let deed = Deed { verb: "purge", target: queues.join(", "), count, note };
+            let deed = AuditEntry { verb: "purge", target: queues.join(", "), count, note };
             self.write_line(Operator::engine(), now, deed);
         }
         over.len()
@@ -90,15 +90,15 @@ impl State {
         over.len()
     }
 
-    /// Forgets an identity, and with it what could be restored: it would be a second event beside a new one.
+    /// Deletes an identity with its discarded event: restored later, that would be a second event beside a new one.
     pub(super) fn forget_receipt(&mut self, identity: &Identity) {
-        let Some(receipt) = self.receipts.get(identity).cloned() else { return };
-        let Receipt { seq, until, .. } = receipt;
-        let restorable = self.row_of(&receipt).is_some_and(|row| row.discarded);
-        if restorable && !has(Flaw::RestoreAfterForgetting) {
+        let Some(dedupe_record) = self.dedupe_records.get(identity).cloned() else { return };
+        let DedupeRecord { seq, until, .. } = dedupe_record;
+        let restorable = self.row_of(&dedupe_record).is_some_and(|row| row.discarded);
+        if restorable && !has(PlantedBug::RestoreAfterForgetting) {
             self.write(seq, None);
         }
-        self.receipts.remove(identity);
+        self.dedupe_records.remove(identity);
         self.fading.remove(&(until, identity.clone()));
     }
 

@@ -1,9 +1,9 @@
-//! A map that remembers what it was until its changes are kept, so that a commit is whole or not at all.
+//! A map that remembers its old entries until its changes are committed, so that a commit is all or nothing.
 
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
 
-/// A map with a journal of what its entries were before.
+/// A map with a journal of its previous entries.
 #[derive(Debug, Clone)]
 pub(super) struct Map<K, V> {
     now: BTreeMap<K, V>,
@@ -48,7 +48,7 @@ impl<K: Ord + Clone, V: Clone> Map<K, V> {
         }
     }
 
-    /// The entry, to be changed in place.
+    /// The entry, for changes in place.
     pub(super) fn alter(&mut self, key: &K) -> Option<&mut V> {
         let value = self.now.get_mut(key)?;
         self.before.push((key.clone(), Some(value.clone())));
@@ -56,13 +56,13 @@ impl<K: Ord + Clone, V: Clone> Map<K, V> {
     }
 }
 
-/// What a commit does with everything that has a journal.
+/// Commit and rollback of everything that has a journal.
 pub(super) trait Journal {
     /// Whether something was changed since the last commit.
     fn is_changed(&self) -> bool;
-    /// The changes stay.
+    /// Commits the changes.
     fn keep(&mut self);
-    /// The changes go.
+    /// Rolls the changes back.
     fn undo(&mut self);
 }
 

@@ -1,16 +1,16 @@
-//! Who may run: the order of keys, and what dead letters do to it.
+//! Which event may run: the order of keys, and how dead letters block it.
 //!
-//! [`State::write`] is the one place where an event is put, changed or taken away. It keeps every index right
-//! and finds out who may run by it.
+//! [`State::write`] is the one place where an event is inserted, changed or deleted. It keeps every index consistent
+//! and finds the event that may run as a result.
 
-use redrive_core::entry::Seq;
-use redrive_core::planted::{Flaw, has};
+use redrive_core::planted::{PlantedBug, has};
+use redrive_core::queue_entry::Seq;
 
 use super::row::{Chain, Row};
 use super::state::State;
 
 impl State {
-    /// Writes an event as it is now, or takes it away, and gives the one that may run because of it.
+    /// Writes or deletes an event, and returns the event that may run because of it.
     pub(super) fn write(&mut self, seq: Seq, new: Option<Row>) -> Option<Seq> {
         let old = self.rows.get(&seq).cloned();
         let chain = new.as_ref().or(old.as_ref()).and_then(|row| row.chain.clone());
@@ -28,7 +28,9 @@ impl State {
         }
 
         let became = match chain {
-            Some(chain) => self.lift(&chain, !has(Flaw::WithheldLeaks)).filter(|head| before != Some(*head)),
+            Some(chain) => {
+                self.lift(&chain, !has(PlantedBug::WithheldLeaks)).filter(|head| before != Some(*head))
+            }
             None => {
                 let ran = old.is_some_and(|row| row.is_free());
                 let runs = self.rows.get(&seq).is_some_and(Row::is_free);
@@ -79,7 +81,7 @@ impl State {
         Some(head)
     }
 
-    /// Looks again who of a key may run, because a rule has come or gone.
+    /// Determines the runnable event of a key again, because a rule was set or lifted.
     pub(super) fn lift_anew(&mut self, chain: &Chain) {
         let before = self.heads.get(chain).copied();
         if let Some(place) = before.and_then(|head| self.rows.get(&head)).map(Row::place) {
@@ -89,42 +91,42 @@ impl State {
         self.arrived.extend(became);
     }
 
-    /// The one of a key that may run: its smallest seq, whatever its due time. None while that one is dead, or
-    /// somebody works at it who leased it.
+    /// The event of a key that may run: its smallest seq, whatever its due time. `None` while that event is dead or
+    /// leased.
     fn head(&self, chain: &Chain) -> Option<Seq> {
         let free = |row: &&Row| row.is_free();
-        if has(Flaw::ParkLeaks) {
+        if has(PlantedBug::ParkLeaks) {
             return self.members(chain).find(free).map(|row| row.entry.seq);
         }
-        if has(Flaw::DueOnlyHeads) {
+        if has(PlantedBug::DueOnlyHeads) {
             let by_due = self.members(chain).min_by_key(|row| (row.is_free(), row.place().3));
             return by_due.filter(free).map(|row| row.entry.seq);
         }
         self.members(chain).next().filter(free).map(|row| row.entry.seq)
     }
 
-    /// Those that count in the order of a key, in that order.
+    /// The events that count in the order of a key, in that order.
     pub(super) fn members(&self, (stream, key): &Chain) -> impl Iterator<Item = &Row> {
         let range = (*stream, key.clone(), Seq(0))..=(*stream, key.clone(), Seq(u64::MAX));
         self.members.range(range).filter_map(|((_, _, seq), ())| self.rows.get(seq))
     }
 
-    /// Lets those go on that wait behind a dead letter, if there are more of them than it may hold up.
+    /// Unblocks the events behind a dead letter, if there are more of them than it may block.
     pub(super) fn relieve(&mut self, chain: &Chain) -> Option<Seq> {
         let first = self.members(chain).next()?;
         let death = first.death.as_ref()?;
         let count = usize::try_from(death.count?).unwrap_or(usize::MAX);
-        let count = if has(Flaw::ParksOneMore) { count.saturating_add(1) } else { count };
+        let count = if has(PlantedBug::ParksOneMore) { count.saturating_add(1) } else { count };
         let waiting = self.members(chain).skip(1).take(count.saturating_add(1)).count();
         if waiting <= count {
             return None;
         }
         let next = self.let_go(first.clone());
-        // Behind it may be another one that holds up more than it may.
+        // Behind it may be another dead letter that blocks more than it may.
         next.or_else(|| self.relieve(chain))
     }
 
-    /// Ends the hold of a dead letter over those that follow.
+    /// Ends the block of a dead letter on its key.
     pub(super) fn let_go(&mut self, mut row: Row) -> Option<Seq> {
         if let Some(death) = &mut row.death {
             death.holds = false;

@@ -1,19 +1,19 @@
-//! Publishing: receipt and event together.
+//! Publishing: dedupe record and event together.
 
 use std::sync::Arc;
 
-use redrive_core::entry::{Entry, Progress, Seq, StreamId};
 use redrive_core::event::{Fingerprint, identity};
+use redrive_core::queue_entry::{EventProgress, QueueEntry, Seq, StreamId};
 use redrive_core::{Event, Moment};
 
-use super::row::{Identity, Receipt, Row};
+use super::row::{DedupeRecord, Identity, Row};
 use super::state::{NUMBER_BITS, State, Stream};
 use crate::error::{PublishError, StoreError};
-use crate::store::{New, Published, QueueSpec};
+use crate::store::{NewEvent, Published, QueueSpec};
 
 impl State {
-    /// Keeps an event, or says what became of it before.
-    pub(super) fn publish(&mut self, new: &New) -> Result<Published, PublishError> {
+    /// Stores an event, or returns the status of the first one with its identity.
+    pub(super) fn publish(&mut self, new: &NewEvent) -> Result<Published, PublishError> {
         new.event.check()?;
         let Some(queue) = self.queues.get(&new.event.queue).cloned() else {
             let known = self.queues.iter().map(|(name, _)| name.clone()).collect();
@@ -26,7 +26,7 @@ impl State {
         }
         let mut row = self.row(&new.event, new.at, &queue)?;
         row.entry.shard = new.shard(self.shards_max);
-        let Entry { seq, .. } = row.entry;
+        let QueueEntry { seq, .. } = row.entry;
         let horizon = new.horizon.unwrap_or_default().max(queue.horizon);
         let until = row.entry.progress.due.max(new.at) + horizon + queue.window;
         self.keep_receipt(seq, identity, new.fingerprint, new.at, until);
@@ -38,24 +38,27 @@ impl State {
         Ok(Published::Accepted(seq))
     }
 
-    /// Whether an event has this identity. One whose time is over is forgotten, with what could be restored.
+    /// Whether the identity is remembered. An expired one is deleted, with its discarded event.
     pub(super) fn is_remembered(&mut self, identity: &Identity, at: Moment) -> bool {
-        let Some(receipt) = self.receipts.get(identity) else { return false };
-        let kept = self.row_of(receipt).is_some_and(|row| !row.discarded);
-        if kept || receipt.until >= at {
+        let Some(dedupe_record) = self.dedupe_records.get(identity) else { return false };
+        let kept = self.row_of(dedupe_record).is_some_and(|row| !row.discarded);
+        if kept || dedupe_record.until >= at {
             return true;
         }
         self.forget_receipt(identity);
         false
     }
 
-    fn answer_again(&self, identity: &Identity, new: &New) -> Result<Published, PublishError> {
-        let same = self.receipts.get(identity).is_some_and(|receipt| receipt.fingerprint == new.fingerprint);
+    fn answer_again(&self, identity: &Identity, new: &NewEvent) -> Result<Published, PublishError> {
+        let same = self
+            .dedupe_records
+            .get(identity)
+            .is_some_and(|dedupe_record| dedupe_record.fingerprint == new.fingerprint);
         if !same {
             let (queue, id) = (new.event.queue.clone(), new.event.id.clone());
             return Err(PublishError::IdReused { queue, id });
         }
-        let found = self.find(identity).ok_or_else(|| broken("a receipt is gone while it is read"))?;
+        let found = self.find(identity).ok_or_else(|| broken("a dedupe record is gone while it is read"))?;
         Ok(Published::Duplicate(Box::new(found)))
     }
 
@@ -72,14 +75,14 @@ impl State {
             None => self.next_seq(&event.queue, &event.tenant)?,
         };
         let chain = event.key.as_deref().filter(|_| queue.ordered).map(|key| (stream, Arc::from(key)));
-        let entry = Entry {
+        let entry = QueueEntry {
             seq,
             rev: 1,
             stream,
             shard: identity::shard(&event, self.shards_max),
             published: at,
             expires: event.expires.map(|expiry| expiry.moment(at)),
-            progress: Progress::fresh(event.when.moment(at)),
+            progress: EventProgress::fresh(event.when.moment(at)),
             event,
         };
         Ok(Row {
@@ -119,8 +122,9 @@ impl State {
         published: Moment,
         until: Moment,
     ) {
-        let receipt = Receipt { identity: identity.clone(), seq, fingerprint, published, until, end: None };
-        self.receipts.put(identity, receipt);
+        let dedupe_record =
+            DedupeRecord { identity: identity.clone(), seq, fingerprint, published, until, end: None };
+        self.dedupe_records.put(identity, dedupe_record);
     }
 }
 

@@ -1,13 +1,13 @@
-//! What is kept of an event, and what is remembered of an identity.
+//! The rows: an event, and the dedupe record of an identity.
 
 use std::sync::Arc;
 
-use redrive_core::entry::{Entry, Park, Seq, StreamId};
-use redrive_core::event::{DeadReason, Fingerprint, Mode, State as Where, Story};
+use redrive_core::event::{AttemptHistory, DeadReason, Fingerprint, Mode, State as Where};
+use redrive_core::queue_entry::{ParkFollowers, QueueEntry, Seq, StreamId};
 use redrive_core::triage::{CauseId, JobId};
 use redrive_core::{Event, Moment};
 
-use crate::lease::{Lapsed, TokenHash};
+use crate::lease::{DeadByExpiry, TokenHash};
 
 /// `(tenant, queue, id)`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,28 +26,28 @@ impl Identity {
 /// The events of one key that keep their order: `(stream, key)`.
 pub(super) type Chain = (StreamId, Arc<str>);
 
-/// Where a runnable event is found: by stream and shard, whether it is a retry, when it is due.
-pub(super) type Place = (StreamId, u32, bool, Moment, Seq);
+/// The index of runnable events: by stream and shard, whether it is a retry, and when it is due.
+pub(super) type RunnableKey = (StreamId, u32, bool, Moment, Seq);
 
-/// Where a dead letter is found that holds up others until some time.
+/// The index of dead letters that block others until some time.
 pub(super) type Hold = (StreamId, u32, Moment, Seq);
 
-/// An event that lives, or is dead and not dealt with, or can be restored.
+/// An event that lives, is an unresolved dead letter, or can be restored.
 #[derive(Debug, Clone)]
 pub(super) struct Row {
-    pub(super) entry: Entry,
-    /// The key that it keeps the order of, as the queue was declared when it was published.
+    pub(super) entry: QueueEntry,
+    /// The key whose order it keeps, as the queue was declared when it was published.
     pub(super) chain: Option<Chain>,
-    /// Stays where it was discarded after its death, so that it is restored as it was.
+    /// Kept when it is discarded after its death, so that it is restored as it was.
     pub(super) death: Option<Death>,
     pub(super) discarded: bool,
-    /// The last lease, as long as the event lives, or is dead by the end of that lease: a late answer is told by it.
+    /// The last lease, as long as the event lives, or died because that lease ran out: it identifies a late settle.
     pub(super) lease: Option<Hand>,
-    /// What it died of, also while it lives again: who fails again is counted there.
+    /// The cause of its death, also after it was redriven: another failure is counted there.
     pub(super) cause: Option<CauseId>,
-    /// Who put it back, until it ends or dies again.
-    pub(super) put_back: Option<PutBack>,
-    /// How often it was put back.
+    /// What redrove it, until it ends or dies again.
+    pub(super) put_back: Option<RedrivenBy>,
+    /// How often it was redriven.
     pub(super) redriven: u32,
 }
 
@@ -58,35 +58,47 @@ pub(super) struct Hand {
     pub(super) token: TokenHash,
     pub(super) from: Moment,
     pub(super) until: Moment,
-    /// Whether somebody works at it. Otherwise it was over before an answer came.
+    /// Whether a worker holds it. Otherwise the lease ran out before a settle came.
     pub(super) out: bool,
 }
 
-/// Who put a dead letter back: a line of the audit, or a job.
+/// What redrove a dead letter: a command, by its line in the audit, or a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PutBack {
+pub(super) enum RedrivenBy {
     Order(u64),
     Job(JobId),
+    /// A job that retried a living event at once: the next end of an attempt counts for it.
+    Retry(JobId),
 }
 
-/// What is known of a dead letter.
+impl RedrivenBy {
+    /// The job, if it was one.
+    pub(super) const fn job(self) -> Option<JobId> {
+        match self {
+            Self::Order(_) => None,
+            Self::Job(id) | Self::Retry(id) => Some(id),
+        }
+    }
+}
+
+/// The death of a dead letter.
 #[derive(Debug, Clone)]
 pub(super) struct Death {
     /// Grows with every death in the store.
     pub(super) number: u64,
     pub(super) reason: DeadReason,
     pub(super) at: Moment,
-    /// Whether those of its key that follow wait.
+    /// Whether it blocks the later events of its key.
     pub(super) holds: bool,
-    /// When they go on.
+    /// When the block ends.
     pub(super) until: Option<Moment>,
-    /// Above how many of them they go on.
+    /// How many events it may block.
     pub(super) count: Option<u32>,
 }
 
 impl Row {
-    pub(super) fn place(&self) -> Place {
-        let Entry { stream, shard, ref progress, seq, .. } = self.entry;
+    pub(super) fn place(&self) -> RunnableKey {
+        let QueueEntry { stream, shard, ref progress, seq, .. } = self.entry;
         let retry = progress.attempts > 0 || progress.mode != Mode::Live;
         (stream, shard, retry, progress.due, seq)
     }
@@ -96,12 +108,12 @@ impl Row {
         self.death.is_none() && !self.discarded
     }
 
-    /// Whether somebody works at it who leased it.
+    /// Whether a worker holds it under a lease.
     pub(super) fn is_out(&self) -> bool {
         self.lease.as_ref().is_some_and(|lease| lease.out)
     }
 
-    /// Whether an attempt may begin, as far as it is up to the event alone.
+    /// Whether an attempt may begin, as far as the event itself is concerned.
     pub(super) fn is_free(&self) -> bool {
         self.lives() && !self.is_out()
     }
@@ -111,26 +123,31 @@ impl Row {
         self.lives() || self.holds()
     }
 
+    /// Whether it failed and waits for its next attempt, which may be running.
+    pub(super) fn is_retrying(&self) -> bool {
+        self.is_free() && self.entry.progress.attempts > 0
+    }
+
     /// Its death, while it is a dead letter.
     pub(super) fn letter(&self) -> Option<&Death> {
         self.death.as_ref().filter(|_| !self.discarded)
     }
 
-    /// Whether it is a dead letter that holds up its key.
+    /// Whether it is a dead letter that blocks its key.
     pub(super) fn holds(&self) -> bool {
         self.letter().is_some_and(|death| death.holds)
     }
 
-    /// Whether it is a dead letter whose key went on without it.
+    /// Whether it is a dead letter that no longer blocks its key.
     pub(super) fn is_passed(&self) -> bool {
         self.letter().is_some_and(|death| !death.holds) && self.chain.is_some()
     }
 
-    /// What a late answer has to know of it, while it is a dead letter.
-    pub(super) fn lapsed(&self) -> Option<Lapsed> {
+    /// What a late settle needs to know of a dead letter.
+    pub(super) fn lapsed(&self) -> Option<DeadByExpiry> {
         let Death { reason, holds, until, count, .. } = *self.letter()?;
-        let park = if holds { Park::UpTo { until, count } } else { Park::GoOn };
-        Some(Lapsed { reason, park, passed: self.is_passed() })
+        let park = if holds { ParkFollowers::UpTo { until, count } } else { ParkFollowers::No };
+        Some(DeadByExpiry { reason, park, passed: self.is_passed() })
     }
 
     pub(super) fn hold(&self) -> Option<Hold> {
@@ -139,17 +156,17 @@ impl Row {
     }
 }
 
-/// What is remembered of an identity.
+/// The dedupe record of an identity.
 #[derive(Debug, Clone)]
-pub(super) struct Receipt {
+pub(super) struct DedupeRecord {
     pub(super) identity: Identity,
-    /// Where its event is, or was: after an edit another one is there.
+    /// The seq of its event: after an edit, the replacement has it.
     pub(super) seq: Seq,
     pub(super) fingerprint: Fingerprint,
     pub(super) published: Moment,
-    /// How long it is remembered at least; longer while its event lives.
+    /// How long it is kept at least; longer while its event lives.
     pub(super) until: Moment,
-    /// What cannot be told from the absence of the event, which means done at the first attempt.
+    /// The end, if there is more to it than "done at the first attempt", which a missing event means.
     pub(super) end: Option<End>,
 }
 
@@ -159,17 +176,22 @@ pub(super) struct End {
     pub(super) state: Where,
     pub(super) at: Moment,
     pub(super) attempts: u32,
-    pub(super) story: Option<Arc<Story>>,
+    pub(super) history: Option<Arc<AttemptHistory>>,
     pub(super) result: Option<Vec<u8>>,
-    /// The id under which it goes on, where it was edited.
+    /// The id of the replacement, if it was edited.
     pub(super) into: Option<String>,
-    /// Whose lease did it, where it was leased and is done.
+    /// The token of the lease that settled it as done, if it was leased.
     pub(super) token: Option<TokenHash>,
 }
 
 impl End {
-    /// An end that left nothing behind but the attempts.
-    pub(super) const fn of(state: Where, at: Moment, attempts: u32, story: Option<Arc<Story>>) -> Self {
-        Self { state, at, attempts, story, result: None, into: None, token: None }
+    /// An end with nothing but its attempts.
+    pub(super) const fn of(
+        state: Where,
+        at: Moment,
+        attempts: u32,
+        history: Option<Arc<AttemptHistory>>,
+    ) -> Self {
+        Self { state, at, attempts, history, result: None, into: None, token: None }
     }
 }

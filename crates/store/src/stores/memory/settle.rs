@@ -1,11 +1,11 @@
-//! Settling: what became of an event, under the fence.
+//! Settling: the outcome of an attempt, under the fence.
 
 use redrive_core::Moment;
-use redrive_core::entry::{Change, Entry, Grant, Seq, Settle, Settled};
 use redrive_core::event::State as Where;
-use redrive_core::planted::{Flaw, has};
+use redrive_core::planted::{PlantedBug, has};
+use redrive_core::queue_entry::{EventChange, FencingToken, QueueEntry, Seq, SettleRequest, SettleResult};
 
-use super::row::{End, Identity, Row};
+use super::row::{End, Identity, RedrivenBy, Row};
 use super::state::State;
 
 /// Why a settle changes nothing.
@@ -15,106 +15,112 @@ pub(super) enum Refused {
 }
 
 impl State {
-    /// Writes what became of an event.
-    pub(super) fn settle(&mut self, settle: Settle) -> Settled {
-        let Settle { grant, seq, rev, at, change } = settle;
+    /// Settles an event.
+    pub(super) fn settle(&mut self, settle: SettleRequest) -> SettleResult {
+        let SettleRequest { token, seq, rev, at, change } = settle;
         self.see(at);
-        match self.fenced(grant, seq, rev) {
-            // An order made a dead letter of it; who guesses its rev must not bring it back.
-            Ok(row) if row.death.is_some() && change != Change::GoOn => Settled::Stale,
+        match self.fenced(token, seq, rev) {
+            // A command made it a dead letter; a guessed rev must not bring it back.
+            Ok(row) if row.death.is_some() && change != EventChange::Unpark => SettleResult::Stale,
             Ok(row) => self.change(row, at, change),
-            Err(Refused::Fenced) => Settled::Fenced,
-            Err(Refused::Stale) => Settled::Stale,
+            Err(Refused::Fenced) => SettleResult::Fenced,
+            Err(Refused::Stale) => SettleResult::Stale,
         }
     }
 
-    /// The event, if the owner is still the owner and nobody changed it.
-    pub(super) fn fenced(&self, grant: Grant, seq: Seq, rev: u32) -> Result<Row, Refused> {
-        if !self.is_current(grant) && !has(Flaw::FenceOff) {
+    /// The event, if the caller still owns its shard and the event is unchanged.
+    pub(super) fn fenced(&self, token: FencingToken, seq: Seq, rev: u32) -> Result<Row, Refused> {
+        if !self.is_current(token) && !has(PlantedBug::FenceOff) {
             return Err(Refused::Fenced);
         }
         let row = self.rows.get(&seq).ok_or(Refused::Stale)?;
-        if row.entry.shard != grant.shard && !has(Flaw::FenceOff) {
+        if row.entry.shard != token.shard && !has(PlantedBug::FenceOff) {
             return Err(Refused::Fenced);
         }
         if row.discarded {
             return Err(Refused::Stale);
         }
-        if row.entry.rev != rev && !has(Flaw::EpochWithoutRev) {
+        if row.entry.rev != rev && !has(PlantedBug::EpochWithoutRev) {
             return Err(Refused::Stale);
         }
         Ok(row.clone())
     }
 
-    /// Changes an event, and hands out the next of its key where that may run now.
-    pub(super) fn change(&mut self, mut row: Row, at: Moment, change: Change) -> Settled {
+    /// Changes an event, and hands out the next event of its key if that may run now.
+    pub(super) fn change(&mut self, mut row: Row, at: Moment, change: EventChange) -> SettleResult {
         let seq = row.entry.seq;
         row.entry.rev += 1;
         let rev = row.entry.rev;
         let next = match change {
-            Change::Done => self.end(row, at, None),
-            Change::DoneWith { result, attempts, story } => {
+            EventChange::Done => self.end(row, at, None),
+            EventChange::DoneWith { result, attempts, history } => {
                 let lease = row.lease.as_ref().filter(|lease| lease.attempt == attempts);
                 let token = lease.map(|lease| lease.token);
-                self.end(row, at, Some(End { result, token, ..End::of(Where::Done, at, attempts, story) }))
+                self.end(row, at, Some(End { result, token, ..End::of(Where::Done, at, attempts, history) }))
             }
-            Change::Dropped { attempts, story } => {
-                self.end(row, at, Some(End::of(Where::Dropped, at, attempts, story)))
+            EventChange::Dropped { attempts, history } => {
+                self.end(row, at, Some(End::of(Where::Dropped, at, attempts, history)))
             }
-            Change::Expired { attempts, story } => {
-                self.end(row, at, Some(End::of(Where::Expired, at, attempts, story)))
+            EventChange::Expired { attempts, history } => {
+                self.end(row, at, Some(End::of(Where::Expired, at, attempts, history)))
             }
-            Change::Again(progress) => {
+            EventChange::Retry(progress) => {
+                if let Some(RedrivenBy::Retry(job)) = row.put_back {
+                    row.put_back = None;
+                    if let Some(job) = self.jobs.alter(&job) {
+                        job.failed += 1;
+                    }
+                }
                 row.entry.progress = progress;
                 row.death = None;
                 self.write(seq, Some(row))
             }
-            Change::Dead { reason, progress, park } => {
+            EventChange::Dead { reason, progress, park } => {
                 row.entry.progress = progress;
                 self.bury(row, reason, at, park)
             }
-            Change::Strike => {
-                row.entry.progress.strikes = row.entry.progress.strikes.saturating_add(1);
+            EventChange::CountCrash => {
+                row.entry.progress.crash_count = row.entry.progress.crash_count.saturating_add(1);
                 row.entry.progress.suspect = true;
                 self.write(seq, Some(row))
             }
-            Change::GoOn if row.death.is_some() => {
+            EventChange::Unpark if row.death.is_some() => {
                 row.entry.rev -= 1; // `let_go` raises it
                 let chain = row.chain.clone();
                 self.let_go(row).or_else(|| self.relieve(&chain?))
             }
-            // Whoever lives holds nobody up by being dead: this was meant for an earlier one.
-            Change::GoOn => return Settled::Stale,
+            // A living event does not block its key by being dead: the change was meant for an earlier revision.
+            EventChange::Unpark => return SettleResult::Stale,
         };
         let rev = self.rows.get(&seq).map_or(rev, |row| row.entry.rev);
         let next = next.filter(|next| *next != seq).and_then(|next| self.entry(next));
-        Settled::Applied { rev, next }
+        SettleResult::Applied { rev, next }
     }
 
-    /// Takes an event away. Its receipt stays, and is stamped anew where the end came late.
+    /// Deletes an event that ended. Its dedupe record stays, and is extended if the end came late.
     pub(super) fn end(&mut self, row: Row, at: Moment, end: Option<End>) -> Option<Seq> {
         let identity = Identity::of(&row.entry.event);
-        if has(Flaw::ReceiptGoesWithEvent) {
+        if has(PlantedBug::ReceiptGoesWithEvent) {
             self.forget_receipt(&identity);
         }
         self.job_saw_the_end(&row, end.as_ref().map_or(Where::Done, |end| end.state));
         self.stamp(&identity, at, end);
-        // The next of its key may be a dead letter: one that died when this was put back before it.
+        // The next event of its key may be a dead letter, if it died while this one was redriven before it.
         self.write(row.entry.seq, None).or_else(|| self.relieve(&row.chain?))
     }
 
-    /// Writes an end on a receipt, which is remembered for a window from then on at least.
+    /// Writes an end on a dedupe record, which is kept for a window from then on at least.
     pub(super) fn stamp(&mut self, identity: &Identity, at: Moment, end: Option<End>) {
         let window = self.queues.get(&identity.queue).map(|queue| queue.window).unwrap_or_default();
-        if let Some(receipt) = self.receipts.alter(identity) {
-            self.fading.remove(&(receipt.until, identity.clone()));
-            receipt.until = receipt.until.max(at + window);
-            receipt.end = end;
-            self.fading.put((receipt.until, identity.clone()), ());
+        if let Some(dedupe_record) = self.dedupe_records.alter(identity) {
+            self.fading.remove(&(dedupe_record.until, identity.clone()));
+            dedupe_record.until = dedupe_record.until.max(at + window);
+            dedupe_record.end = end;
+            self.fading.put((dedupe_record.until, identity.clone()), ());
         }
     }
 
-    fn entry(&self, seq: Seq) -> Option<Entry> {
+    fn entry(&self, seq: Seq) -> Option<QueueEntry> {
         self.rows.get(&seq).map(|row| row.entry.clone())
     }
 }

@@ -1,25 +1,25 @@
-//! Owning a shard: taking it, giving it back, and what was under way in it.
+//! Owning a shard: taking it, handing it back, and the note of its running attempts.
 
 use std::collections::BTreeSet;
 
-use redrive_core::entry::{Entry, Grant, Seq, StreamId};
+use redrive_core::queue_entry::{FencingToken, QueueEntry, Seq, StreamId};
 
 use super::state::State;
 use crate::error::StoreError;
-use crate::store::Taken;
+use crate::store::TakenShard;
 
-/// The life of this database. There is no restoring memory, so there is only one.
+/// The incarnation of this store. Memory cannot be restored, so there is only one.
 const INCARNATION: u64 = 1;
 
 impl State {
-    /// Whether nobody took the shard since.
-    pub(super) fn is_current(&self, grant: Grant) -> bool {
-        let shard = self.shards.get(&grant.shard);
-        grant.incarnation == INCARNATION
-            && shard.is_some_and(|shard| shard.owned && shard.epoch == grant.epoch)
+    /// Whether the shard still has the same owner.
+    pub(super) fn is_current(&self, token: FencingToken) -> bool {
+        let shard = self.shards.get(&token.shard);
+        token.incarnation == INCARNATION
+            && shard.is_some_and(|shard| shard.owned && shard.epoch == token.epoch)
     }
 
-    pub(super) fn take(&mut self, shard: u32) -> Result<Taken, StoreError> {
+    pub(super) fn take(&mut self, shard: u32) -> Result<TakenShard, StoreError> {
         if shard >= self.shards_max {
             let what = format!("there is no shard {shard}: there are {}", self.shards_max);
             return Err(StoreError::Broken { what, source: None });
@@ -28,38 +28,38 @@ impl State {
         let unclean = owner.owned;
         owner.owned = true;
         owner.epoch += 1;
-        let grant = Grant { shard, epoch: owner.epoch, incarnation: INCARNATION };
+        let token = FencingToken { shard, epoch: owner.epoch, incarnation: INCARNATION };
         let noted = std::mem::take(&mut owner.noted);
         self.shards.put(shard, owner);
         for seq in noted {
             self.suspect(seq);
         }
-        Ok(Taken { grant, unclean, suspects: self.suspects(shard), streams: self.streams(shard) })
+        Ok(TakenShard { token, unclean, suspects: self.suspects(shard), streams: self.streams(shard) })
     }
 
-    pub(super) fn release(&mut self, grant: Grant) -> Result<(), StoreError> {
-        self.own(grant)?;
-        if let Some(owner) = self.shards.alter(&grant.shard) {
+    pub(super) fn release(&mut self, token: FencingToken) -> Result<(), StoreError> {
+        self.own(token)?;
+        if let Some(owner) = self.shards.alter(&token.shard) {
             owner.owned = false;
             owner.noted.clear();
         }
         Ok(())
     }
 
-    pub(super) fn note(&mut self, grant: Grant, under_way: Vec<Seq>) -> Result<(), StoreError> {
-        self.own(grant)?;
-        if let Some(owner) = self.shards.alter(&grant.shard) {
+    pub(super) fn note(&mut self, token: FencingToken, under_way: Vec<Seq>) -> Result<(), StoreError> {
+        self.own(token)?;
+        if let Some(owner) = self.shards.alter(&token.shard) {
             owner.noted = under_way;
         }
         Ok(())
     }
 
-    /// Fails where the shard was taken by somebody else.
-    pub(super) fn own(&self, grant: Grant) -> Result<(), StoreError> {
-        if self.is_current(grant) {
+    /// Fails if the shard has another owner.
+    pub(super) fn own(&self, token: FencingToken) -> Result<(), StoreError> {
+        if self.is_current(token) {
             return Ok(());
         }
-        Err(StoreError::NotOwner { path: format!("shard {} in memory", grant.shard).into(), pid: None })
+        Err(StoreError::NotOwner { path: format!("shard {} in memory", token.shard).into(), pid: None })
     }
 
     fn suspect(&mut self, seq: Seq) {
@@ -69,7 +69,7 @@ impl State {
         self.write(seq, Some(row));
     }
 
-    fn suspects(&self, shard: u32) -> Vec<Entry> {
+    fn suspects(&self, shard: u32) -> Vec<QueueEntry> {
         let living = self.rows.iter().map(|(_, row)| row).filter(|row| self.is_runnable(row));
         let suspects = living.filter(|row| row.entry.shard == shard && row.entry.progress.suspect);
         suspects.map(|row| row.entry.clone()).collect()

@@ -1,17 +1,17 @@
-//! Everything that the store knows, as maps.
+//! The whole state of the store, as maps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use redrive_core::Moment;
-use redrive_core::entry::{Entry, Seq, StreamId};
-use redrive_core::ledger::{Record, Scope};
-use redrive_core::planted::{Flaw, has};
-use redrive_core::triage::{self, CauseId, Control, JobId, Rule};
+use redrive_core::ledger::{LedgerRecord, RequestScope};
+use redrive_core::planted::{PlantedBug, has};
+use redrive_core::queue_entry::{QueueEntry, Seq, StreamId};
+use redrive_core::triage::{self, ActiveRule, CauseId, JobId, Rule};
 
-use super::group::Letters;
 use super::journal::{Journal, Map};
-use super::row::{Chain, Hold, Identity, Place, Receipt, Row};
+use super::operate::groups::Letters;
+use super::row::{Chain, DedupeRecord, Hold, Identity, Row, RunnableKey};
 use crate::operate::AuditLine;
 use crate::store::QueueSpec;
 
@@ -26,43 +26,43 @@ pub(super) type Table = BTreeMap<String, Vec<u8>>;
 pub(super) struct Stream {
     pub(super) queue: String,
     pub(super) tenant: String,
-    /// The number that was given last.
+    /// The last number that was drawn.
     pub(super) last: u64,
 }
 
-/// Who owns a shard.
+/// The owner of a shard.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Shard {
     pub(super) epoch: u64,
-    /// Whether somebody has it; somebody who dies still has it.
+    /// Whether the shard has an owner. An owner that died still counts.
     pub(super) owned: bool,
     pub(super) noted: Vec<Seq>,
 }
 
-/// What is counted for ever.
+/// Counters that are never reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Counter {
     /// Deaths in this store.
     Deaths,
-    /// Orders that took something out of an owner's hands.
+    /// Commands that took events from an owner.
     Recalls,
 }
 
-/// What is told after a commit.
+/// The notification after a commit.
 #[derive(Debug, Default)]
-pub(super) struct Told {
-    pub(super) entries: Vec<Entry>,
+pub(super) struct CommitNotice {
+    pub(super) entries: Vec<QueueEntry>,
     pub(super) recall: bool,
 }
 
-impl Told {
+impl CommitNotice {
     pub(super) fn add(&mut self, other: Self) {
         self.entries.extend(other.entries);
         self.recall |= other.recall;
     }
 }
 
-/// Everything.
+/// The whole state.
 #[derive(Debug, Clone, Default)]
 pub(super) struct State {
     pub(super) shards_max: u32,
@@ -70,22 +70,22 @@ pub(super) struct State {
     pub(super) stream_ids: Map<(String, String), StreamId>,
     pub(super) streams: Map<StreamId, Stream>,
     pub(super) rows: Map<Seq, Row>,
-    pub(super) receipts: Map<Identity, Receipt>,
-    /// Receipts without an event that is to be dealt with, by when they may be forgotten.
+    pub(super) dedupe_records: Map<Identity, DedupeRecord>,
+    /// Dedupe records without an unresolved event, by when they may be deleted.
     pub(super) fading: Map<(Moment, Identity), ()>,
-    /// Who counts in the order of a key.
+    /// The events that count in the order of a key.
     pub(super) members: Map<(StreamId, Arc<str>, Seq), ()>,
-    /// Who of a key may run.
+    /// The runnable event of each key.
     pub(super) heads: Map<Chain, Seq>,
-    pub(super) runnable: Map<Place, ()>,
+    pub(super) runnable: Map<RunnableKey, ()>,
     pub(super) holding: Map<Hold, ()>,
     pub(super) shards: Map<u32, Shard>,
     pub(super) markers: Map<(String, String), Moment>,
-    /// What programs keep.
+    /// Bytes that programs store under a name.
     pub(super) kept: Map<String, Vec<u8>>,
     /// The ledger.
-    pub(super) records: Map<Scope, Record>,
-    pub(super) rules: Map<Rule, Control>,
+    pub(super) records: Map<RequestScope, LedgerRecord>,
+    pub(super) rules: Map<Rule, ActiveRule>,
     pub(super) jobs: Map<JobId, triage::Job>,
     pub(super) groups: Map<(StreamId, CauseId), Letters>,
     pub(super) audit: Map<u64, AuditLine>,
@@ -94,13 +94,13 @@ pub(super) struct State {
     pub(super) served: Map<String, StreamId>,
     pub(super) table: Arc<Table>,
     table_before: Option<Arc<Table>>,
-    /// The number of the next event that is published, where it was drawn before.
+    /// The number of the next published event, if it was drawn before.
     pub(super) drawn: Option<Seq>,
-    /// What became runnable since the last commit.
+    /// Events that became runnable since the last commit.
     pub(super) arrived: Vec<Seq>,
-    /// Whether something was taken out of an owner's hands since the last commit.
+    /// Whether a command took events from an owner since the last commit.
     recalled: bool,
-    /// The latest moment that somebody told: what is due by then may run.
+    /// The latest moment that a caller passed in: events that are due by then may run.
     pub(super) seen: Moment,
 }
 
@@ -111,7 +111,7 @@ impl State {
             &mut self.stream_ids,
             &mut self.streams,
             &mut self.rows,
-            &mut self.receipts,
+            &mut self.dedupe_records,
             &mut self.fading,
             &mut self.members,
             &mut self.heads,
@@ -130,7 +130,7 @@ impl State {
         ]
     }
 
-    /// The user's table, to be changed.
+    /// The user's table, for changes.
     pub(super) fn table_mut(&mut self) -> &mut Table {
         self.table_before.get_or_insert_with(|| Arc::clone(&self.table));
         Arc::make_mut(&mut self.table)
@@ -140,19 +140,19 @@ impl State {
         self.table_before.is_some() || self.maps().iter().any(|map| map.is_changed())
     }
 
-    /// Commits; gives what is to be told.
-    pub(super) fn keep(&mut self) -> Told {
+    /// Commits; returns the notification.
+    pub(super) fn keep(&mut self) -> CommitNotice {
         self.keep_table();
         self.maps().into_iter().for_each(Journal::keep);
         let arrived = std::mem::take(&mut self.arrived);
         let rows = arrived.iter().filter_map(|seq| self.rows.get(seq));
         let runnable = rows.filter(|row| self.is_runnable(row) && !self.is_pulled(row.entry.stream));
         let entries = runnable.map(|row| row.entry.clone()).collect();
-        let recall = std::mem::take(&mut self.recalled) && !has(Flaw::RecallLost);
-        Told { entries, recall }
+        let recall = std::mem::take(&mut self.recalled) && !has(PlantedBug::RecallLost);
+        CommitNotice { entries, recall }
     }
 
-    /// Commits what the user wrote, and nothing else: no store that is right has a use for it.
+    /// Commits the user's writes. Calling it without [`keep`](Self::keep) is a planted bug.
     pub(super) fn keep_table(&mut self) {
         self.table_before = None;
     }
@@ -167,22 +167,22 @@ impl State {
         self.recalled = false;
     }
 
-    /// Raises a counter and gives what it is then.
+    /// Increments a counter and returns its new value.
     pub(super) fn count_up(&mut self, counter: Counter) -> u64 {
         let number = self.counters.get(&counter).copied().unwrap_or_default() + 1;
         self.counters.put(counter, number);
         number
     }
 
-    /// Notes that an owner may have something in its hands that it must not start any more.
+    /// Notes that an owner may have events in memory that it must not start any more.
     pub(super) fn recall(&mut self) {
         self.recalled = true;
         self.count_up(Counter::Recalls);
     }
 
-    /// The event of a receipt, where it is still there: after an edit another one is in its place.
-    pub(super) fn row_of(&self, receipt: &Receipt) -> Option<&Row> {
-        self.rows.get(&receipt.seq).filter(|row| row.entry.event.id == receipt.identity.id)
+    /// The event of a dedupe record, if it is still there: after an edit, the replacement has its seq.
+    pub(super) fn row_of(&self, dedupe_record: &DedupeRecord) -> Option<&Row> {
+        self.rows.get(&dedupe_record.seq).filter(|row| row.entry.event.id == dedupe_record.identity.id)
     }
 
     /// Whether the events of a stream are leased, and run by no owner.
@@ -191,7 +191,7 @@ impl State {
         queue.is_some_and(|queue| queue.pull)
     }
 
-    /// Takes note of a moment that somebody told.
+    /// Notes a moment that a caller passed in.
     pub(super) fn see(&mut self, at: Moment) {
         self.seen = self.seen.max(at);
     }

@@ -3,22 +3,22 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use redrive_core::entry::{Change, Settled};
-use redrive_core::ledger::{Reply, Scope};
-use redrive_core::planted::{Flaw, has};
-use redrive_core::{Entry, Moment};
+use redrive_core::ledger::{RequestScope, StoredReply};
+use redrive_core::planted::{PlantedBug, has};
+use redrive_core::queue_entry::{EventChange, SettleResult};
+use redrive_core::{Moment, QueueEntry};
 
-use super::fault::{Fate, World, unknown};
+use super::faults::{Fate, World, unknown};
 use super::row::Row;
 use super::settle::Refused;
-use super::state::{State, Table, Told};
+use super::state::{CommitNotice, State, Table};
 use crate::error::{PublishError, StoreError};
-use crate::ledger::End;
-use crate::store::{New, Published};
-use crate::transaction::{Claim, CompleteError, Job, Transacted, Tx};
+use crate::ledger::RunEnding;
+use crate::store::{NewEvent, Published};
+use crate::transaction::{CompleteError, Tx, TxJob, TxOutcome, TxSettle};
 
-/// The user's own table, if this is a transaction of a store in memory. What is written there commits with
-/// everything else, or not at all.
+/// The user's own table, if this is a transaction of a store in memory. Its changes commit with the rest of the
+/// transaction, or not at all.
 ///
 /// ```
 /// # use redrive_store::{Tx, memory};
@@ -41,19 +41,19 @@ impl Tx for Transaction<'_> {
         Ok(until_now.is_none())
     }
 
-    fn publish(&mut self, new: New) -> Result<Published, PublishError> {
+    fn publish(&mut self, new: NewEvent) -> Result<Published, PublishError> {
         self.0.publish(&new)
     }
 
     fn complete(
         &mut self,
-        scope: &Scope,
+        scope: &RequestScope,
         epoch: u64,
-        reply: Reply,
+        reply: StoredReply,
         resource: Option<String>,
         at: Moment,
     ) -> Result<(), CompleteError> {
-        let end = End::Completed { reply, resource };
+        let end = RunEnding::Completed { reply, resource };
         self.0.end_request(scope, epoch, end, at).map_err(CompleteError::Fenced)
     }
 
@@ -77,24 +77,24 @@ impl Tx for Transaction<'_> {
 }
 
 impl World {
-    /// Runs a job. There are no statements to interrupt here, so its time is not looked at.
-    pub(super) fn transact(&mut self, mut job: Job) -> (Told, Result<Transacted, StoreError>) {
+    /// Runs a job. There are no statements to interrupt here, so its time limit is ignored.
+    pub(super) fn transact(&mut self, mut job: TxJob) -> (CommitNotice, Result<TxOutcome, StoreError>) {
         let claimed = match job.claim.take().map(|claim| self.claim(claim)).transpose() {
             Ok(claimed) => claimed,
-            Err(refused) => return (Told::default(), Ok(refused)),
+            Err(refused) => return (CommitNotice::default(), Ok(refused)),
         };
-        if has(Flaw::SettleBeforeEffect) {
+        if has(PlantedBug::SettleBeforeEffect) {
             return self.settle_before_effect(job, claimed);
         }
         let result = match self.work(&mut job) {
             Ok(result) => result,
-            Err(failed) => return (Told::default(), Ok(failed)),
+            Err(failed) => return (CommitNotice::default(), Ok(failed)),
         };
-        if has(Flaw::MarkerInSecondCommit) {
+        if has(PlantedBug::MarkerInSecondCommit) {
             self.state.keep_table();
             if self.dies_between() {
                 self.state.undo();
-                return (Told::default(), Err(unknown()));
+                return (CommitNotice::default(), Err(unknown()));
             }
         }
         let next = claimed.and_then(|claimed| self.done(claimed, result));
@@ -103,9 +103,9 @@ impl World {
 
     fn settle_before_effect(
         &mut self,
-        mut job: Job,
+        mut job: TxJob,
         claimed: Option<Claimed>,
-    ) -> (Told, Result<Transacted, StoreError>) {
+    ) -> (CommitNotice, Result<TxOutcome, StoreError>) {
         let next = claimed.and_then(|claimed| self.done(claimed, None));
         let mut arrived = self.state.keep();
         if self.dies_between() {
@@ -119,42 +119,46 @@ impl World {
         (arrived, answer)
     }
 
-    fn claim(&self, claim: Claim) -> Result<Claimed, Transacted> {
-        match self.state.fenced(claim.grant, claim.seq, claim.rev) {
+    fn claim(&self, claim: TxSettle) -> Result<Claimed, TxOutcome> {
+        match self.state.fenced(claim.token, claim.seq, claim.rev) {
             Ok(row) => Ok((row, claim)),
-            Err(Refused::Fenced) => Err(Transacted::Fenced),
-            Err(Refused::Stale) => Err(Transacted::Stale),
+            Err(Refused::Fenced) => Err(TxOutcome::Fenced),
+            Err(Refused::Stale) => Err(TxOutcome::Stale),
         }
     }
 
-    /// Runs the work; where it fails, everything is as it was.
-    fn work(&mut self, job: &mut Job) -> Result<Option<Vec<u8>>, Transacted> {
+    /// Runs the work; if it fails, everything is rolled back.
+    fn work(&mut self, job: &mut TxJob) -> Result<Option<Vec<u8>>, TxOutcome> {
         let mut tx = Transaction(&mut self.state);
         let failed = match catch_unwind(AssertUnwindSafe(|| (job.work)(&mut tx))) {
             Ok(Ok(result)) => return Ok(result),
-            Ok(Err(error)) => Transacted::Aborted(error),
-            Err(panic) => Transacted::Panicked(message(&*panic)),
+            Ok(Err(error)) => TxOutcome::Aborted(error),
+            Err(panic) => TxOutcome::Panicked(message(&*panic)),
         };
         self.state.undo();
         Err(failed)
     }
 
-    fn done(&mut self, (row, claim): Claimed, result: Option<Vec<u8>>) -> Option<Entry> {
+    fn done(&mut self, (row, claim): Claimed, result: Option<Vec<u8>>) -> Option<QueueEntry> {
         self.state.see(claim.at);
-        let Claim { at, attempts, story, .. } = claim;
-        let plain = result.is_none() && attempts <= 1 && story.is_none();
-        let change = if plain { Change::Done } else { Change::DoneWith { result, attempts, story } };
+        let TxSettle { at, attempts, history, .. } = claim;
+        let plain = result.is_none() && attempts <= 1 && history.is_none();
+        let change =
+            if plain { EventChange::Done } else { EventChange::DoneWith { result, attempts, history } };
         match self.state.change(row, at, change) {
-            Settled::Applied { next, .. } => next,
-            Settled::Stale | Settled::Fenced => None,
+            SettleResult::Applied { next, .. } => next,
+            SettleResult::Stale | SettleResult::Fenced => None,
         }
     }
 }
 
-type Claimed = (Row, Claim);
+type Claimed = (Row, TxSettle);
 
-fn committed((arrived, told): Fate, next: Option<Entry>) -> (Told, Result<Transacted, StoreError>) {
-    (arrived, told.map(|()| Transacted::Committed { next }))
+fn committed(
+    (arrived, told): Fate,
+    next: Option<QueueEntry>,
+) -> (CommitNotice, Result<TxOutcome, StoreError>) {
+    (arrived, told.map(|()| TxOutcome::Committed { next }))
 }
 
 fn message(panic: &(dyn Any + Send)) -> String {

@@ -1,34 +1,28 @@
-//! What PostgreSQL's errors mean here.
+//! How PostgreSQL's errors are handled.
 //!
-//! | what | before COMMIT | at COMMIT |
+//! | error | before COMMIT | at COMMIT |
 //! |---|---|---|
-//! | `40001`, `40P01`: serialisation, deadlock | done again at once | done again |
+//! | `40001`, `40P01`: serialisation, deadlock | repeated at once | repeated |
 //! | `55P03`, `57014`: a lock or a statement took too long | passing | passing |
-//! | `28xxx`, `3D000`, `42501`, TLS: whoever was let in before is not any more | passing | |
-//! | `53xxx`, `57P03`: too many connections, no room, starting up | done again in a while | done again in a while |
-//! | `25006`: a standby answers where the primary did | done again in a while | |
-//! | `26000`, `42P05`: somebody in between changes sessions | broken, with what to do | |
-//! | no connection was to be had for a while | passing | |
-//! | `08xxx`, `57P01`, `57P02`, a cut connection | done again, with another connection | nobody knows |
+//! | `28xxx`, `3D000`, `42501`, TLS: access was withdrawn | passing | |
+//! | `53xxx`, `57P03`: too many connections, no room, starting up | repeated after a while | repeated after a while |
+//! | `25006`: a standby answers instead of the primary | repeated after a while | |
+//! | `26000`, `42P05`: a pooler changes sessions | broken, with what to do | |
+//! | no connection was available for a while | passing | |
+//! | `08xxx`, `57P01`, `57P02`, a cut connection | repeated, with another connection | unknown |
 //! | any other | broken | broken: it is rolled back |
 //!
-//! Whoever does not know whether a COMMIT happened repeats the same conditional write, where there is one: its locks
-//! wait for the fate of the first. Where there is none, the caller is told.
+//! If the outcome of a COMMIT is unknown, the same conditional write is repeated, if there is one: its locks wait for
+//! the first one to end. If there is none, the caller gets an error that says so.
 
 use std::sync::Arc;
 
+use super::database::TRIES_MAX;
 use crate::error::StoreError;
+use crate::stores::rows;
 
-/// Why a step of a transaction could not be done.
-#[derive(Debug)]
-pub(super) enum Fault {
-    /// PostgreSQL said no, or said nothing.
-    Sql(sqlx::Error),
-    /// This call is refused; it has written nothing.
-    Refused(StoreError),
-    /// Somebody else owns a shard by now: nothing of this may be kept.
-    Lost,
-}
+/// Why a step of a transaction failed.
+pub(super) type Fault = rows::Fault<sqlx::Error>;
 
 impl From<sqlx::Error> for Fault {
     fn from(error: sqlx::Error) -> Self {
@@ -36,25 +30,19 @@ impl From<sqlx::Error> for Fault {
     }
 }
 
-impl From<StoreError> for Fault {
-    fn from(error: StoreError) -> Self {
-        Self::Refused(error)
-    }
-}
-
-/// What a step of a transaction gives.
+/// The result of a step of a transaction.
 pub(super) type Step<T> = Result<T, Fault>;
 
 /// What kind of error it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Rolled back because of somebody else: the same may work at once.
+    /// Rolled back because of a concurrent transaction: the same may work at once.
     Again,
-    /// Rolled back, or not begun, and it may be some time until it works.
+    /// Rolled back, or not begun, and it may take some time until it works.
     Busy,
     /// Rolled back, or not begun, after a wait: it may work later.
     Passing,
-    /// The connection is gone, and with it whatever was not committed.
+    /// The connection is gone, and with it everything that was not committed.
     Cut,
     /// Anything else.
     Other,
@@ -78,16 +66,16 @@ fn kind_of(code: &str) -> Kind {
         ("40001" | "40P01", _) => Kind::Again,
         ("57P03" | "25006", _) | (_, Some("53")) => Kind::Busy,
         ("55P03" | "57014" | "3D000" | "42501" | "58030", _) | (_, Some("28")) => Kind::Passing,
-        // 25P03: the session was ended because it did nothing for too long, in the middle of a transaction.
+        // 25P03: the session was ended because it was idle for too long, in the middle of a transaction.
         ("57P01" | "57P02" | "57P04" | "57P05" | "25P03", _) | (_, Some("08")) => Kind::Cut,
         _ => Kind::Other,
     }
 }
 
-/// The error of a call of which it is certain that nothing was written.
+/// The error of a call that certainly wrote nothing.
 pub(super) fn rolled_back(error: sqlx::Error) -> StoreError {
     let what = match kind(&error) {
-        Kind::Again => "others were at the same rows each time".to_owned(),
+        Kind::Again => format!("gave up after {TRIES_MAX} conflicts with concurrent transactions"),
         Kind::Cut => "the database cannot be reached".to_owned(),
         _ => said(&error),
     };
@@ -102,7 +90,7 @@ pub(super) fn unknown(error: &sqlx::Error) -> StoreError {
     StoreError::Unanswered { what: said(error) }
 }
 
-/// The error of a call whose COMMIT was not answered, and then this went wrong.
+/// The error of a call whose COMMIT was not answered, and which then met this fault.
 pub(super) fn undecided(fault: Fault) -> StoreError {
     match fault {
         Fault::Sql(error) => unknown(&error),
@@ -110,7 +98,7 @@ pub(super) fn undecided(fault: Fault) -> StoreError {
     }
 }
 
-/// The same, of which it was thought that nothing was written.
+/// The same for an error that by itself would mean that nothing was written.
 pub(super) fn left_open(error: &StoreError) -> StoreError {
     let what = match error {
         StoreError::Passing { what, .. }
@@ -121,7 +109,7 @@ pub(super) fn left_open(error: &StoreError) -> StoreError {
     StoreError::Unanswered { what }
 }
 
-/// What went wrong, in the database's own words where there are some.
+/// The error as text, in the database's own words if there are any.
 pub(super) fn said(error: &sqlx::Error) -> String {
     match error {
         sqlx::Error::Database(said) => {
@@ -144,21 +132,21 @@ pub(super) fn said(error: &sqlx::Error) -> String {
     }
 }
 
-/// The error of a step that is no part of a commit.
+/// The error of a step that is not part of a commit.
 pub(super) fn not_done(fault: Fault) -> StoreError {
     match fault {
         Fault::Refused(error) => error,
         Fault::Sql(error) => rolled_back(error),
-        Fault::Lost => StoreError::Passing { what: "the shard has another owner".to_owned(), source: None },
+        Fault::Void => StoreError::Passing { what: "the shard has another owner".to_owned(), source: None },
     }
 }
 
-/// Something that should not be possible.
+/// An internal error.
 pub(super) fn broken(what: impl Into<String>) -> StoreError {
     StoreError::Broken { what: what.into(), source: None }
 }
 
-/// A row whose checksum does not fit.
+/// A row with a wrong checksum.
 pub(super) fn damaged(table: &str, row: impl std::fmt::Display) -> StoreError {
     StoreError::Damaged { row: damaged_row(table, row) }
 }

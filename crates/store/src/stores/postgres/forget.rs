@@ -1,40 +1,40 @@
-//! Forgetting what need not be remembered any more.
+//! Deleting expired rows.
 //!
-//! There is no index on when that is: it would cost every publish a second insert. Instead a walk goes through
-//! all receipts and markers in the order of their keys, a slice a call, and begins again at the end. Each slice is one
-//! statement, and what it takes away is looked at again in the statement that does.
+//! There is no index on the expiry: it would cost every publish a second insert. Instead a walk goes through all
+//! dedupe records and markers in the order of their keys, a slice per call, and starts over at the end. Each slice is
+//! one statement, which checks again what it deletes.
 //!
-//! Shards are locked only where events change: where letters are given up, and for what was discarded.
+//! Shards are locked only if events change: to purge dead letters and discarded events.
 
 use std::sync::{Arc, PoisonError};
 
 use redrive_core::Moment;
-use redrive_core::entry::{Seq, StreamId};
+use redrive_core::queue_entry::{Seq, StreamId};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use super::desk::{Desk, one, rows};
+use super::database::{Database, TxFuture};
 use super::faults::Step;
-use super::office::{Doing, Office};
+use super::tx::{OwnTx, one, rows};
 use crate::error::StoreError;
+use crate::stores::rows::retention::FORGOTTEN_MAX;
 use crate::stores::shared::numbers::{bits, column, from_moment};
+use crate::stores::shared::tracked::states;
 
-/// How many rows are looked at in a call: some milliseconds.
+/// How many rows one call reads: some milliseconds.
 pub(super) const LOOKED_AT_MAX: i64 = 4096;
-/// How many are forgotten in a call: each is a page to write.
-pub(super) const FORGOTTEN_MAX: usize = 1000;
 
-/// Where the walks are.
+/// The positions of the walks.
 #[derive(Debug, Clone)]
 pub(super) struct Cursor {
-    receipt: (String, i64),
+    dedupe: (String, i64),
     marker: (String, String),
     pub(super) group: (i64, i64),
 }
 
 impl Default for Cursor {
     fn default() -> Self {
-        Self { receipt: Default::default(), marker: Default::default(), group: (-1, i64::MIN) }
+        Self { dedupe: Default::default(), marker: Default::default(), group: (-1, i64::MIN) }
     }
 }
 
@@ -46,7 +46,7 @@ struct Slice {
 }
 
 impl Slice {
-    /// Reads a row: how many are gone, how many were looked at, and the last place.
+    /// Reads a row: how many were deleted, how many were read, and the last position.
     fn read(rows: &[PgRow]) -> sqlx::Result<Self> {
         let Some(row) = rows.first() else {
             return Ok(Self { gone: 0, looked_at: 0, next: Default::default() });
@@ -61,49 +61,49 @@ impl Slice {
     }
 }
 
-impl Office {
-    /// Forgets a slice of everything that is over.
+impl Database {
+    /// Deletes a slice of everything that has expired.
     pub(super) async fn forget(self: &Arc<Self>, now: Moment) -> Result<usize, StoreError> {
-        self.seen.see(now);
+        self.clock.advance(now);
         self.forget_nodes().await?;
-        let mut gone = self.write(|desk| -> Doing<'_, usize> { Box::pin(desk.keep_in_order(now)) }).await?;
-        gone += self.write(|desk| -> Doing<'_, usize> { Box::pin(desk.forget_records(now)) }).await?;
-        gone += self.write(|desk| -> Doing<'_, usize> { Box::pin(desk.forget_receipts(now)) }).await?;
-        gone += self.write(|desk| -> Doing<'_, usize> { Box::pin(desk.forget_discarded(now)) }).await?;
-        gone += self.write(|desk| -> Doing<'_, usize> { Box::pin(desk.forget_markers(now)) }).await?;
-        gone += self.write(|desk| -> Doing<'_, usize> { Box::pin(desk.forget_groups(now)) }).await?;
-        if self.numbers.are_to_be_swept() {
-            self.write(|desk| -> Doing<'_, usize> { Box::pin(desk.forget_numbers()) }).await?;
+        let mut gone = self.write(|tx| -> TxFuture<'_, usize> { tx.enforce_retention(now) }).await?;
+        gone += self.write(|tx| -> TxFuture<'_, usize> { Box::pin(tx.forget_records(now)) }).await?;
+        gone += self.write(|tx| -> TxFuture<'_, usize> { Box::pin(tx.forget_dedupe_records(now)) }).await?;
+        gone += self.write(|tx| -> TxFuture<'_, usize> { Box::pin(tx.forget_discarded(now)) }).await?;
+        gone += self.write(|tx| -> TxFuture<'_, usize> { Box::pin(tx.forget_markers(now)) }).await?;
+        gone += self.write(|tx| -> TxFuture<'_, usize> { Box::pin(tx.forget_groups(now)) }).await?;
+        if self.commit_ids.are_to_be_swept() {
+            self.write(|tx| -> TxFuture<'_, usize> { Box::pin(tx.forget_numbers()) }).await?;
         }
         Ok(gone)
     }
 
     fn cursor(&self) -> Cursor {
-        self.cursor.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.cache.cursor.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn move_cursor(&self, to: impl FnOnce(&mut Cursor)) {
-        to(&mut self.cursor.lock().unwrap_or_else(PoisonError::into_inner));
+        to(&mut self.cache.cursor.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
-impl Desk {
-    /// Receipts of events that are gone altogether.
-    async fn forget_receipts(&mut self, now: Moment) -> Step<usize> {
+impl OwnTx {
+    /// Dedupe records whose events are gone.
+    async fn forget_dedupe_records(&mut self, now: Moment) -> Step<usize> {
         loop {
-            let (id, stream) = self.office.cursor().receipt;
+            let (id, stream) = self.db.cursor().dedupe;
             let from_start = id.is_empty() && stream == 0;
             let found = rows!(
                 self,
-                "WITH slice AS MATERIALIZED (SELECT id, stream, seq, until FROM redrive.receipt \
+                "WITH slice AS MATERIALIZED (SELECT id, stream, seq, until FROM redrive.dedupe \
                  WHERE (id, stream) > ($1, $2) ORDER BY id, stream LIMIT $3), \
                  over AS MATERIALIZED (SELECT * FROM slice WHERE until < $4 \
-                 AND NOT EXISTS (SELECT 1 FROM redrive.live WHERE live.seq = slice.seq AND live.id = slice.id) \
-                 AND NOT EXISTS (SELECT 1 FROM redrive.held WHERE held.seq = slice.seq AND held.id = slice.id) \
+                 AND NOT EXISTS (SELECT 1 FROM redrive.fresh WHERE fresh.seq = slice.seq AND fresh.id = slice.id) \
+                 AND NOT EXISTS (SELECT 1 FROM redrive.tracked WHERE tracked.seq = slice.seq AND tracked.id = slice.id) \
                  ORDER BY id, stream LIMIT $5), \
-                 gone AS (DELETE FROM redrive.receipt USING over WHERE receipt.id = over.id \
-                 AND receipt.stream = over.stream AND receipt.seq = over.seq AND receipt.until < $4 \
-                 RETURNING receipt.seq, receipt.state), \
+                 gone AS (DELETE FROM redrive.dedupe USING over WHERE dedupe.id = over.id \
+                 AND dedupe.stream = over.stream AND dedupe.seq = over.seq AND dedupe.until < $4 \
+                 RETURNING dedupe.seq, dedupe.state), \
                  ended AS (DELETE FROM redrive.ending WHERE seq IN (SELECT seq FROM gone WHERE state IS NULL)), \
                  last AS (SELECT id, stream FROM (SELECT id, stream FROM slice \
                  WHERE (SELECT count(*) FROM over) < $5 UNION ALL SELECT id, stream FROM over) seen \
@@ -119,24 +119,29 @@ impl Desk {
             let slice = Slice::read(&found)?;
             let at_end = slice.is_at_end();
             let gone = slice.gone;
-            self.office.move_cursor(|cursor| {
+            self.db.move_cursor(|cursor| {
                 let (id, stream) = slice.next;
-                cursor.receipt =
+                cursor.dedupe =
                     if at_end { Default::default() } else { (id, stream.parse().unwrap_or_default()) };
             });
-            // The end came before anything was found: what there is may be before the place where the walk began.
+            // The walk reached the end and found nothing: there may be expired rows before the position where it
+            // began.
             if !(at_end && gone == 0) || from_start {
                 return Ok(gone);
             }
         }
     }
 
-    /// What was discarded, and may be restored no longer: it goes with its receipt, beside which it would be a second
-    /// event for whoever publishes anew.
+    /// Discarded events that can no longer be restored: each is deleted with its dedupe record, because it would be a
+    /// second event if the identity were published anew.
     async fn forget_discarded(&mut self, now: Moment) -> Step<usize> {
-        let over = "SELECT receipt.stream, receipt.id, receipt.seq FROM redrive.held JOIN redrive.receipt \
-                    ON receipt.id = held.id AND receipt.stream = held.stream WHERE held.state = 5 \
-                    AND receipt.seq = held.seq AND receipt.until < $1 LIMIT $2";
+        let over = concat!(
+            "SELECT dedupe.stream, dedupe.id, dedupe.seq FROM redrive.tracked JOIN redrive.dedupe \
+                    ON dedupe.id = tracked.id AND dedupe.stream = tracked.stream WHERE tracked.state = ",
+            states!(Discarded),
+            " \
+                    AND dedupe.seq = tracked.seq AND dedupe.until < $1 LIMIT $2"
+        );
         if rows!(self, over, from_moment(now), 1_i64)?.is_empty() {
             return Ok(0);
         }
@@ -145,15 +150,15 @@ impl Desk {
         for row in &found {
             let stream = StreamId(u32::try_from(row.try_get::<i64, _>(0)?).unwrap_or_default());
             let (id, seq): (String, Seq) = (row.try_get(1)?, Seq(bits(row.try_get(2)?)));
-            self.delete_receipt_at(stream, &id, seq).await?;
-            self.delete_held(seq).await?;
+            self.delete_dedupe_at(stream, &id, seq).await?;
+            self.delete_tracked(seq).await?;
         }
         Ok(found.len())
     }
 
     async fn forget_markers(&mut self, now: Moment) -> Step<usize> {
         loop {
-            let (handler, id) = self.office.cursor().marker;
+            let (handler, id) = self.db.cursor().marker;
             let from_start = handler.is_empty() && id.is_empty();
             let found = rows!(
                 self,
@@ -175,7 +180,7 @@ impl Desk {
             )?;
             let slice = Slice::read(&found)?;
             let (at_end, gone) = (slice.is_at_end(), slice.gone);
-            self.office.move_cursor(|cursor| {
+            self.db.move_cursor(|cursor| {
                 cursor.marker = if at_end { Default::default() } else { slice.next };
             });
             if !(at_end && gone == 0) || from_start {
@@ -184,9 +189,9 @@ impl Desk {
         }
     }
 
-    /// Forgets groups that have had no letters for as long as their queue remembers identities.
+    /// Deletes groups that have had no dead letters for as long as their queue remembers identities.
     async fn forget_groups(&mut self, now: Moment) -> Step<usize> {
-        let (stream, cause) = self.office.cursor().group;
+        let (stream, cause) = self.db.cursor().group;
         let found = rows!(
             self,
             "SELECT stream, cause, letters, last FROM redrive.tally WHERE (stream, cause) > ($1, $2) \
@@ -218,9 +223,9 @@ impl Desk {
         }
         let at_end = column(found.len() as u64) < LOOKED_AT_MAX;
         let next = if at_end { Cursor::default().group } else { place };
-        self.office.move_cursor(|cursor| cursor.group = next);
+        self.db.move_cursor(|cursor| cursor.group = next);
         if gone > 0 {
-            self.office.causes.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            self.db.cache.causes.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
         Ok(gone)
     }

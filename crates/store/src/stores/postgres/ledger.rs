@@ -1,267 +1,337 @@
-//! What is counted: deaths, the groups of dead letters, and how far jobs have come.
+//! The ledger's records, as rows of `request`.
 //!
-//! A thousand letters of one cause that end in one commit change one row of `tally` and one of `job`, once, at the end
-//! of the transaction: until then what happened to each is remembered here. Rows are locked in their order, so that two
-//! transactions never wait for each other in a circle because of them.
+//! `core` decides, between the lock on the row and its update. For an unknown request there is no row to lock: the
+//! unique index lets one of several callers insert it, and the others then find it.
 
-use std::collections::BTreeMap;
-use std::sync::PoisonError;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 use redrive_core::Moment;
-use redrive_core::entry::StreamId;
-use redrive_core::event::DeadReason;
-use redrive_core::triage::{CauseId, JobId, cause};
+use redrive_core::ledger::{
+    self, ClaimRequest, FencedRun, LedgerClaim, LedgerRecord, RenewResult, RequestScope, Resolution, age,
+};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
 
-use super::desk::{Desk, DeskAt, maybe, one, run};
+use super::Postgres;
+use super::database::commit_ids::{Earlier, numbers};
+use super::database::{Database, TxFuture};
+use super::events::fresh::Damage;
+use super::events::tracked::bind_all;
 use super::faults::{Fault, Step};
-use super::held::{Held, PutBack, Stand};
-use crate::stores::shared::group::{CAUSES_MAX, OTHER_TITLE, Tally};
-use crate::stores::shared::numbers::{bits, column, from_moment, signed};
+use super::tx::{PgTx, maybe, rows, run};
+use crate::error::StoreError;
+use crate::ledger::{LedgerPage, LedgerQuery, LedgerStore, RunEnding, UnknownCount, ended, kept, resolved};
+use crate::operate::Refusal;
+use crate::store::StoreFuture;
+use crate::stores::shared::ledger::{
+    SCOPE_COLUMNS, columns, record_columns, record_params, whole, without_body, written_record_columns,
+};
+use crate::stores::shared::numbers::{bits, column, from_moment};
+use crate::stores::shared::params::{assignments, behind_key, placeholders};
 
-/// What happened in a transaction to what is counted.
-#[derive(Debug, Default)]
-pub(super) struct Ledger {
-    groups: BTreeMap<(StreamId, CauseId), Vec<Happened>>,
-    jobs: BTreeMap<JobId, Charged>,
+/// How often a caller without an answer checks whether its request was claimed.
+const LET_GO_AGAIN: Duration = Duration::from_millis(500);
+/// How many records one call ages.
+const AGED_MAX: i64 = 1000;
+/// How many records are read for a page.
+const LOOKED_MAX: usize = 10_000;
+/// How many are fetched at once.
+const FETCHED: i64 = 500;
+
+fn scope_of(row: &PgRow) -> sqlx::Result<RequestScope> {
+    Ok(RequestScope { tenant: row.try_get(0)?, operation: row.try_get(1)?, key: row.try_get(2)? })
 }
 
-/// What happened to a group.
-#[derive(Debug)]
-enum Happened {
-    /// There was none of this cause.
-    Opened { title: String, at: Moment },
-    /// An event died.
-    Died { at: Moment, holding: bool },
-    /// So many dead letters are none any more.
-    Gone { letters: u64, holding: bool },
-    /// A dead letter no longer holds up its key.
-    Freed,
-    /// So many were put back.
-    PutBack { letters: u64, by: PutBack, at: Moment },
-    /// One that was put back is dead again.
-    Failed(PutBack),
-}
-
-/// How events ended that a job put back.
-#[derive(Debug, Default, Clone, Copy)]
-struct Charged {
-    done: u64,
-    failed: u64,
-    other: u64,
-}
-
-/// How an event that a job put back ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
-    Done,
-    Failed,
-    Other,
-}
-
-impl Happened {
-    fn apply(self, tally: &mut Tally) {
-        match self {
-            Self::Opened { .. } => {}
-            Self::Died { at, holding } => {
-                tally.letters += 1;
-                tally.holding += u64::from(holding);
-                tally.first = tally.first.min(at);
-                tally.last = tally.last.max(at);
-            }
-            Self::Gone { letters, holding } => {
-                tally.letters = tally.letters.saturating_sub(letters);
-                tally.holding = tally.holding.saturating_sub(u64::from(holding));
-            }
-            Self::Freed => tally.holding = tally.holding.saturating_sub(1),
-            Self::PutBack { letters, by, at } => tally.put_back(letters, by, at),
-            Self::Failed(by) => tally.failed_again(by),
-        }
-    }
-}
-
-impl DeskAt<'_> {
-    /// A dead letter no longer holds up its key.
-    pub(super) fn uncount_hold(&mut self, stream: StreamId, cause: Option<CauseId>) {
-        self.happened(stream, cause, Happened::Freed);
+impl LedgerStore for Postgres {
+    fn claim(&self, scope: RequestScope, ask: ClaimRequest, at: Moment) -> StoreFuture<LedgerClaim> {
+        let asked = Arc::new((scope, ask));
+        let db = Arc::clone(&self.db);
+        self.call(async move {
+            let claimed = db
+                .write_or_leave(|tx| -> TxFuture<'_, LedgerClaim> {
+                    let asked = Arc::clone(&asked);
+                    Box::pin(async move { tx.claim(&asked.0, &asked.1, at).await })
+                })
+                .await;
+            claimed.map_err(|(error, left)| {
+                if !left.is_empty() {
+                    tokio::spawn(let_go(Arc::clone(&db), Arc::clone(&asked), left, at));
+                }
+                error
+            })
+        })
     }
 
-    fn happened(&mut self, stream: StreamId, cause: Option<CauseId>, what: Happened) {
-        if let Some(cause) = cause {
-            self.ledger.groups.entry((stream, cause)).or_default().push(what);
-        }
-    }
-}
-
-impl Desk {
-    /// How many deaths there were.
-    pub(super) async fn deaths(&mut self) -> sqlx::Result<u64> {
-        let select = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM redrive.death";
-        one!(self, select).map(bits)
-    }
-
-    /// An event is dead now, as it says: gives its death a number, finds what it died of, and counts it.
-    pub(super) async fn count_death(&mut self, held: &mut Held, stream: StreamId) -> sqlx::Result<()> {
-        held.death = Some(bits(one!(self, "SELECT nextval('redrive.death')")?));
-        if let Some(by) = held.put_back.take() {
-            self.charge(Some(by), Outcome::Failed);
-            self.happened(stream, held.cause, Happened::Failed(by));
-        }
-        let reason = held.reason.unwrap_or(DeadReason::Killed);
-        let (cause, title) = cause::of(reason, held.progress.story.as_deref());
-        let at = held.died.unwrap_or_default();
-        let cause = self.open_group(stream, cause, title, at).await?;
-        held.cause = Some(cause);
-        let holding = held.stand == Stand::DeadHolding;
-        self.happened(stream, Some(cause), Happened::Died { at, holding });
-        Ok(())
-    }
-
-    /// A dead letter is none any more.
-    pub(super) fn uncount_death(&mut self, stream: StreamId, cause: Option<CauseId>, was_holding: bool) {
-        self.happened(stream, cause, Happened::Gone { letters: 1, holding: was_holding });
-    }
-
-    /// A dead letter was put back.
-    pub(super) fn count_redrive(
-        &mut self,
-        stream: StreamId,
-        cause: Option<CauseId>,
-        by: PutBack,
+    fn renew(
+        &self,
+        scope: RequestScope,
+        epoch: u64,
+        lease: Duration,
+        run_max: Duration,
         at: Moment,
-    ) {
-        self.happened(stream, cause, Happened::PutBack { letters: 1, by, at });
+    ) -> StoreFuture<Result<RenewResult, Option<FencedRun>>> {
+        let scope = Arc::new(scope);
+        self.write(move |tx| {
+            let scope = Arc::clone(&scope);
+            Box::pin(async move {
+                let Some(record) = tx.record(&scope).await? else { return Ok(Err(None)) };
+                let renewed = ledger::renew(record, epoch, lease, run_max, at);
+                if let Ok(RenewResult::On(record)) = &renewed {
+                    tx.write_record(&scope, record, false).await?;
+                }
+                Ok(renewed.map_err(Some))
+            })
+        })
     }
 
-    /// Tells the job that put an event back, if one did, how the event ended.
-    pub(super) fn charge(&mut self, by: Option<PutBack>, outcome: Outcome) {
-        let Some(PutBack::Job(id)) = by else { return };
-        let charged = self.ledger.jobs.entry(id).or_default();
-        match outcome {
-            Outcome::Done => charged.done += 1,
-            Outcome::Failed => charged.failed += 1,
-            Outcome::Other => charged.other += 1,
-        }
-    }
-
-    /// Makes sure that there is a group for this cause, or takes the one for those that are too many.
-    async fn open_group(
-        &mut self,
-        stream: StreamId,
-        cause: CauseId,
-        title: String,
+    fn end(
+        &self,
+        scope: RequestScope,
+        epoch: u64,
+        end: RunEnding,
         at: Moment,
-    ) -> sqlx::Result<CauseId> {
-        if self.has_group(stream, cause).await? {
-            return Ok(cause);
-        }
-        let (cause, title) = if self.causes(stream).await? < CAUSES_MAX {
-            (cause, title)
-        } else if self.has_group(stream, CauseId::OTHER).await? {
-            return Ok(CauseId::OTHER);
-        } else {
-            (CauseId::OTHER, OTHER_TITLE.to_owned())
-        };
-        let mut causes = self.office.causes.lock().unwrap_or_else(PoisonError::into_inner);
-        *causes.entry(stream).or_default() += 1;
-        drop(causes);
-        self.happened(stream, Some(cause), Happened::Opened { title, at });
-        Ok(cause)
+    ) -> StoreFuture<Result<(), Option<FencedRun>>> {
+        let told = Arc::new((scope, end));
+        self.write(move |tx| {
+            let told = Arc::clone(&told);
+            Box::pin(async move { tx.end_request(&told.0, epoch, told.1.clone(), at).await })
+        })
     }
 
-    /// How many causes a stream has, at least about: what this process knows of, and what is there where that is too
-    /// many.
-    async fn causes(&mut self, stream: StreamId) -> sqlx::Result<u32> {
-        let known = self.office.causes.lock().unwrap_or_else(PoisonError::into_inner).get(&stream).copied();
-        if let Some(known) = known.filter(|known| *known < CAUSES_MAX) {
-            return Ok(known);
+    fn record(&self, scope: RequestScope, at: Moment) -> StoreFuture<Option<LedgerRecord>> {
+        let scope = Arc::new(scope);
+        self.look(move |tx| {
+            let scope = Arc::clone(&scope);
+            Box::pin(async move { Ok(tx.record(&scope).await?.and_then(|record| age(record, at))) })
+        })
+    }
+
+    fn unknown(&self) -> StoreFuture<Vec<UnknownCount>> {
+        self.look(|tx| Box::pin(tx.unknown()))
+    }
+
+    fn records(&self, records: LedgerQuery, at: Moment) -> StoreFuture<LedgerPage> {
+        let records = Arc::new(records);
+        self.look(move |tx| {
+            let records = Arc::clone(&records);
+            Box::pin(async move { tx.list_records(&records, at).await })
+        })
+    }
+}
+
+/// Releases a request that this caller may have claimed, after its claim ended with an unknown outcome: nothing ran
+/// for it, and other callers need not wait until its lease runs out.
+async fn let_go(
+    db: Arc<Database>,
+    asked: Arc<(RequestScope, ClaimRequest)>,
+    left: Vec<Earlier<LedgerClaim>>,
+    at: Moment,
+) {
+    let began = Instant::now();
+    let claimed = loop {
+        if let Ok(found) = db.find_out(&numbers(&left)).await {
+            break found.and_then(|at| left.get(at));
         }
-        let there: i64 =
-            one!(self, "SELECT count(*) FROM redrive.tally WHERE stream = $1", i64::from(stream.0))?;
-        let opened = self.ledger.groups.iter().filter(|((of, _), happened)| {
-            *of == stream && matches!(happened.first(), Some(Happened::Opened { .. }))
+        if db.check().is_err() || began.elapsed() > asked.1.lease {
+            return;
+        }
+        tokio::time::sleep(LET_GO_AGAIN).await;
+    };
+    let Some(Earlier { did: LedgerClaim::Run(record) | LedgerClaim::Probe(record), .. }) = claimed else {
+        return;
+    };
+    let epoch = record.epoch;
+    let ended = db
+        .write(|tx| -> TxFuture<'_, Result<(), Option<FencedRun>>> {
+            let asked = Arc::clone(&asked);
+            Box::pin(async move { tx.end_request(&asked.0, epoch, RunEnding::Nothing, at).await })
+        })
+        .await;
+    // If it fails, the lease runs out by itself.
+    drop(ended);
+}
+
+impl PgTx<'_> {
+    async fn claim(&mut self, scope: &RequestScope, ask: &ClaimRequest, at: Moment) -> Step<LedgerClaim> {
+        loop {
+            let record = self.record(scope).await?;
+            let claim = ledger::claim(record.as_ref(), ask, at);
+            let Some(kept) = kept(&claim) else { return Ok(claim) };
+            // If another run came first, it owns the request now, and the answer is another one.
+            if self.write_record(scope, kept, record.is_none()).await? {
+                return Ok(claim);
+            }
+        }
+    }
+
+    /// Ends a run, under its fence.
+    pub(super) async fn end_request(
+        &mut self,
+        scope: &RequestScope,
+        epoch: u64,
+        end: RunEnding,
+        at: Moment,
+    ) -> Step<Result<(), Option<FencedRun>>> {
+        let Some(record) = self.record(scope).await? else { return Ok(Err(None)) };
+        match ended(record, epoch, end, at) {
+            Ok(Some(record)) => drop(self.write_record(scope, &record, false).await?),
+            Ok(None) => self.take_away(scope).await?,
+            Err(fenced) => return Ok(Err(Some(fenced))),
+        }
+        Ok(Ok(()))
+    }
+
+    /// How many outcomes are unknown, by tenant and operation.
+    async fn unknown(&mut self) -> Step<Vec<UnknownCount>> {
+        let found = rows!(
+            self,
+            "SELECT tenant, operation, count(*) FROM redrive.request WHERE phase = 'unknown' \
+             GROUP BY tenant, operation ORDER BY tenant, operation"
+        )?;
+        let counts = found.iter().map(|row| {
+            let (tenant, operation) = (row.try_get(0)?, row.try_get(1)?);
+            Ok(UnknownCount { tenant, operation, count: bits(row.try_get(2)?) })
         });
-        let causes = u32::try_from(there)
-            .unwrap_or(u32::MAX)
-            .saturating_add(u32::try_from(opened.count()).unwrap_or(u32::MAX));
-        self.office.causes.lock().unwrap_or_else(PoisonError::into_inner).insert(stream, causes);
-        Ok(causes)
+        Ok(counts.collect::<sqlx::Result<_>>()?)
     }
 
-    async fn has_group(&mut self, stream: StreamId, cause: CauseId) -> sqlx::Result<bool> {
-        if self.ledger.groups.contains_key(&(stream, cause)) {
-            return Ok(true);
+    /// Carries out an operator's resolution of an unknown outcome.
+    pub(super) async fn resolve(
+        &mut self,
+        scope: &RequestScope,
+        resolution: &Resolution,
+        at: Moment,
+    ) -> Step<Result<(), Refusal>> {
+        match resolved(self.record(scope).await?, resolution.clone(), at) {
+            Ok(record) => {
+                self.write_record(scope, &record, false).await?;
+                Ok(Ok(()))
+            }
+            Err(refusal) => Ok(Err(refusal)),
         }
-        let select = "SELECT 1 FROM redrive.tally WHERE stream = $1 AND cause = $2";
-        Ok(maybe!(self, select, i64::from(stream.0), signed(cause.0))?.is_some())
     }
 
-    /// Writes what was counted.
-    pub(super) async fn write_counts(&mut self) -> Step<()> {
-        let Ledger { groups, jobs } = std::mem::take(&mut self.ledger);
-        for ((stream, cause), happened) in groups {
-            self.write_group(stream, cause, happened).await?;
-        }
-        for (id, charged) in jobs {
-            let mut job = match self.job(id).await {
-                Ok(Some(job)) => job,
-                // A job that nobody can read is told nothing: its letters go on.
+    /// Applies the passage of time to some of the records.
+    pub(super) async fn forget_records(&mut self, now: Moment) -> Step<usize> {
+        let due = rows!(
+            self,
+            "SELECT tenant, operation, key FROM redrive.request WHERE ends <= $1 ORDER BY ends LIMIT $2 \
+             FOR UPDATE SKIP LOCKED",
+            from_moment(now),
+            AGED_MAX
+        )?;
+        let due: Vec<RequestScope> = due.iter().map(scope_of).collect::<sqlx::Result<_>>()?;
+        for scope in &due {
+            let record = match self.record(scope).await {
+                Ok(Some(record)) => record,
+                // A damaged record stays; a caller that asks for it learns of the damage.
                 Ok(None) | Err(Fault::Refused(_)) => continue,
                 Err(fault) => return Err(fault),
             };
-            job.done += charged.done;
-            job.failed += charged.failed;
-            job.other += charged.other;
-            self.write_job(&job).await?;
+            match age(record, now) {
+                Some(record) => drop(self.write_record(scope, &record, false).await?),
+                None => self.take_away(scope).await?,
+            }
         }
-        Ok(())
+        Ok(due.len())
     }
 
-    async fn write_group(
-        &mut self,
-        stream: StreamId,
-        CauseId(cause): CauseId,
-        happened: Vec<Happened>,
-    ) -> Step<()> {
-        let (stream, cause) = (i64::from(stream.0), signed(cause));
-        if let Some(Happened::Opened { title, at }) = happened.first() {
-            run!(
+    async fn record(&mut self, scope: &RequestScope) -> Step<Option<LedgerRecord>> {
+        let select = if self.writes {
+            concat!(
+                "SELECT ",
+                record_columns!(),
+                ", body FROM redrive.request WHERE tenant = $1 AND operation = $2 AND key = $3 FOR UPDATE"
+            )
+        } else {
+            concat!(
+                "SELECT ",
+                record_columns!(),
+                ", body FROM redrive.request WHERE tenant = $1 AND operation = $2 AND key = $3"
+            )
+        };
+        let found = maybe!(self, select, &scope.tenant, &scope.operation, &scope.key)?;
+        match found.map(|row| whole(&row)) {
+            None => Ok(None),
+            Some(Ok((_, record))) => Ok(Some(record)),
+            Some(Err(Damage)) => {
+                let row = format!("request {}/{}/{}", scope.tenant, scope.operation, scope.key);
+                Err(Fault::Refused(StoreError::Damaged { row }))
+            }
+        }
+    }
+
+    async fn list_records(&mut self, records: &LedgerQuery, at: Moment) -> Step<LedgerPage> {
+        let mut after = records.after.clone().unwrap_or(RequestScope {
+            tenant: records.tenant.clone().unwrap_or_default(),
+            operation: String::new(),
+            key: String::new(),
+        });
+        let (mut page, mut looked) = (LedgerPage::default(), 0);
+        loop {
+            let found = rows!(
                 self,
-                "INSERT INTO redrive.tally (stream, cause, title, letters, holding, first, last, redriven_at, \
-                 redriven_letters, redriven_failed) VALUES ($1, $2, $3, 0, 0, $4, $4, 0, 0, 0) ON CONFLICT DO NOTHING",
-                stream,
-                cause,
-                title,
-                from_moment(*at)
+                concat!(
+                    "SELECT ",
+                    record_columns!(),
+                    " FROM redrive.request WHERE (tenant, operation, key) > ($1, $2, $3) \
+                     AND ($4::text IS NULL OR tenant = $4) AND ($5::text IS NULL OR resource = $5) \
+                     AND (NOT $6 OR phase = 'unknown') ORDER BY tenant, operation, key LIMIT $7"
+                ),
+                &after.tenant,
+                &after.operation,
+                &after.key,
+                &records.tenant,
+                &records.resource,
+                records.phase == Some("unknown"),
+                FETCHED
             )?;
+            for row in &found {
+                if page.records.len() == records.limit() || looked == LOOKED_MAX {
+                    page.next = Some(after);
+                    return Ok(page);
+                }
+                looked += 1;
+                after = scope_of(row)?;
+                let Ok((scope, record)) = without_body(row) else { continue };
+                let Some(record) = age(record, at) else { continue };
+                if records.means(&scope, &record) {
+                    page.records.push((scope, record));
+                }
+            }
+            if column(found.len() as u64) < FETCHED {
+                return Ok(page);
+            }
         }
-        let row = maybe!(
-            self,
-            "SELECT title, letters, holding, first, last, redrive, redriven_at, redriven_letters, redriven_failed \
-             FROM redrive.tally WHERE stream = $1 AND cause = $2 FOR UPDATE",
-            stream,
-            cause
-        )?;
-        let Some(Ok(mut tally)) = row.map(|row| Tally::from_row(&row, 0)) else { return Ok(()) };
-        for one in happened {
-            one.apply(&mut tally);
-        }
-        let redriven = tally.redriven.map(|(_, redriven)| redriven);
-        let (letters, failed) = redriven.map_or((0, 0), |redriven| (redriven.letters, redriven.failed));
-        run!(
-            self,
-            "UPDATE redrive.tally SET letters = $3, holding = $4, first = $5, last = $6, redrive = $7, \
-             redriven_at = $8, redriven_letters = $9, redriven_failed = $10 WHERE stream = $1 AND cause = $2",
-            stream,
-            cause,
-            column(tally.letters),
-            column(tally.holding),
-            from_moment(tally.first),
-            from_moment(tally.last),
-            tally.redriven.map(|(by, _)| by.to_column()),
-            redriven.map_or(0, |redriven| from_moment(redriven.at)),
-            column(letters),
-            column(failed)
-        )?;
-        Ok(())
+    }
+
+    async fn take_away(&mut self, scope: &RequestScope) -> sqlx::Result<()> {
+        let delete = "DELETE FROM redrive.request WHERE tenant = $1 AND operation = $2 AND key = $3";
+        run!(self, delete, &scope.tenant, &scope.operation, &scope.key).map(drop)
+    }
+
+    /// Writes a record: a new one (`false` if it exists), or over the locked one.
+    async fn write_record(
+        &mut self,
+        scope: &RequestScope,
+        record: &LedgerRecord,
+        is_new: bool,
+    ) -> sqlx::Result<bool> {
+        static INSERT: LazyLock<String> = LazyLock::new(|| {
+            let columns = written_record_columns!();
+            let values = placeholders(columns, '$', 1);
+            format!("INSERT INTO redrive.request ({columns}) VALUES ({values}) ON CONFLICT DO NOTHING")
+        });
+        static UPDATE: LazyLock<String> = LazyLock::new(|| {
+            let changes = assignments(behind_key(written_record_columns!(), 3), '$', 4);
+            format!("UPDATE redrive.request SET {changes} WHERE ({SCOPE_COLUMNS}) = ($1, $2, $3)")
+        });
+        let columns = columns(record);
+        let write = self.sql(if is_new { &INSERT } else { &UPDATE });
+        let query = sqlx::query(write).persistent(self.keeps());
+        let params = record_params(scope, record, &columns);
+        let written = bind_all(query, params).execute(&mut *self.conn).await?.rows_affected();
+        Ok(written == 1)
     }
 }

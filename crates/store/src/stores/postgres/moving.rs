@@ -1,26 +1,26 @@
 //! A database as one side of a move.
 //!
-//! What becomes of it is in a table of its own, and triggers on all tables refuse every write: of a source, and of a target
-//! that is not finished, to which only the session of the move may write. A process that opens a store enrols in `node`,
-//! so it is refused as well. To make a trigger waits for those who are writing, and only then it is looked whether a server
-//! runs, and whether a target is empty: nobody can come in between.
+//! The state of the move is in a table of its own, and triggers on all tables refuse every write: of a source, and of
+//! an unfinished target, to which only the session of the move may write. A process that opens a store inserts a row
+//! in `node`, so it is refused as well. Creating a trigger waits for running writers; only then the move checks
+//! whether a server runs, and whether a target is empty, so no writer can come in between.
 //!
-//! Of two moves that have the same side the second is refused, by an advisory lock of the session.
+//! Of two moves with a common side the second is refused, by an advisory lock of the session.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive_core::entry::{Seq, StreamId};
+use redrive_core::queue_entry::{Seq, StreamId};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, Row as _};
 use tokio::runtime::{Builder, Runtime};
 
-use super::at_once::says;
+use super::events::fresh::Stream;
 use super::faults::{broken, rolled_back};
 use super::open::explain;
-use super::rows::Stream;
-use super::schema::{STEPS, Schema};
-use super::settings::Settings;
-use super::url::{self, Place};
+use super::open::schema::{STEPS, Schema};
+use super::open::settings::PostgresSettings;
+use super::open::url::{self, DatabaseUrl};
+use super::publish::fast::says;
 use super::writer::LOCKED;
 use crate::error::StoreError;
 use crate::moving::MoveError;
@@ -38,14 +38,14 @@ pub(super) const CODE: &str = "RDMOV";
 /// The variable of a session that may write to a target.
 const MOVER: &str = "redrive_move.is_mover";
 
-/// How long another move may take to let go of a side.
+/// How long to wait for another move to release a side.
 const ALONE: Duration = Duration::from_secs(1);
 
-/// How long it may take until the database answers.
+/// How long to wait for the database's answer.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// A database, had by a move alone.
-pub(in crate::stores) struct Database {
+/// A database that a move holds exclusively.
+pub(in crate::stores) struct PgMover {
     runtime: Runtime,
     conn: PgConnection,
     schema: Schema,
@@ -53,9 +53,13 @@ pub(in crate::stores) struct Database {
     shards: u32,
 }
 
-impl Database {
-    pub(in crate::stores) fn open(address: &str, settings: &Settings, role: Role) -> Result<Self, MoveError> {
-        let Place { options, shown, .. } = url::read(address)?;
+impl PgMover {
+    pub(in crate::stores) fn open(
+        address: &str,
+        settings: &PostgresSettings,
+        role: Role,
+    ) -> Result<Self, MoveError> {
+        let DatabaseUrl { options, shown, .. } = url::read(address)?;
         let place = format!("{shown}, schema {}", settings.schema);
         settings.check().map_err(|why| StoreError::Open { path: place.clone().into(), why, source: None })?;
         let runtime = Builder::new_current_thread()
@@ -68,15 +72,13 @@ impl Database {
         let mut conn = match runtime.block_on(connect) {
             Ok(conn) => conn.map_err(failed)?,
             Err(_) => {
-                let why = format!(
-                    "nobody answered for {} s; see that it can be reached from here",
-                    CONNECT.as_secs()
-                );
+                let why =
+                    format!("no answer for {} s; see that it can be reached from here", CONNECT.as_secs());
                 return Err(StoreError::Open { path: place.into(), why, source: None }.into());
             }
         };
         let found = runtime.block_on(schema.migrate(&mut conn, settings)).map_err(failed)?;
-        // A table or a column that nobody here knows of would be left behind.
+        // A table or a column that this program does not know would be left behind.
         let shards = found.shards_of_all(&place)?;
         let mut side = Self { runtime, conn, schema, place, shards };
         side.have_alone()?;
@@ -86,7 +88,7 @@ impl Database {
         Ok(side)
     }
 
-    /// Makes sure that no other move has it. One that has just ended may still have a session.
+    /// Makes sure that no other move holds it. A move that has just ended may still have a session.
     fn have_alone(&mut self) -> Result<(), MoveError> {
         let name = quoted(&format!("redrive move {}", self.schema.name()));
         let wait = ALONE.as_millis();
@@ -103,12 +105,13 @@ impl Database {
         }
     }
 
-    /// A statement of ours, with the name of the schema in place of `redrive.`. What is put into it is made here.
+    /// A statement of ours, with the name of the schema in place of `redrive.`. All text inserted into it comes from
+    /// here.
     fn sql(&self, written: &str) -> AssertSqlSafe<String> {
         AssertSqlSafe(written.replace("redrive.", &format!("{}.", self.schema.name())))
     }
 
-    /// Says several things in one transaction.
+    /// Runs several statements in one transaction.
     fn say(&mut self, written: &str) -> Result<(), StoreError> {
         let sql = self.sql(&format!("BEGIN; {written}; COMMIT"));
         let said = self.runtime.block_on(sqlx::raw_sql(sql).execute(&mut self.conn));
@@ -131,8 +134,8 @@ impl Database {
         self.runtime.block_on(found).map_err(rolled_back)
     }
 
-    /// Writes down a move, and has triggers refuse what is written to all tables. Where a server runs, or the target is not
-    /// empty, that is an error, and nothing is written down.
+    /// Records a move, and creates triggers that refuse writes to all tables. If a server runs, or the target is not
+    /// empty, that is an error, and nothing is recorded.
     fn close(&mut self, role: Role, mark: &Mark, why: &str, more: &str) -> Result<(), MoveError> {
         let triggers: String = self
             .tables()?
@@ -166,13 +169,13 @@ impl Database {
         })
     }
 
-    /// Lets everybody in again.
+    /// Allows writes again.
     fn open_up(&mut self, more: &str) -> Result<(), StoreError> {
-        // The triggers go with what they call.
+        // The triggers go with the function that they call.
         self.say(&format!("DROP FUNCTION IF EXISTS redrive.moved() CASCADE; {more}"))
     }
 
-    /// The tables of the schema, but for what is written down of moves.
+    /// The tables of the schema, without those of the move itself.
     fn tables(&mut self) -> Result<Vec<String>, StoreError> {
         let select = "SELECT tablename::text FROM pg_tables WHERE schemaname = $1 AND tablename NOT LIKE 'moving%' \
                       ORDER BY tablename";
@@ -181,12 +184,12 @@ impl Database {
     }
 }
 
-/// A text as a literal. Texts that are put into statements here are places and numbers of moves.
+/// A text as a literal. Texts inserted into statements here are addresses and numbers of moves.
 fn quoted(text: &str) -> String {
     format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''").replace('\0', ""))
 }
 
-impl Side for Database {
+impl Side for PgMover {
     fn place(&self) -> String {
         format!("postgres {}", self.place)
     }
@@ -285,7 +288,7 @@ impl Side for Database {
             "DO $sure$ BEGIN IF NOT EXISTS (SELECT 1 FROM redrive.moving WHERE role = 'into' AND id = {id} AND NOT done) \
              THEN RAISE EXCEPTION 'it is not what was to be emptied'; END IF; END $sure$;\n\
              ALTER TABLE redrive.audit DISABLE TRIGGER audit_stays;\n\
-             TRUNCATE redrive.live, {};\n\
+             TRUNCATE redrive.fresh, {};\n\
              ALTER TABLE redrive.audit ENABLE TRIGGER audit_stays;\n\
              DROP TABLE redrive.moving_table;\n\
              DELETE FROM redrive.moving WHERE role = 'into';\n\
@@ -315,7 +318,7 @@ impl Side for Database {
     fn count_on(&mut self, counters: &Counters) -> Result<(), StoreError> {
         let Counters { epoch, place, deaths, orders, lines, jobs, unclean } = counters;
         let epoch = epoch + EPOCH_LEAP;
-        // A sequence that nobody has drawn from is at 1, and not called.
+        // A sequence that was never drawn from is at 1, and not called.
         let set = |name: &str, last: &i64| {
             format!("SELECT setval('redrive.{name}', greatest({last}, 1), {last} > 0);\n")
         };
@@ -344,7 +347,8 @@ impl Side for Database {
     fn count(&mut self, table: &Table) -> Result<u64, StoreError> {
         let select = match table.form {
             Form::Event => {
-                "SELECT (SELECT count(*) FROM redrive.live) + (SELECT count(*) FROM redrive.held)".to_owned()
+                "SELECT (SELECT count(*) FROM redrive.fresh) + (SELECT count(*) FROM redrive.tracked)"
+                    .to_owned()
             }
             _ => format!("SELECT count(*) FROM redrive.{}", table.postgres),
         };
@@ -369,28 +373,28 @@ impl Side for Database {
     }
 }
 
-/// What is said of a table of a target that has something in it.
+/// The refusal of a target with rows in a table.
 fn full(table: &Table) -> String {
     format!("there are {} in it", table.name)
 }
 
 /// Refuses a target with something in a table.
 fn empty_or_not(table: &Table) -> String {
-    let live = if table.form == Form::Event { "EXISTS (SELECT 1 FROM redrive.live) OR " } else { "" };
+    let fresh = if table.form == Form::Event { "EXISTS (SELECT 1 FROM redrive.fresh) OR " } else { "" };
     format!(
-        "IF {live}EXISTS (SELECT 1 FROM redrive.{}) THEN RAISE EXCEPTION USING ERRCODE = '{CODE}', MESSAGE = '{}'; END IF; ",
+        "IF {fresh}EXISTS (SELECT 1 FROM redrive.{}) THEN RAISE EXCEPTION USING ERRCODE = '{CODE}', MESSAGE = '{}'; END IF; ",
         table.postgres,
         full(table)
     )
 }
 
-/// What is left of an owner that died: that the next one is to be careful, and what was noted.
+/// The remains of an owner that died: the next owner uses the crash guard, with these notes.
 fn died(noted: &[Seq], epoch: i64) -> String {
     let seqs: Vec<String> = noted.iter().map(|seq| column(seq.0).to_string()).collect();
     format!(
         "UPDATE redrive.shard SET owner = 0;\n\
          INSERT INTO redrive.note (shard, epoch, seqs) SELECT shard, {epoch}, array_agg(seq) \
-         FROM (SELECT shard, seq FROM redrive.live UNION ALL SELECT shard, seq FROM redrive.held) event \
+         FROM (SELECT shard, seq FROM redrive.fresh UNION ALL SELECT shard, seq FROM redrive.tracked) event \
          WHERE seq = ANY(ARRAY[{}]::bigint[]) GROUP BY shard",
         seqs.join(", ")
     )

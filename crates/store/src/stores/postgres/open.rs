@@ -1,48 +1,55 @@
 //! Opening: the connections, the tables, and a row for this process.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection, PgConnection};
-use tokio::sync::{Notify, RwLock};
+use tokio::sync::RwLock;
 
-use super::aside::AtHand;
-use super::at_once::Newness;
+use super::database::Database;
+use super::database::autocommit::AutocommitPool;
+use super::database::cache::Cache;
+use super::database::commit_ids::CommitIds;
+use super::database::notify::Notifier;
 use super::faults::{Kind, kind, said};
-use super::forget::Cursor;
-use super::lent::Home;
 use super::moving;
-use super::names::Names;
 use super::nodes;
-use super::office::Office;
-use super::once::Numbers;
-use super::places::Places;
-use super::schema::{Schema, Step};
-use super::settings::Settings;
-use super::telling::{Own, Tellings};
-use super::url::{self, Place};
+use super::transact::caller_tx::DatabaseIdentity;
 use super::writer::LOCKED;
 use crate::error::StoreError;
 use crate::stores::shared::numbers::signed;
-use crate::stores::shared::rules::Seen;
+use crate::stores::shared::rules::StoreClock;
+use crate::stores::shared::user_statements::UserStatements;
+use schema::{Schema, Step};
+use settings::PostgresSettings;
+use url::DatabaseUrl;
 
-/// How many connections are for what must not wait for a desk: one that listens, one for heartbeats, and one more.
+pub(super) mod settings;
+
+pub(super) mod url;
+
+pub(super) mod schema;
+
+#[cfg(feature = "planted")]
+pub(super) mod test_hooks;
+
+/// How many connections are reserved for work that must not wait for a transaction: the listener, heartbeats, and one
+/// more.
 const SIDE: u32 = 3;
-/// How long one is waited for that is aside: then one of the desks' will do.
+/// How long to wait for a side connection; after that, one of the pool for transactions will do.
 const ASIDE: Duration = Duration::from_secs(1);
-/// How long to wait before a server is asked again that could not be reached.
+/// How long to wait before connecting again to an unreachable server.
 const CONNECT_AGAIN: Duration = Duration::from_millis(200);
 
 /// Opens a database, and brings its tables up to date.
 pub(super) async fn open(
     address: &str,
-    settings: &Settings,
+    settings: &PostgresSettings,
     steps: &'static [Step],
-) -> Result<(Office, PgConnectOptions), StoreError> {
-    let Place { options, pooled, shown } = url::read(address)?;
+) -> Result<(Database, PgConnectOptions), StoreError> {
+    let DatabaseUrl { options, pooled, shown } = url::read(address)?;
     let pooled = pooled || settings.pooled;
     let options = if pooled { options.statement_cache_capacity(0) } else { options };
     let place = format!("{shown}, schema {}", settings.schema);
@@ -51,14 +58,14 @@ pub(super) async fn open(
     let schema = Schema::new(&settings.schema, steps);
     let mut conn = connect(&options, settings.patience).await.map_err(failed)?;
     let shards = schema.migrate(&mut conn, settings).await.map_err(failed)?.shards(&place)?;
-    let tenure = nodes::enrol(&mut conn, &schema, settings).await.map_err(failed)?;
+    let node_lease = nodes::enrol(&mut conn, &schema, settings).await.map_err(failed)?;
     // In a transaction, so that a pooler may be in between.
     let mut tx = conn.begin().await.map_err(failed)?;
-    let home = Home::of(&mut tx, &schema, false).await.map_err(failed)?;
+    let home = DatabaseIdentity::of(&mut tx, &schema, false).await.map_err(failed)?;
     tx.commit().await.map_err(failed)?;
     conn.close().await.map_err(failed)?;
 
-    // A connection that broke while nobody used it is found out by its BEGIN, and replaced: no look before each use.
+    // A connection that broke while idle fails at its BEGIN, and is replaced: no ping before each use.
     let pool = |most: u32, wait: Duration| {
         PgPoolOptions::new().max_connections(most).acquire_timeout(wait).test_before_acquire(false)
     };
@@ -70,9 +77,9 @@ pub(super) async fn open(
         (settings.lease / 3).as_millis(),
         settings.lock_wait.as_millis()
     );
-    let office = Office {
+    let db = Database {
         pool,
-        at_hand: Arc::new(AtHand::of(desks)),
+        autocommit: Arc::new(AutocommitPool::of(desks)),
         side,
         schema,
         place,
@@ -83,31 +90,21 @@ pub(super) async fn open(
         patience: settings.patience,
         lock_wait: settings.lock_wait,
         shards,
-        node: signed(tenure.me().0),
-        tenure: Arc::new(tenure),
-        seen: Seen::default(),
-        names: Names::default(),
-        numbers: Numbers::default(),
-        places: Places::default(),
-        newness: Newness::default(),
-        tellings: Tellings::default(),
-        own: Own::default(),
-        watcher: Mutex::default(),
-        cursor: Mutex::new(Cursor::default()),
-        served: Mutex::new(HashMap::new()),
-        relieved: Mutex::new(HashMap::new()),
-        specs: Mutex::default(),
-        causes: Mutex::new(HashMap::new()),
-        has_company: AtomicBool::new(true),
-        hint: Notify::new(),
+        node: signed(node_lease.me().0),
+        node_lease: Arc::new(node_lease),
+        clock: StoreClock::default(),
+        user_statements: UserStatements::default(),
+        commit_ids: CommitIds::default(),
+        cache: Cache::default(),
+        notifier: Notifier::default(),
         is_closed: AtomicBool::new(false),
         beating: tokio::sync::Mutex::default(),
         gate: Arc::new(RwLock::new(())),
     };
-    Ok((office, options))
+    Ok((db, options))
 }
 
-/// Connects, in time. A server that is about to start is waited for.
+/// Connects, within a time limit. Waits for a server that is starting.
 async fn connect(options: &PgConnectOptions, patience: Duration) -> sqlx::Result<PgConnection> {
     let until = tokio::time::Instant::now() + patience;
     let mut last = None;
@@ -129,7 +126,7 @@ fn untrusted(cause: &dyn std::fmt::Display) -> String {
     )
 }
 
-/// What is wrong, and what to do about it.
+/// An error of opening, with what to do about it.
 pub(super) fn explain(place: &str, error: sqlx::Error) -> StoreError {
     let code = error.as_database_error().and_then(|said| said.code()).map(std::borrow::Cow::into_owned);
     let why = match (&error, code.as_deref()) {
@@ -154,21 +151,22 @@ pub(super) fn explain(place: &str, error: sqlx::Error) -> StoreError {
             error.as_database_error().map(|said| said.message().to_owned()).unwrap_or_default()
         }
         (_, Some(LOCKED)) => {
-            "its tables are to be changed, and somebody's transaction that is open is in the way; end it (see \
+            "its tables are to be changed, and a transaction that is left open is in the way; end it (see \
              pg_stat_activity), and open this again"
                 .to_owned()
         }
         (_, Some("57P03")) => format!("{}; try again when it has started", said(&error)),
         (_, Some("25006")) => format!("{}; it is a standby: name the primary", said(&error)),
         (_, Some("26000" | "42P05")) => said(&error),
+        (sqlx::Error::Configuration(cause), _) if cause.is::<schema::ForeignSchema>() => cause.to_string(),
         (sqlx::Error::Io(cause), _) if cause.kind() == std::io::ErrorKind::InvalidData => untrusted(cause),
         (sqlx::Error::Tls(cause), _) => untrusted(cause),
         (sqlx::Error::Io(cause), _) => format!("it cannot be reached: {cause}"),
         (sqlx::Error::PoolTimedOut, _) => "it does not answer".to_owned(),
         _ => said(&error),
     };
-    // That of a store that was moved says it all, and would be told again with each cause.
-    let is_said = code.as_deref() == Some(moving::CODE);
-    let source = if is_said { None } else { Some(Arc::new(error) as crate::error::Cause) };
+    // The error of a moved store says everything already, and its causes would repeat it.
+    let is_said = code.as_deref() == Some(moving::CODE) || matches!(error, sqlx::Error::Configuration(_));
+    let source = if is_said { None } else { Some(Arc::new(error) as crate::error::StoreErrorSource) };
     StoreError::Open { path: place.into(), why, source }
 }

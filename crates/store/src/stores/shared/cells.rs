@@ -1,21 +1,21 @@
 //! The columns of a row, whichever database it comes from.
 
-/// A row that cannot be what was written.
+/// A damaged row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::stores) struct Damage;
 
-/// What a reader of rows asks for. A column of another type than it was written with is damaged.
+/// Typed access to columns. A column of another type than it was written with is damaged.
 pub(in crate::stores) trait Cells {
     /// A number.
     fn number(&self, at: usize) -> Result<i64, Damage>;
 
-    /// A number that may be none.
+    /// A nullable number.
     fn maybe_number(&self, at: usize) -> Result<Option<i64>, Damage>;
 
-    /// A text that stays where it is.
+    /// A nullable text, borrowed.
     fn word(&self, at: usize) -> Result<Option<&str>, Damage>;
 
-    /// Bytes that stay where they are.
+    /// Nullable bytes, borrowed.
     fn blob(&self, at: usize) -> Result<Option<&[u8]>, Damage>;
 
     /// A text.
@@ -23,7 +23,7 @@ pub(in crate::stores) trait Cells {
         self.maybe_text(at)?.ok_or(Damage)
     }
 
-    /// A text that may be none.
+    /// A nullable text.
     fn maybe_text(&self, at: usize) -> Result<Option<String>, Damage> {
         Ok(self.word(at)?.map(str::to_owned))
     }
@@ -33,7 +33,7 @@ pub(in crate::stores) trait Cells {
         self.maybe_bytes(at)?.ok_or(Damage)
     }
 
-    /// Bytes that may be none.
+    /// Nullable bytes.
     fn maybe_bytes(&self, at: usize) -> Result<Option<Vec<u8>>, Damage> {
         Ok(self.blob(at)?.map(<[u8]>::to_vec))
     }
@@ -43,7 +43,7 @@ pub(in crate::stores) trait Cells {
         self.maybe_hash(at)?.ok_or(Damage)
     }
 
-    /// A hash that may be none.
+    /// A nullable hash.
     fn maybe_hash<const N: usize>(&self, at: usize) -> Result<Option<[u8; N]>, Damage> {
         self.blob(at)?.map(|bytes| bytes.try_into().map_err(|_| Damage)).transpose()
     }

@@ -1,30 +1,42 @@
-//! The columns of an event that change, as they are in the table.
+//! The changing columns of an event, as they are in the table.
 //!
-//! They have a checksum of their own, written anew with every change. A story stays the text that it is: whoever
-//! changes thousands of rows need not understand what is in each.
+//! They have a checksum of their own, which every change rewrites. An attempt history stays text: a change to
+//! thousands of rows need not parse it.
 
 use redrive_core::Moment;
-use redrive_core::entry::Seq;
 use redrive_core::event::{DeadReason, Mode};
-use redrive_core::triage::Redrive;
+use redrive_core::queue_entry::Seq;
+use redrive_core::triage::RedriveOptions;
 
 use super::cells::{Cells, Damage};
-use super::held::{PutBack, Stand};
 use super::numbers::{column, from_moment};
+use super::params::Param;
 use super::rows::Sum;
+use super::tracked::{RedrivenBy, RowState};
 use crate::lease::TokenHash;
 
 /// The columns, in order.
 macro_rules! change_columns {
     () => {
-        "rev, state, due, attempts, mode, started, previous, strikes, suspect, story, reason, died, park_until, \
+        "rev, state, due, attempts, mode, started, previous, crash_count, suspect, history, reason, died, park_until, \
          park_count, route, out_of_order, cause, death, redrive, redriven, lease_attempt, lease_token, lease_until, \
          lease_from, progress_crc"
     };
 }
 pub(in crate::stores) use change_columns;
 
-/// What changes of an event.
+/// The columns that a change writes: `flow` follows from the others, and is never read.
+macro_rules! written_columns {
+    () => {
+        concat!("flow, ", $crate::stores::shared::columns::change_columns!())
+    };
+}
+pub(in crate::stores) use written_columns;
+
+/// How many [`written_columns`] there are.
+const WRITTEN_COLUMNS: usize = 26;
+
+/// The changing columns of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::stores) struct Columns {
     pub(in crate::stores) rev: i64,
@@ -34,9 +46,9 @@ pub(in crate::stores) struct Columns {
     pub(in crate::stores) mode: Mode,
     pub(in crate::stores) started: Option<i64>,
     pub(in crate::stores) previous: i64,
-    pub(in crate::stores) strikes: i64,
+    pub(in crate::stores) crash_count: i64,
     pub(in crate::stores) suspect: i64,
-    pub(in crate::stores) story: Option<String>,
+    pub(in crate::stores) history: Option<String>,
     pub(in crate::stores) reason: Option<DeadReason>,
     pub(in crate::stores) died: Option<i64>,
     pub(in crate::stores) park_until: Option<i64>,
@@ -68,9 +80,9 @@ impl Columns {
             mode: word(4)?.and_then(Mode::from_word).ok_or(Damage)?,
             started: maybe(5)?,
             previous: number(6)?,
-            strikes: number(7)?,
+            crash_count: number(7)?,
             suspect: number(8)?,
-            story: text(9)?,
+            history: text(9)?,
             reason: word(10)?.map(|word| DeadReason::from_word(word).ok_or(Damage)).transpose()?,
             died: maybe(11)?,
             park_until: maybe(12)?,
@@ -89,6 +101,38 @@ impl Columns {
         if columns.sum(seq) == number(24)? { Ok(columns) } else { Err(Damage) }
     }
 
+    /// The values of [`written_columns`].
+    pub(in crate::stores) fn params(&self, seq: Seq) -> [Param<'_>; WRITTEN_COLUMNS] {
+        [
+            i64::from(self.attempts > 0 || self.mode != Mode::Live).into(),
+            self.rev.into(),
+            self.state.into(),
+            self.due.into(),
+            self.attempts.into(),
+            self.mode.as_str().into(),
+            self.started.into(),
+            self.previous.into(),
+            self.crash_count.into(),
+            self.suspect.into(),
+            self.history.as_deref().into(),
+            self.reason.map(DeadReason::as_str).into(),
+            self.died.into(),
+            self.park_until.into(),
+            self.park_count.into(),
+            self.route.as_deref().into(),
+            self.out_of_order.into(),
+            self.cause.into(),
+            self.death.into(),
+            self.redrive.into(),
+            self.redriven.into(),
+            self.lease_attempt.into(),
+            self.lease_token.as_ref().map(<[u8; 16]>::as_slice).into(),
+            self.lease_until.into(),
+            self.lease_from.into(),
+            self.sum(seq).into(),
+        ]
+    }
+
     /// Their checksum.
     pub(in crate::stores) fn sum(&self, seq: Seq) -> i64 {
         Sum::new()
@@ -100,9 +144,9 @@ impl Columns {
             .text(self.mode.as_str())
             .maybe_number(self.started)
             .number(self.previous)
-            .number(self.strikes)
+            .number(self.crash_count)
             .number(self.suspect)
-            .maybe(self.story.as_deref().map(str::as_bytes))
+            .maybe(self.history.as_deref().map(str::as_bytes))
             .maybe(self.reason.map(|reason| reason.as_str().as_bytes()))
             .maybe_number(self.died)
             .maybe_number(self.park_until)
@@ -121,16 +165,32 @@ impl Columns {
     }
 }
 
-/// What becomes of the columns of a letter that keeps no order and goes its own way.
-pub(in crate::stores) fn put_back(columns: &mut Columns, redrive: &Redrive, by: PutBack, at: Moment) {
+impl Columns {
+    /// The columns of a discarded event.
+    pub(in crate::stores) fn discard(&mut self) {
+        self.rev += 1;
+        self.state = RowState::Discarded as i64;
+        self.death = None;
+        (self.lease_attempt, self.lease_token) = (None, None);
+        (self.lease_until, self.lease_from) = (None, None);
+    }
+}
+
+/// The columns of a redriven dead letter that keeps no order.
+pub(in crate::stores) fn redrive_columns(
+    columns: &mut Columns,
+    redrive: &RedriveOptions,
+    by: RedrivenBy,
+    at: Moment,
+) {
     columns.rev += 1;
-    columns.state = Stand::Waits as i64;
+    columns.state = RowState::Waiting as i64;
     columns.due = from_moment(at);
     columns.mode = Mode::Redrive;
     if !redrive.keep_attempts {
         columns.attempts = 0;
     }
-    (columns.started, columns.previous, columns.strikes, columns.suspect) = (None, 0, 0, 0);
+    (columns.started, columns.previous, columns.crash_count, columns.suspect) = (None, 0, 0, 0);
     (columns.reason, columns.died, columns.death) = (None, None, None);
     (columns.park_until, columns.park_count) = (None, None);
     (columns.lease_attempt, columns.lease_token) = (None, None);

@@ -1,4 +1,4 @@
-//! Groups: dead letters that have something in common, counted by stream and cause.
+//! Groups: dead letters with a common property, counted by stream and cause.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -6,17 +6,25 @@ use redrive_core::Moment;
 use redrive_core::triage::CauseId;
 
 use super::cells::{Cells, Damage};
-use super::held::PutBack;
 use super::numbers::{bits, to_moment};
 use super::rows::Stream;
-use crate::operate::{Group, GroupBy, GroupQuery, Redriven};
+use super::tracked::RedrivenBy;
+use crate::operate::{Group, GroupBy, GroupQuery, GroupRedrive};
 
-/// How many groups are given where nobody says.
+/// How many groups a call returns by default.
 const GROUPS: usize = 100;
-/// How many causes of a stream are told apart: some megabytes of titles.
+/// How many causes of a stream are distinguished: some megabytes of titles.
 pub(in crate::stores) const CAUSES_MAX: u32 = 10_000;
-/// The title of those that are not.
+/// The title of all other causes.
 pub(in crate::stores) const OTHER_TITLE: &str = "other causes";
+
+/// How an event ended that a job redrove.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::stores) enum RedriveOutcome {
+    Done,
+    Failed,
+    Other,
+}
 
 /// Dead letters of one cause in one stream.
 #[derive(Debug, Clone)]
@@ -26,8 +34,8 @@ pub(in crate::stores) struct Tally {
     pub(in crate::stores) holding: u64,
     pub(in crate::stores) first: Moment,
     pub(in crate::stores) last: Moment,
-    /// What put some of them back last, and what became of that.
-    pub(in crate::stores) redriven: Option<(PutBack, Redriven)>,
+    /// What redrove some of them last, and the result.
+    pub(in crate::stores) redriven: Option<(RedrivenBy, GroupRedrive)>,
     #[cfg(feature = "sqlite")]
     pub(in crate::stores) is_changed: bool,
 }
@@ -46,16 +54,16 @@ impl Tally {
         }
     }
 
-    /// Some of its letters were put back. Each order and each job is a redrive of its own.
-    pub(in crate::stores) fn put_back(&mut self, letters: u64, by: PutBack, at: Moment) {
+    /// Some of its dead letters were redriven. Each command and each job is a redrive of its own.
+    pub(in crate::stores) fn count_redriven(&mut self, letters: u64, by: RedrivenBy, at: Moment) {
         match &mut self.redriven {
             Some((last, redriven)) if *last == by => redriven.letters += letters,
-            redriven => *redriven = Some((by, Redriven { at, letters, failed: 0 })),
+            redriven => *redriven = Some((by, GroupRedrive { at, letters, failed: 0 })),
         }
     }
 
-    /// One that was put back is dead again.
-    pub(in crate::stores) fn failed_again(&mut self, by: PutBack) {
+    /// A redriven event died again.
+    pub(in crate::stores) fn failed_again(&mut self, by: RedrivenBy) {
         if let Some((last, redriven)) = &mut self.redriven
             && *last == by
         {
@@ -63,14 +71,18 @@ impl Tally {
         }
     }
 
-    /// Reads a row: title, letters, holding, first, last, redrive, redriven_at, redriven_letters, redriven_failed.
+    /// Reads a row: title, dead letters, holding, first, last, redrive, redriven_at, redriven_letters, redriven_failed.
     pub(in crate::stores) fn from_row(row: &impl Cells, from: usize) -> Result<Self, Damage> {
         let number = |n: usize| row.number(from + n);
         let redriven = match row.maybe_number(from + 5)? {
             None => None,
             Some(by) => Some((
-                PutBack::from_column(by),
-                Redriven { at: to_moment(number(6)?), letters: bits(number(7)?), failed: bits(number(8)?) },
+                RedrivenBy::from_column(by),
+                GroupRedrive {
+                    at: to_moment(number(6)?),
+                    letters: bits(number(7)?),
+                    failed: bits(number(8)?),
+                },
             )),
         };
         Ok(Self {
@@ -86,19 +98,19 @@ impl Tally {
     }
 }
 
-/// Several tallies that are one group for whoever looks.
+/// Several tallies that a caller sees as one group.
 pub(in crate::stores) struct Merged {
     group: Group,
     queues: BTreeSet<String>,
-    by: Option<PutBack>,
+    by: Option<RedrivenBy>,
 }
 
-/// Tallies, put together.
+/// Tallies, merged into groups.
 #[derive(Default)]
 pub(in crate::stores) struct Groups(HashMap<(Option<CauseId>, String), Merged>);
 
 impl Groups {
-    /// Another tally, if it is asked for.
+    /// Adds a tally, if the query includes it.
     pub(in crate::stores) fn add(
         &mut self,
         query: &GroupQuery,
@@ -114,19 +126,19 @@ impl Groups {
             GroupBy::Queue => (None, stream.queue.clone()),
             _ => (None, stream.tenant.clone()),
         };
-        // One cause has one title; only what was cut off a list of causes may differ.
+        // One cause has one title; only titles of truncated lists of causes may differ.
         let name = if cause.is_some() { String::new() } else { title.clone() };
         let into = self.0.entry((cause, name)).or_insert_with(|| Merged::new(cause, title, tally));
         into.add(tally, &stream.queue);
     }
 
-    /// The groups that were asked for.
+    /// The groups of the query.
     pub(in crate::stores) fn end(self, query: &GroupQuery) -> Vec<Group> {
         page(self.0.into_values().map(Merged::end).collect(), query.limit)
     }
 }
 
-/// Those with most letters, the first ones first.
+/// The largest groups first, earlier ones before later ones.
 pub(in crate::stores) fn page(mut groups: Vec<Group>, limit: usize) -> Vec<Group> {
     groups.sort_by(|a, b| {
         b.letters.cmp(&a.letters).then(b.last.cmp(&a.last)).then_with(|| a.title.cmp(&b.title))

@@ -1,13 +1,14 @@
 //! Jobs as rows.
 
-use redrive_core::entry::Seq;
+use redrive_core::queue_entry::Seq;
 use redrive_core::triage::{Job, JobId, JobPlan, JobState};
 
 use super::cells::{Cells, Damage};
 use super::numbers::{bits, column, from_moment, to_moment};
+use super::params::Param;
 use super::rows::Sum;
 
-/// How many of the jobs that are over are told.
+/// How many finished jobs are listed.
 pub(in crate::stores) const JOBS_TOLD: i64 = 100;
 
 /// The columns of a job, in order.
@@ -18,6 +19,40 @@ macro_rules! job_columns {
     };
 }
 pub(in crate::stores) use job_columns;
+
+/// How many [`job_columns`] there are.
+const JOB_COLUMNS: usize = 19;
+
+/// The plan of a job as it is stored.
+pub(in crate::stores) fn plan_text(job: &Job) -> String {
+    // Words and numbers: this does not fail.
+    serde_json::to_string(&job.plan).unwrap_or_default()
+}
+
+/// The values of [`job_columns`], with the [plan](plan_text) of the job.
+pub(in crate::stores) fn job_params<'a>(job: &'a Job, plan: &'a str) -> [Param<'a>; JOB_COLUMNS] {
+    [
+        column(job.id.0).into(),
+        plan.into(),
+        job.state.as_str().into(),
+        job.why.as_str().into(),
+        job.who.as_str().into(),
+        from_moment(job.started).into(),
+        from_moment(job.running_since).into(),
+        column(job.taken_before).into(),
+        job.ended.map(from_moment).into(),
+        column(job.planned).into(),
+        column(job.deaths).into(),
+        job.cursor.map(|seq| column(seq.0)).into(),
+        i64::from(job.exhausted).into(),
+        column(job.taken).into(),
+        column(job.skipped).into(),
+        column(job.done).into(),
+        column(job.failed).into(),
+        column(job.other).into(),
+        job_sum(job, plan).into(),
+    ]
+}
 
 /// The checksum of a job.
 pub(in crate::stores) fn job_sum(job: &Job, plan: &str) -> i64 {

@@ -1,21 +1,22 @@
-//! Dead letters by filter, a row at a time and without understanding more of it than the filter asks for.
+//! Dead letters by filter, row by row, parsing only what the filter needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use redrive_core::triage::{CauseId, Filter};
 
 use super::cells::{Cells, Damage};
+use super::history::{is_unsure, read_history};
 use super::numbers::signed;
 use super::rows::Stream;
-use super::stories::{is_unsure, read_story};
-use crate::found::Matching;
+use super::tracked::RowState;
+use crate::event_status::FilterMatches;
 
-/// How many rows are looked at for one page, or one step of a job: some ten milliseconds.
+/// How many rows are read for one page, or one step of a job: some ten milliseconds.
 pub(in crate::stores) const LOOKED_MAX: usize = 10_000;
-/// How many keys are named.
+/// How many keys are listed.
 const KEYS_MAX: usize = 20;
 
-/// The columns of a letter: what never changes and is small, and all that changes.
+/// The columns of a dead letter: the small ones that never change, and all changing ones.
 macro_rules! letter_columns {
     () => {
         concat!(
@@ -26,10 +27,10 @@ macro_rules! letter_columns {
 }
 pub(in crate::stores) use letter_columns;
 
-/// Where the columns that change begin.
+/// The position of the first changing column.
 pub(in crate::stores) const LETTER_CHANGES: usize = 5;
 
-// Where they are among those.
+// Their positions among those.
 const STATE: usize = 1;
 const ATTEMPTS: usize = 3;
 const STORY: usize = 9;
@@ -38,8 +39,8 @@ const DIED: usize = 11;
 const CAUSE: usize = 16;
 const REDRIVEN: usize = 19;
 
-/// Whether a filter means a row whose columns that change begin at `from`; it died, or was published, at `at`.
-/// The columns before are seq, id, key and tag.
+/// Whether a filter matches a row whose changing columns begin at `from`; it died, or was published, at `at`. The
+/// columns before are seq, id, key and tag.
 pub(in crate::stores) fn is_meant(
     filter: &Filter,
     row: &impl Cells,
@@ -81,9 +82,13 @@ pub(in crate::stores) fn is_meant(
     filter.text.as_deref().map_or(Ok(true), |wanted| has_text(wanted, id, key, text(from + STORY)?))
 }
 
+const fn is_dead(state: i64) -> bool {
+    state == RowState::DeadHolding as i64 || state == RowState::DeadPassed as i64
+}
+
 /// Whether a row is a dead letter's.
 pub(in crate::stores) fn is_letter(row: &impl Cells, from: usize) -> Result<bool, Damage> {
-    row.number(from + STATE).map(|state| matches!(state, 2 | 3))
+    row.number(from + STATE).map(is_dead)
 }
 
 /// When the event of such a row died.
@@ -91,36 +96,37 @@ pub(in crate::stores) fn died(row: &impl Cells, from: usize) -> Result<i64, Dama
     row.maybe_number(from + DIED).map(Option::unwrap_or_default)
 }
 
-fn has_text(wanted: &str, id: &str, key: Option<&str>, story: Option<&str>) -> Result<bool, Damage> {
+fn has_text(wanted: &str, id: &str, key: Option<&str>, history: Option<&str>) -> Result<bool, Damage> {
     let wanted = wanted.to_lowercase();
     let has = |place: &str| place.to_lowercase().contains(&wanted);
     if has(id) || key.is_some_and(has) {
         return Ok(true);
     }
-    let Some(story) = story else { return Ok(false) };
-    // What JSON writes as it is must be somewhere in the text of the story; only then it is worth reading.
+    let Some(history) = history else { return Ok(false) };
+    // Plain text appears verbatim in the JSON of the attempt history; only then it is worth parsing.
     let is_plain = wanted.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\');
-    if is_plain && !has(story) {
+    if is_plain && !has(history) {
         return Ok(false);
     }
-    let story = read_story(Some(story))?;
-    let cause =
-        story.as_deref().and_then(|story| story.records().rev().find_map(|record| record.cause.as_ref()));
+    let history = read_history(Some(history))?;
+    let cause = history
+        .as_deref()
+        .and_then(|history| history.records().rev().find_map(|record| record.cause.as_ref()));
     Ok(cause.is_some_and(|cause| {
         has(&cause.kind) || has(&cause.message) || cause.code.as_deref().is_some_and(has)
     }))
 }
 
-/// What a filter means, as far as it was looked at.
+/// The dead letters that a filter matches, so far.
 #[derive(Default)]
 pub(in crate::stores) struct Matched {
-    matching: Matching,
+    matching: FilterMatches,
     queues: BTreeMap<String, u64>,
     keys: BTreeSet<String>,
 }
 
 impl Matched {
-    /// Another letter, if it is meant. What cannot be read is not counted: nothing will be done to it.
+    /// Adds a dead letter, if the filter matches. An unreadable one is not counted: no command will change it.
     pub(in crate::stores) fn look(
         &mut self,
         filter: &Filter,
@@ -132,15 +138,15 @@ impl Matched {
         if !is_meant.unwrap_or(false) {
             return Ok(());
         }
-        let holds = row.number(from + STATE)? == 2;
+        let holds = row.number(from + STATE)? == RowState::DeadHolding as i64;
         let is_ordered = row.word(2)?.is_some();
-        let story = row.word(from + STORY).unwrap_or_default();
+        let history = row.word(from + STORY).unwrap_or_default();
         let matching = &mut self.matching;
         matching.letters += 1;
         matching.keys_blocked += u64::from(holds);
         matching.out_of_order += u64::from(is_ordered && !holds);
         matching.redriven_before += u64::from(row.number(from + REDRIVEN)? > 0);
-        matching.unsure += u64::from(story.is_some_and(is_unsure));
+        matching.unsure += u64::from(history.is_some_and(is_unsure));
         match self.queues.get_mut(&stream.queue) {
             Some(letters) => *letters += 1,
             None => drop(self.queues.insert(stream.queue.clone(), 1)),
@@ -152,9 +158,9 @@ impl Matched {
         Ok(())
     }
 
-    /// What was found.
-    pub(in crate::stores) fn end(self) -> Matching {
+    /// The result.
+    pub(in crate::stores) fn end(self) -> FilterMatches {
         let (queues, keys) = (self.queues.into_iter().collect(), self.keys.into_iter().collect());
-        Matching { queues, keys, ..self.matching }
+        FilterMatches { queues, keys, ..self.matching }
     }
 }

@@ -1,16 +1,16 @@
-//! Numbers as databases have them: signed, 64 bits.
+//! Numbers as databases store them: signed, 64 bits.
 
 use std::time::Duration;
 
 use redrive_core::Moment;
-use redrive_core::entry::{Seq, StreamId};
+use redrive_core::queue_entry::{Seq, StreamId};
 
 /// Bits of a seq that count within a stream: enough for a million events a second over twelve days, or a
 /// thousand a second over thirty-four years, of one tenant in one queue.
 pub(in crate::stores) const COUNT_BITS: u32 = 40;
 /// How many events a stream may ever have.
 pub(in crate::stores) const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
-/// How many streams there may be: what is left of a positive number of 64 bits.
+/// How many streams there may be: the rest of a positive number of 64 bits.
 #[cfg(feature = "sqlite")]
 pub(in crate::stores) const STREAMS_MAX: u32 = (1 << (63 - COUNT_BITS)) - 1;
 
@@ -29,12 +29,12 @@ pub(in crate::stores) fn span(stream: StreamId) -> (i64, i64) {
     (column(seq(stream, 0).0), column(seq(stream, COUNT_MAX).0))
 }
 
-/// A number as a column; what is too large is the largest there is.
+/// A number as a column, saturating.
 pub(in crate::stores) fn column(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// A moment as a column. What is too far away is [`Moment::FAR`].
+/// A moment as a column. A later moment is [`Moment::FAR`].
 pub(in crate::stores) fn from_moment(moment: Moment) -> i64 {
     column(moment.as_nanos())
 }
@@ -62,7 +62,7 @@ pub(in crate::stores) fn to_duration(column: i64) -> Duration {
     }
 }
 
-/// Bits that are a number with a sign for a database, and none for us.
+/// Bits that a database stores as a signed number.
 pub(in crate::stores) const fn bits(column: i64) -> u64 {
     u64::from_ne_bytes(column.to_ne_bytes())
 }

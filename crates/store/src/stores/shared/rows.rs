@@ -1,17 +1,17 @@
-//! Events as rows: what never changes of them.
+//! Events as rows: the columns that never change.
 //!
-//! Every row has a checksum over its columns, with lengths and with the names of its stream, so that a bit
-//! that the disk turned over is an error and not another payload. It is computed once at publish and once at
-//! load, at some gigabytes a second.
+//! Every row has a checksum over its columns, with lengths and with the names of its stream, so that a flipped bit on
+//! the disk is an error and not another payload. It is computed once at publish and once at load, at some gigabytes a
+//! second.
 //!
-//! What most events do not have (headers, a delay, an expiry) is JSON in one column, as it was given: what a
-//! load returns equals what was published.
+//! Fields that most events do not have (headers, a delay, an expiry) are JSON in one column, as they were given: a
+//! load returns exactly what was published.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive_core::entry::{Entry, Progress, Seq, StreamId};
 use redrive_core::event::{Expiry, Meta, When};
+use redrive_core::queue_entry::{EventProgress, QueueEntry, Seq, StreamId};
 use redrive_core::{Event, Moment};
 
 use super::cells::{Cells, Damage};
@@ -20,12 +20,12 @@ use super::numbers::{column, from_moment, nanos, to_moment};
 /// The columns that both tables of events have, in order.
 macro_rules! event_columns {
     () => {
-        "seq, id, key, tag, payload, extra, published, calm, crc"
+        "seq, id, key, tag, payload, extra, published, dedupe_ok_until, crc"
     };
 }
 pub(in crate::stores) use event_columns;
 
-/// How many they are.
+/// How many there are.
 pub(in crate::stores) const EVENT_COLUMNS: usize = 9;
 
 /// The names of a stream. They never change.
@@ -55,25 +55,25 @@ impl Stream {
 pub(in crate::stores) struct EventRow {
     pub(in crate::stores) seq: Seq,
     pub(in crate::stores) event: Arc<Event>,
-    /// Whether order is kept within its key.
+    /// Whether the queue keeps the order of its key.
     pub(in crate::stores) ordered: bool,
     pub(in crate::stores) published: Moment,
-    /// Settled by then, the receipt lasts long enough as it is.
-    pub(in crate::stores) calm: Moment,
-    /// Its shard: given at publish, and kept by whatever takes its place.
+    /// If settled by then, the dedupe record lasts long enough as it is.
+    pub(in crate::stores) dedupe_ok_until: Moment,
+    /// Its shard: set at publish, and inherited by its replacement.
     pub(in crate::stores) shard: u32,
 }
 
 impl EventRow {
-    /// The key within which order is kept.
+    /// The key, if the queue keeps its order.
     pub(in crate::stores) fn key(&self) -> Option<&str> {
         self.event.key.as_deref().filter(|_| self.ordered)
     }
 
     /// The same as an entry that has not run.
-    pub(in crate::stores) fn entry(self, stream: StreamId) -> Entry {
+    pub(in crate::stores) fn entry(self, stream: StreamId) -> QueueEntry {
         let due = self.event.when.moment(self.published);
-        Entry {
+        QueueEntry {
             seq: self.seq,
             rev: 0,
             stream,
@@ -81,33 +81,34 @@ impl EventRow {
             published: self.published,
             expires: self.event.expires.map(|expiry| expiry.moment(self.published)),
             event: self.event,
-            progress: Progress::fresh(due),
+            progress: EventProgress::fresh(due),
         }
     }
 
-    /// What its columns are, beside those that are the event's own.
+    /// The columns that are computed from the event.
     pub(in crate::stores) fn parts(&self) -> Parts<'_> {
         let event = &*self.event;
         let extra = encode_extra(event);
         let (key, tag) = split(event.key.as_deref(), self.ordered);
-        let (published, calm) = (from_moment(self.published), from_moment(self.calm));
+        let (published, dedupe_ok_until) = (from_moment(self.published), from_moment(self.dedupe_ok_until));
         let names = (event.queue.as_str(), event.tenant.as_str());
         let place = (column(self.seq.0), event.id.as_str());
-        let crc = sum(names, place, (key, tag), (&event.payload, extra.as_deref()), (published, calm));
-        Parts { key, tag, extra, published, calm, crc }
+        let crc =
+            sum(names, place, (key, tag), (&event.payload, extra.as_deref()), (published, dedupe_ok_until));
+        Parts { key, tag, extra, published, dedupe_ok_until, crc }
     }
 
-    /// Reads the columns, the first of a row. Where there is more than one shard, it is beside them.
+    /// Reads the columns, the first of a row. With several shards, the shard is beside them.
     pub(in crate::stores) fn read(row: &impl Cells, stream: &Stream) -> Result<Self, Damage> {
         let seq = row.number(0)?;
         let id = row.text(1)?;
         let (key, tag) = (row.maybe_text(2)?, row.maybe_text(3)?);
         let payload = row.bytes(4)?;
         let extra = row.blob(5)?;
-        let (published, calm) = (row.number(6)?, row.number(7)?);
+        let (published, dedupe_ok_until) = (row.number(6)?, row.number(7)?);
         let names = (stream.queue.as_str(), stream.tenant.as_str());
         let keys = (key.as_deref(), tag.as_deref());
-        if sum(names, (seq, &id), keys, (&payload, extra), (published, calm)) != row.number(8)? {
+        if sum(names, (seq, &id), keys, (&payload, extra), (published, dedupe_ok_until)) != row.number(8)? {
             return Err(Damage);
         }
         let (meta, when, expires) = decode_extra(extra)?;
@@ -119,7 +120,7 @@ impl EventRow {
             event: Arc::new(event),
             ordered,
             published: to_moment(published),
-            calm: to_moment(calm),
+            dedupe_ok_until: to_moment(dedupe_ok_until),
             shard: 0,
         })
     }
@@ -131,7 +132,7 @@ pub(in crate::stores) struct Parts<'a> {
     pub(in crate::stores) tag: Option<&'a str>,
     pub(in crate::stores) extra: Option<Vec<u8>>,
     pub(in crate::stores) published: i64,
-    pub(in crate::stores) calm: i64,
+    pub(in crate::stores) dedupe_ok_until: i64,
     pub(in crate::stores) crc: i64,
 }
 
@@ -140,7 +141,7 @@ fn sum(
     (seq, id): (i64, &str),
     (key, tag): (Option<&str>, Option<&str>),
     (payload, extra): (&[u8], Option<&[u8]>),
-    (published, calm): (i64, i64),
+    (published, dedupe_ok_until): (i64, i64),
 ) -> i64 {
     Sum::new()
         .text(queue)
@@ -152,11 +153,11 @@ fn sum(
         .bytes(payload)
         .maybe(extra)
         .number(published)
-        .number(calm)
+        .number(dedupe_ok_until)
         .end()
 }
 
-/// A key that means something, and one that does not.
+/// Splits a key into the columns `key` (ordered) and `tag` (not ordered).
 const fn split(key: Option<&str>, ordered: bool) -> (Option<&str>, Option<&str>) {
     if ordered { (key, None) } else { (None, key) }
 }
@@ -177,7 +178,7 @@ fn encode_extra(event: &Event) -> Option<Vec<u8>> {
     if event.meta.is_none() && when.is_none() && expires.is_none() {
         return None;
     }
-    // Maps with keys that are no text and the like cannot be in there, so this does not fail.
+    // There are no maps with non-text keys and the like in it, so this does not fail.
     serde_json::to_vec(&(&event.meta, when, expires)).ok()
 }
 
@@ -196,21 +197,21 @@ fn decode_extra(extra: Option<&[u8]>) -> Result<Extra, Damage> {
     Ok((meta, when, expires))
 }
 
-/// What type of event it is, by such a column alone.
+/// The type of an event, from such a column alone.
 pub(in crate::stores) fn kind_of(extra: &[u8]) -> Option<String> {
     let (meta, _, _) = decode_extra(Some(extra)).ok()?;
     meta?.kind().map(str::to_owned)
 }
 
-/// A checksum of columns, with their lengths. Small ones are gathered first: a call for each of them would cost
-/// more than the checksum does.
+/// A checksum of columns, with their lengths. Small ones are buffered: a call for each of them would cost more than
+/// the checksum does.
 pub(in crate::stores) struct Sum {
     of: crc32fast::Hasher,
     small: [u8; SMALL],
     filled: usize,
 }
 
-/// How much is gathered: a receipt with an id of usual length.
+/// The size of the buffer: a dedupe record with an id of usual length.
 const SMALL: usize = 192;
 
 impl Sum {

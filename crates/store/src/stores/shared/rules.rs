@@ -1,4 +1,4 @@
-//! Rules that hold, and what they mean for one event.
+//! The active rules, and their effect on one event.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -6,25 +6,25 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use redrive_core::Moment;
 use redrive_core::event::State;
-use redrive_core::triage::{Control, Controls, Rule};
+use redrive_core::triage::{ActiveRule, ActiveRules, Rule};
 
 use super::cells::{Cells, Damage};
 use super::numbers::to_moment;
 use super::rows::{EventRow, Stream};
-use crate::found::Found;
+use crate::event_status::EventStatus;
 
-/// How many rules may hold: what is looked through for every load of the engine.
+/// How many rules may be active: every load of the engine checks them.
 pub(in crate::stores) const RULES_MAX: usize = 10_000;
 
-/// The rules that hold.
+/// The active rules.
 #[derive(Debug)]
 pub(in crate::stores) struct Rules {
-    pub(in crate::stores) controls: Controls,
-    /// Keys of which some may be withheld.
+    pub(in crate::stores) controls: ActiveRules,
+    /// Keys that may be withheld.
     keys: HashSet<String>,
 }
 
-/// What a look is made with: when, and under which rules.
+/// The context of a read: time and rules.
 #[derive(Debug)]
 pub(in crate::stores) struct View {
     pub(in crate::stores) now: Moment,
@@ -39,23 +39,26 @@ impl View {
     }
 
     /// An event that may run and never ran.
-    pub(in crate::stores) fn ready(&self, row: &EventRow, stream: &Stream) -> Found {
+    pub(in crate::stores) fn ready(&self, row: &EventRow, stream: &Stream) -> EventStatus {
         let state = if self.is_quarantined(stream) { State::Quarantined } else { State::Ready };
-        Found { due: Some(row.event.when.moment(row.published)), ..Found::new(row.seq, state, row.published) }
+        EventStatus {
+            due: Some(row.event.when.moment(row.published)),
+            ..EventStatus::new(row.seq, state, row.published)
+        }
     }
 }
 
 impl Rules {
-    /// These rules, in their order.
-    pub(in crate::stores) fn new(mut controls: Controls) -> Self {
+    /// These rules, sorted.
+    pub(in crate::stores) fn new(mut controls: ActiveRules) -> Self {
         controls.list.sort_by(|a, b| a.rule.cmp(&b.rule));
         let keys = controls.list.iter().filter_map(|control| control.rule.key());
         let keys = keys.map(|(_, _, key)| key.to_owned()).collect();
         Self { controls, keys }
     }
 
-    /// The rule by which nothing of a key is handed out. It holds until it is lifted, and not until its end, so
-    /// that its end is a commit.
+    /// The rule that withholds a key. It holds until it is lifted, and not until its expiry, so that its end is a
+    /// commit.
     pub(in crate::stores) fn withholding(&self, stream: &Stream, key: &str) -> Option<&Rule> {
         if self.keys.is_empty() || !self.keys.contains(key) {
             return None;
@@ -65,13 +68,13 @@ impl Rules {
     }
 }
 
-/// A rule as a row: rule, since, until, who, why. What cannot be read is given as it is.
-pub(in crate::stores) fn read_rule(row: &impl Cells) -> Result<Result<Control, String>, Damage> {
+/// A rule from a row: rule, since, until, who, why. An unreadable rule is returned as text.
+pub(in crate::stores) fn read_rule(row: &impl Cells) -> Result<Result<ActiveRule, String>, Damage> {
     let text = row.text(0)?;
     let Ok(rule) = serde_json::from_str(&text) else { return Ok(Err(text)) };
     let until = row.maybe_number(2)?.map(to_moment);
     let (since, who, why) = (to_moment(row.number(1)?), row.text(3)?, row.text(4)?);
-    Ok(Ok(Control { rule, since, until, who, why }))
+    Ok(Ok(ActiveRule { rule, since, until, who, why }))
 }
 
 /// A rule as it is stored.
@@ -80,8 +83,8 @@ pub(in crate::stores) fn rule_text(rule: &Rule) -> String {
     serde_json::to_string(rule).unwrap_or_default()
 }
 
-/// What the events of a key say that a rule withholds.
-pub(in crate::stores) const fn held_by(rule: &Rule) -> State {
+/// The state of the events of a key that a rule withholds.
+pub(in crate::stores) const fn state_under(rule: &Rule) -> State {
     if matches!(rule, Rule::ParkKey { .. }) { State::Parked } else { State::Quarantined }
 }
 
@@ -98,12 +101,12 @@ pub(in crate::stores) fn queues(rule: &Rule) -> Vec<&str> {
     }
 }
 
-/// The latest moment that anybody told: what is due by then may run. The store has no clock of its own.
+/// The latest moment that a caller passed in: events that are due by then may run. The store has no clock of its own.
 #[derive(Debug, Default)]
-pub(in crate::stores) struct Seen(AtomicU64);
+pub(in crate::stores) struct StoreClock(AtomicU64);
 
-impl Seen {
-    pub(in crate::stores) fn see(&self, at: Moment) {
+impl StoreClock {
+    pub(in crate::stores) fn advance(&self, at: Moment) {
         self.0.fetch_max(at.as_nanos(), Relaxed);
     }
 

@@ -1,26 +1,19 @@
-//! What SQLite's errors mean here.
+//! How SQLite's errors are handled.
 //!
-//! Three questions matter. Is it certain that nothing was written? Only the COMMIT itself can leave that open.
-//! May the store be trusted afterwards? Not after an I/O error: what a failed sync left behind was invisible
-//! to every connection, and there again after a restart. And may the same call work later? Where the file is
-//! busy or the disk is full, yes.
+//! Three questions matter. Is it certain that nothing was written? Only an error of the COMMIT itself leaves that
+//! unknown. Can the store be trusted afterwards? Not after an I/O error: the writes of a failed sync were invisible to
+//! every connection, and there again after a restart. And may the same call work later? If the file is busy or the
+//! disk is full, yes.
 
 use std::sync::{Arc, OnceLock};
 
 use rusqlite::ErrorCode;
 
 use crate::error::StoreError;
+use crate::stores::rows;
 
-/// Why a step of a transaction could not be done.
-#[derive(Debug)]
-pub(super) enum Fault {
-    /// SQLite said no: the transaction is rolled back, for everybody in it.
-    Sql(rusqlite::Error),
-    /// This call alone is refused; it has written nothing.
-    Refused(StoreError),
-    /// Somebody's work ended the transaction of all.
-    Spoiled,
-}
+/// Why a step of a transaction failed.
+pub(super) type Fault = rows::Fault<rusqlite::Error>;
 
 impl From<rusqlite::Error> for Fault {
     fn from(error: rusqlite::Error) -> Self {
@@ -28,19 +21,13 @@ impl From<rusqlite::Error> for Fault {
     }
 }
 
-impl From<StoreError> for Fault {
-    fn from(error: StoreError) -> Self {
-        Self::Refused(error)
-    }
-}
-
-/// What a step of a transaction gives.
+/// The result of a step of a transaction.
 pub(super) type Step<T> = Result<T, Fault>;
 
 /// What kind of error it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Somebody else is at it, or the disk is full: it may pass.
+    /// Another process is writing, or the disk is full: it may pass.
     Passing,
     /// A rule of the schema was broken.
     Constraint,
@@ -60,14 +47,31 @@ pub(super) fn kind(error: &rusqlite::Error) -> Kind {
     }
 }
 
-/// The error of a call whose transaction was rolled back: it is certain that nothing was written.
+/// An error as text. SQLite calls a file malformed even if its file system is gone, or returns nothing: it reads less
+/// than it wrote. For a file in use, only the next opening can tell.
+pub(super) fn told(error: &rusqlite::Error) -> String {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => format!(
+            "the file does not read as it was written: its file system is gone, or the file is damaged; see that the \
+             disk is there and start again, which says whether to restore a backup ({error})"
+        ),
+        Some(ErrorCode::SystemIoFailure) => {
+            format!(
+                "the disk failed: see that its file system is there and writable, and start again ({error})"
+            )
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// The error of a call whose transaction was rolled back: nothing was written.
 pub(super) fn rolled_back(error: rusqlite::Error) -> StoreError {
     let what = match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => "the disk is full".to_owned(),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             "another process is writing to the database".to_owned()
         }
-        _ => error.to_string(),
+        _ => told(&error),
     };
     match kind(&error) {
         Kind::Passing | Kind::Constraint => StoreError::Passing { what, source: Some(Arc::new(error)) },
@@ -75,21 +79,21 @@ pub(super) fn rolled_back(error: rusqlite::Error) -> StoreError {
     }
 }
 
-/// The error of a look that failed; looks write nothing.
+/// The error of a failed read; reads write nothing.
 pub(super) fn not_seen(fault: Fault) -> StoreError {
     match fault {
         Fault::Refused(error) => error,
         Fault::Sql(error) => rolled_back(error),
-        Fault::Spoiled => broken("a look ended in a transaction that was rolled back"),
+        Fault::Void => broken("a read ended in a transaction that was rolled back"),
     }
 }
 
-/// Something that should not be possible.
+/// An internal error.
 pub(super) fn broken(what: impl Into<String>) -> StoreError {
     StoreError::Broken { what: what.into(), source: None }
 }
 
-/// A row whose checksum does not fit.
+/// A row with a wrong checksum.
 pub(super) fn damaged(table: &str, row: impl std::fmt::Display) -> StoreError {
     StoreError::Damaged { row: damaged_row(table, row) }
 }
@@ -99,7 +103,7 @@ pub(super) fn damaged_row(table: &str, row: impl std::fmt::Display) -> String {
     format!("{table} row {row}")
 }
 
-/// Whether the store may still be trusted. Once it may not, it never may again: it has to be opened anew.
+/// Whether the store can still be trusted. Once it cannot, it has to be opened anew.
 #[derive(Debug, Default)]
 pub(super) struct Health(OnceLock<String>);
 
@@ -113,8 +117,27 @@ impl Health {
         self.0.get().is_some()
     }
 
-    /// Nothing, while it may be trusted.
+    /// Fails if the store can no longer be trusted.
     pub(super) fn check(&self) -> Result<(), StoreError> {
         self.0.get().map_or(Ok(()), |what| Err(StoreError::Poisoned { what: what.clone() }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_read_any_more_is_not_called_malformed_alone() {
+        for (code, word) in [
+            (rusqlite::ffi::SQLITE_CORRUPT, "its file system is gone, or the file is damaged"),
+            (rusqlite::ffi::SQLITE_NOTADB, "its file system is gone, or the file is damaged"),
+            (rusqlite::ffi::SQLITE_IOERR_READ, "the disk failed"),
+        ] {
+            let error = || rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
+            let said = rolled_back(error()).to_string();
+            assert!(said.contains(word), "{code}: {said}");
+            assert_eq!(kind(&error()), Kind::Disk);
+        }
     }
 }

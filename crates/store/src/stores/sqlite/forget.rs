@@ -1,40 +1,43 @@
-//! Forgetting what need not be remembered any more.
+//! Deleting expired rows.
 //!
-//! There is no index on when that is: it would cost every publish a second insert. Instead a walk goes through
-//! all receipts and markers in the order of their keys, a slice a call, and begins again at the end.
+//! There is no index on the expiry: it would cost every publish a second insert. Instead a walk goes through all
+//! dedupe records and markers in the order of their keys, a slice per call, and starts over at the end.
 
 use redrive_core::Moment;
-use redrive_core::entry::{Seq, StreamId};
+use redrive_core::queue_entry::{Seq, StreamId};
 use rusqlite::params;
 
-use super::desk::Desk;
+use super::events::dedupe::DedupeRecord;
+use super::events::tracked::delete_tracked;
 use super::faults::Step;
-use super::held::delete_held;
-use super::numbers::{bits, from_moment};
-use super::receipt::Receipt;
+use super::operate::tallies::Tallies;
+use super::writer::tx::WriterTx;
+use crate::stores::rows::{
+    self,
+    retention::{FORGOTTEN_MAX, enforce},
+};
+use crate::stores::shared::numbers::{bits, from_moment, to_moment};
 
-/// How many rows are looked at in a call: some milliseconds.
+/// How many rows one call reads: some milliseconds.
 pub(super) const LOOKED_AT_MAX: u32 = 4096;
-/// How many are forgotten in a call: each is a page to write.
-pub(super) const FORGOTTEN_MAX: usize = 1000;
 
 /// Before all requests.
 pub(super) const REQUESTS: (i64, i64) = (i64::MIN, i64::MIN);
 
-/// Where the walks are.
+/// The positions of the walks.
 #[derive(Debug)]
 pub(super) struct Cursor {
-    receipt: (String, u32),
+    dedupe: (String, u32),
     marker: (String, String),
-    pub(super) group: (u32, i64),
-    /// When a request ends, and its row.
+    group: (u32, i64),
+    /// When a request expires, and its row.
     pub(super) request: (i64, i64),
 }
 
 impl Default for Cursor {
     fn default() -> Self {
         Self {
-            receipt: Default::default(),
+            dedupe: Default::default(),
             marker: Default::default(),
             group: (0, i64::MIN),
             request: REQUESTS,
@@ -42,25 +45,26 @@ impl Default for Cursor {
     }
 }
 
-impl Desk {
+impl WriterTx {
     pub(super) fn forget(&mut self, now: Moment) -> Step<usize> {
-        self.see(now);
-        let ended = self.lift_ended(now)? + self.purge(now)?;
+        self.advance_clock(now);
+        self.mark_clock()?;
+        let ended = rows::now(enforce(self, now))?;
         Ok(ended
             + self.forget_records(now)?
-            + self.forget_receipts(now)?
+            + self.forget_dedupe_records(now)?
             + self.forget_markers(now)?
             + self.forget_groups(now)?)
     }
 
-    fn forget_receipts(&mut self, now: Moment) -> rusqlite::Result<usize> {
-        let (mut id, mut stream) = self.cursor.receipt.clone();
+    fn forget_dedupe_records(&mut self, now: Moment) -> rusqlite::Result<usize> {
+        let (mut id, mut stream) = self.cursor.dedupe.clone();
         let from_start = (id.as_str(), stream) == ("", 0);
         let mut over = Vec::new();
         let mut looked_at = 0;
         {
             let mut select = self.conn.prepare_cached(
-                "SELECT id, stream, seq, until FROM redrive_receipt WHERE (id, stream) > (?1, ?2) \
+                "SELECT id, stream, seq, until FROM redrive_dedupe WHERE (id, stream) > (?1, ?2) \
                  ORDER BY id, stream LIMIT ?3",
             )?;
             let mut rows = select.query(params![id, stream, LOOKED_AT_MAX])?;
@@ -73,7 +77,8 @@ impl Desk {
                 let seq = Seq(bits(row.get(2)?));
                 let remains = self.remains(seq, &id)?;
                 if remains != Some(false) {
-                    // What can be restored goes with its receipt: it would be a second event beside a new one.
+                    // A discarded event is deleted with its dedupe record: restored later, it would be a second event
+                    // beside a new one.
                     over.push((StreamId(stream), id.clone(), remains.map(|_| seq)));
                     if over.len() == FORGOTTEN_MAX {
                         break;
@@ -82,15 +87,19 @@ impl Desk {
             }
         }
         for (stream, id, discarded) in &over {
-            Receipt::delete(&self.conn, *stream, id)?;
+            DedupeRecord::delete(&self.conn, *stream, id)?;
             if let Some(seq) = discarded {
-                delete_held(&self.conn, *seq)?;
+                delete_tracked(&self.conn, *seq)?;
             }
         }
         let at_end = looked_at < LOOKED_AT_MAX && over.len() < FORGOTTEN_MAX;
-        self.cursor.receipt = if at_end { Default::default() } else { (id, stream) };
-        // The end came before anything was found: what there is may be before the place where the walk began.
-        if at_end && over.is_empty() && !from_start { self.forget_receipts(now) } else { Ok(over.len()) }
+        self.cursor.dedupe = if at_end { Default::default() } else { (id, stream) };
+        // The walk reached the end and found nothing: there may be expired rows before the position where it began.
+        if at_end && over.is_empty() && !from_start {
+            self.forget_dedupe_records(now)
+        } else {
+            Ok(over.len())
+        }
     }
 
     fn forget_markers(&mut self, now: Moment) -> rusqlite::Result<usize> {
@@ -123,5 +132,44 @@ impl Desk {
         let at_end = looked_at < LOOKED_AT_MAX && over.len() < FORGOTTEN_MAX;
         self.cursor.marker = if at_end { Default::default() } else { (handler, id) };
         if at_end && over.is_empty() && !from_start { self.forget_markers(now) } else { Ok(over.len()) }
+    }
+
+    /// Deletes groups that have had no dead letters for as long as their queue remembers identities.
+    fn forget_groups(&mut self, now: Moment) -> Step<usize> {
+        self.write_numbers()?;
+        let (mut stream, mut cause) = self.cursor.group;
+        let mut over = Vec::new();
+        let mut looked_at = 0;
+        let mut rows = Vec::new();
+        {
+            let mut select = self.conn.prepare_cached(
+                "SELECT stream, cause, letters, last FROM redrive_tally WHERE (stream, cause) > (?1, ?2) \
+                 ORDER BY stream, cause LIMIT ?3",
+            )?;
+            let mut found = select.query(params![stream, cause, LOOKED_AT_MAX])?;
+            while let Some(row) = found.next()? {
+                looked_at += 1;
+                (stream, cause) = (row.get(0)?, row.get(1)?);
+                if row.get::<_, i64>(2)? == 0 {
+                    rows.push((stream, cause, to_moment(row.get(3)?)));
+                }
+            }
+        }
+        for (stream, cause, last) in rows {
+            let Some(names) = self.names.of(&self.conn, StreamId(stream))? else { continue };
+            if last + self.window(&names.queue)? < now {
+                over.push((stream, cause));
+            }
+        }
+        for (stream, cause) in &over {
+            self.conn
+                .prepare_cached("DELETE FROM redrive_tally WHERE stream = ?1 AND cause = ?2")?
+                .execute(params![stream, cause])?;
+        }
+        if !over.is_empty() {
+            self.tallies = Tallies::default();
+        }
+        self.cursor.group = if looked_at < LOOKED_AT_MAX { (0, i64::MIN) } else { (stream, cause) };
+        Ok(over.len())
     }
 }

@@ -1,260 +1,269 @@
-//! What is counted: deaths, the groups of dead letters, and how far jobs have come.
+//! The ledger's records, as rows of `redrive_request`.
 //!
-//! A thousand letters of one cause that end in one commit change one row of `redrive_group` and one of
-//! `redrive_job`, once: within a transaction the counts are kept here. They hold as long as nobody else writes to
-//! the file and nothing is rolled back, like the numbers of streams.
+//! A row has the time at which its record expires (`ends`), so that expiry is a walk along one index. A record that is
+//! in flight or unknown has none, and stays.
+//!
+//! The body of an answer may be large, and only a replay needs it. So it has a checksum of its own, which the row's
+//! checksum covers, and listing and expiry check a row without it.
 
-use std::collections::HashMap;
+use std::sync::LazyLock;
+use std::time::Duration;
 
 use redrive_core::Moment;
-use redrive_core::entry::StreamId;
-use redrive_core::triage::{CauseId, Job, JobId, cause};
-use rusqlite::{Connection, params};
+use redrive_core::ledger::{
+    self, ClaimRequest, FencedRun, LedgerClaim, LedgerRecord, RenewResult, RequestScope, Resolution, age,
+};
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
-use super::desk::Desk;
+use super::Sqlite;
+use super::events::fresh::Damage;
 use super::faults::{Fault, Step};
-use super::group::{CAUSES_MAX, OTHER_TITLE, Tally};
-use super::held::{Held, PutBack, Stand};
-use super::jobs::{read_job, write_job};
-use super::numbers::{bits, column};
+use super::forget::{LOOKED_AT_MAX, REQUESTS};
+use super::writer::tx::WriterTx;
+use crate::error::StoreError;
+use crate::ledger::{LedgerPage, LedgerQuery, LedgerStore, RunEnding, UnknownCount, ended, kept, resolved};
+use crate::operate::Refusal;
+use crate::store::StoreFuture;
+use crate::stores::rows::retention::FORGOTTEN_MAX;
+use crate::stores::shared::ledger::{
+    SCOPE_COLUMNS, columns, record_columns, record_params, whole, without_body, written_record_columns,
+};
+use crate::stores::shared::numbers::{bits, from_moment};
+use crate::stores::shared::params::{assignments, behind_key, placeholders};
 
-/// How many counts are kept in memory between transactions.
-const KEPT_MAX: usize = 4096;
+/// How many records are read for a page.
+const LOOKED_MAX: usize = 10_000;
 
-/// What is counted, as far as it was needed.
-#[derive(Debug, Default)]
-pub(super) struct Ledger {
-    deaths: Option<u64>,
-    died: bool,
-    groups: HashMap<(StreamId, CauseId), Tally>,
-    changed_groups: Vec<(StreamId, CauseId)>,
-    causes: HashMap<StreamId, u32>,
-    jobs: HashMap<JobId, (Job, bool)>,
-}
+/// How many bytes of bodies one call deletes: it walks through their pages, in the one transaction that all writes wait
+/// for.
+const AGED_BYTES_MAX: i64 = 16 * 1024 * 1024;
 
-/// How an event that a job put back ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
-    Done,
-    Failed,
-    Other,
-}
-
-impl Ledger {
-    /// Writes what has changed.
-    pub(super) fn write(&mut self, conn: &Connection) -> rusqlite::Result<()> {
-        if std::mem::take(&mut self.died) {
-            conn.prepare_cached("UPDATE redrive_meta SET deaths = ?1")?
-                .execute([column(self.deaths.unwrap_or_default())])?;
-        }
-        for (stream, cause) in self.changed_groups.drain(..) {
-            if let Some(tally) = self.groups.get_mut(&(stream, cause)) {
-                tally.is_changed = false;
-                tally.write(conn, stream, cause)?;
+impl LedgerStore for Sqlite {
+    fn claim(&self, scope: RequestScope, ask: ClaimRequest, at: Moment) -> StoreFuture<LedgerClaim> {
+        self.write(256, 1, move |tx| {
+            let record = read(&tx.conn, &scope)?;
+            let claim = ledger::claim(record.as_ref(), &ask, at);
+            if let Some(record) = kept(&claim) {
+                tx.disk.check()?;
+                write(&tx.conn, &scope, record)?;
             }
-        }
-        for (job, is_changed) in self.jobs.values_mut() {
-            if std::mem::take(is_changed) {
-                write_job(conn, job)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Forgets what is written, if it is much.
-    pub(super) fn keep_small(&mut self) {
-        if self.groups.len() + self.causes.len() + self.jobs.len() > KEPT_MAX {
-            *self = Self::default();
-        }
-    }
-}
-
-impl Desk {
-    /// How many deaths there were.
-    pub(super) fn deaths(&mut self) -> rusqlite::Result<u64> {
-        if let Some(deaths) = self.ledger.deaths {
-            return Ok(deaths);
-        }
-        let deaths = self
-            .conn
-            .prepare_cached("SELECT deaths FROM redrive_meta")?
-            .query_row([], |row| row.get(0).map(bits))?;
-        self.ledger.deaths = Some(deaths);
-        Ok(deaths)
-    }
-
-    /// An event is dead now, as it says: gives its death a number, finds what it died of, and counts it.
-    pub(super) fn count_death(&mut self, held: &mut Held, stream: StreamId) -> rusqlite::Result<()> {
-        let death = self.deaths()? + 1;
-        (self.ledger.deaths, self.ledger.died) = (Some(death), true);
-        held.death = Some(death);
-        self.count_failed(stream, held.cause, held.put_back.take())?;
-
-        let reason = held.reason.unwrap_or(redrive_core::event::DeadReason::Killed);
-        let (cause, title) = cause::of(reason, held.progress.story.as_deref());
-        let died = held.died.unwrap_or_default();
-        let cause = self.open_group(stream, cause, title, died)?;
-        held.cause = Some(cause);
-        let is_holding = held.stand == Stand::DeadHolding;
-        self.change_group(stream, Some(cause), |tally| {
-            tally.letters += 1;
-            tally.holding += u64::from(is_holding);
-            tally.first = tally.first.min(died);
-            tally.last = tally.last.max(died);
+            Ok(claim)
         })
     }
 
-    /// A dead letter is none any more.
-    pub(super) fn uncount_death(
-        &mut self,
-        stream: StreamId,
-        cause: Option<CauseId>,
-        was_holding: bool,
-    ) -> rusqlite::Result<()> {
-        self.change_group(stream, cause, |tally| {
-            tally.letters = tally.letters.saturating_sub(1);
-            tally.holding = tally.holding.saturating_sub(u64::from(was_holding));
-        })
-    }
-
-    /// A dead letter no longer holds up its key.
-    pub(super) fn uncount_hold(&mut self, stream: StreamId, cause: Option<CauseId>) -> rusqlite::Result<()> {
-        self.change_group(stream, cause, |tally| tally.holding = tally.holding.saturating_sub(1))
-    }
-
-    /// A dead letter was put back.
-    pub(super) fn count_redrive(
-        &mut self,
-        stream: StreamId,
-        cause: Option<CauseId>,
-        by: PutBack,
+    fn renew(
+        &self,
+        scope: RequestScope,
+        epoch: u64,
+        lease: Duration,
+        run_max: Duration,
         at: Moment,
-    ) -> rusqlite::Result<()> {
-        self.change_group(stream, cause, |tally| tally.put_back(1, by, at))
-    }
-
-    /// Dead letters that hold up nobody were put back, so many at once.
-    pub(super) fn count_redrives(
-        &mut self,
-        stream: StreamId,
-        cause: Option<CauseId>,
-        letters: u64,
-        by: PutBack,
-        at: Moment,
-    ) -> rusqlite::Result<()> {
-        self.change_group(stream, cause, |tally| {
-            tally.letters = tally.letters.saturating_sub(letters);
-            tally.put_back(letters, by, at);
+    ) -> StoreFuture<Result<RenewResult, Option<FencedRun>>> {
+        self.write(0, 1, move |tx| {
+            let Some(record) = read(&tx.conn, &scope)? else { return Ok(Err(None)) };
+            let renewed = ledger::renew(record, epoch, lease, run_max, at);
+            if let Ok(RenewResult::On(record)) = &renewed {
+                write(&tx.conn, &scope, record)?;
+            }
+            Ok(renewed.map_err(Some))
         })
     }
 
-    fn count_failed(
-        &mut self,
-        stream: StreamId,
-        cause: Option<CauseId>,
-        by: Option<PutBack>,
-    ) -> rusqlite::Result<()> {
-        let Some(by) = by else { return Ok(()) };
-        self.charge(Some(by), Outcome::Failed)?;
-        self.change_group(stream, cause, |tally| tally.failed_again(by))
-    }
-
-    /// Tells the job that put an event back, if one did, how the event ended.
-    pub(super) fn charge(&mut self, by: Option<PutBack>, outcome: Outcome) -> rusqlite::Result<()> {
-        let Some(PutBack::Job(id)) = by else { return Ok(()) };
-        let job = match self.job(id) {
-            Ok(Some(job)) => job,
-            // A job that nobody can read is told nothing: its letters go on.
-            Ok(None) | Err(Fault::Refused(_) | Fault::Spoiled) => return Ok(()),
-            Err(Fault::Sql(error)) => return Err(error),
+    fn end(
+        &self,
+        scope: RequestScope,
+        epoch: u64,
+        end: RunEnding,
+        at: Moment,
+    ) -> StoreFuture<Result<(), Option<FencedRun>>> {
+        let bytes = match &end {
+            RunEnding::Completed { reply, .. } => reply.body.as_ref().map_or(0, Vec::len) + 512,
+            _ => 0,
         };
-        match outcome {
-            Outcome::Done => job.done += 1,
-            Outcome::Failed => job.failed += 1,
-            Outcome::Other => job.other += 1,
-        }
-        self.changed_job(id);
-        Ok(())
+        self.write(bytes, 1, move |tx| tx.end_request(&scope, epoch, end.clone(), at))
     }
 
-    /// A job. Whoever changes it says so with [`Self::changed_job`].
-    pub(super) fn job(&mut self, id: JobId) -> Step<Option<&mut Job>> {
-        if !self.ledger.jobs.contains_key(&id) {
-            let Some(job) = read_job(&self.conn, id)? else { return Ok(None) };
-            self.ledger.jobs.insert(id, (job, false));
-        }
-        Ok(self.ledger.jobs.get_mut(&id).map(|(job, _)| job))
+    fn record(&self, scope: RequestScope, at: Moment) -> StoreFuture<Option<LedgerRecord>> {
+        self.look(move |reader| Ok(read(&reader.conn, &scope)?.and_then(|record| age(record, at))))
     }
 
-    /// A job is to be written.
-    pub(super) fn changed_job(&mut self, id: JobId) {
-        if let Some((_, is_changed)) = self.ledger.jobs.get_mut(&id) {
-            *is_changed = true;
-        }
+    fn records(&self, records: LedgerQuery, at: Moment) -> StoreFuture<LedgerPage> {
+        self.look(move |reader| list(&reader.conn, &records, at))
     }
 
-    fn change_group(
-        &mut self,
-        stream: StreamId,
-        cause: Option<CauseId>,
-        change: impl FnOnce(&mut Tally),
-    ) -> rusqlite::Result<()> {
-        let Some(cause) = cause else { return Ok(()) };
-        let key = (stream, cause);
-        if !self.ledger.groups.contains_key(&key) {
-            let Some(tally) = Tally::read(&self.conn, stream, cause)? else { return Ok(()) };
-            self.ledger.groups.insert(key, tally);
+    fn unknown(&self) -> StoreFuture<Vec<UnknownCount>> {
+        self.look(move |reader| {
+            let mut select = reader.conn.prepare_cached(
+                "SELECT tenant, operation, count(*) FROM redrive_request WHERE phase = 'unknown' \
+                 GROUP BY tenant, operation ORDER BY tenant, operation",
+            )?;
+            let counts = select.query_map([], |row| {
+                Ok(UnknownCount { tenant: row.get(0)?, operation: row.get(1)?, count: bits(row.get(2)?) })
+            })?;
+            Ok(counts.collect::<Result<_, _>>()?)
+        })
+    }
+}
+
+impl WriterTx {
+    /// Carries out an operator's resolution of an unknown outcome.
+    pub(super) fn resolve(
+        &self,
+        scope: &RequestScope,
+        resolution: &Resolution,
+        at: Moment,
+    ) -> Step<Result<(), Refusal>> {
+        Ok(match resolved(read(&self.conn, scope)?, resolution.clone(), at) {
+            Ok(record) => Ok(write(&self.conn, scope, &record)?),
+            Err(refusal) => Err(refusal),
+        })
+    }
+
+    /// Ends a run, under its fence.
+    pub(super) fn end_request(
+        &self,
+        scope: &RequestScope,
+        epoch: u64,
+        end: RunEnding,
+        at: Moment,
+    ) -> Step<Result<(), Option<FencedRun>>> {
+        let Some(record) = read(&self.conn, scope)? else { return Ok(Err(None)) };
+        match ended(record, epoch, end, at) {
+            Ok(Some(record)) => write(&self.conn, scope, &record)?,
+            Ok(None) => take_away(&self.conn, scope)?,
+            Err(fenced) => return Ok(Err(Some(fenced))),
         }
-        let Ledger { groups, changed_groups, .. } = &mut self.ledger;
-        if let Some(tally) = groups.get_mut(&key) {
-            change(tally);
-            if !std::mem::replace(&mut tally.is_changed, true) {
-                changed_groups.push(key);
+        Ok(Ok(()))
+    }
+
+    /// Applies the passage of time to some of the records, and returns to how many.
+    pub(super) fn forget_records(&mut self, now: Moment) -> Step<usize> {
+        let from_start = self.cursor.request == REQUESTS;
+        let (mut ends, mut place) = self.cursor.request;
+        let (mut due, mut looked_at, mut bytes) = (Vec::new(), 0, 0);
+        {
+            let mut select = self.conn.prepare_cached(concat!(
+                "SELECT ",
+                record_columns!(),
+                ", rowid, length(body) FROM redrive_request WHERE ends <= ?1 AND (ends, rowid) > (?2, ?3) \
+                 ORDER BY ends, rowid LIMIT ?4"
+            ))?;
+            let mut rows = select.query(params![from_moment(now), ends, place, LOOKED_AT_MAX])?;
+            while due.len() < FORGOTTEN_MAX && bytes < AGED_BYTES_MAX {
+                let Some(row) = rows.next()? else { break };
+                looked_at += 1;
+                (ends, place) = (row.get(17)?, row.get(19)?);
+                // A damaged record stays, and does not stop the others; a caller that asks for it learns of the damage.
+                let Ok((scope, record)) = without_body(row) else { continue };
+                let aged = age(record.clone(), now);
+                if aged.as_ref() != Some(&record) {
+                    bytes += row.get::<_, Option<i64>>(20)?.unwrap_or_default();
+                    due.push((scope, aged));
+                }
             }
         }
-        Ok(())
-    }
-
-    /// Makes sure that there is a group for this cause, or takes the one for those that are too many.
-    fn open_group(
-        &mut self,
-        stream: StreamId,
-        cause: CauseId,
-        title: String,
-        died: Moment,
-    ) -> rusqlite::Result<CauseId> {
-        if self.has_group(stream, cause)? {
-            return Ok(cause);
-        }
-        let causes = match self.ledger.causes.get(&stream) {
-            Some(causes) => *causes,
-            None => {
-                // New ones are in memory alone until they are written.
-                self.ledger.write(&self.conn)?;
-                self.conn
-                    .prepare_cached("SELECT count(*) FROM redrive_group WHERE stream = ?1")?
-                    .query_row(params![stream.0], |row| row.get(0))?
+        for (scope, aged) in &due {
+            match aged {
+                Some(record) => write(&self.conn, scope, record)?,
+                None => take_away(&self.conn, scope)?,
             }
-        };
-        let (cause, title) = if causes < CAUSES_MAX {
-            (cause, title)
-        } else if self.has_group(stream, CauseId::OTHER)? {
-            return Ok(CauseId::OTHER);
-        } else {
-            (CauseId::OTHER, OTHER_TITLE.to_owned())
-        };
-        self.ledger.causes.insert(stream, causes + 1);
-        self.ledger.groups.insert((stream, cause), Tally::new(title, died));
-        Ok(cause)
-    }
-
-    fn has_group(&mut self, stream: StreamId, cause: CauseId) -> rusqlite::Result<bool> {
-        if self.ledger.groups.contains_key(&(stream, cause)) {
-            return Ok(true);
         }
-        let there = Tally::read(&self.conn, stream, cause)?;
-        let is_there = there.is_some();
-        self.ledger.groups.extend(there.map(|tally| ((stream, cause), tally)));
-        Ok(is_there)
+        let at_end = looked_at < LOOKED_AT_MAX && due.len() < FORGOTTEN_MAX && bytes < AGED_BYTES_MAX;
+        self.cursor.request = if at_end { REQUESTS } else { (ends, place) };
+        // The walk reached the end and found nothing: there may be expired rows before the position where it began.
+        if at_end && due.is_empty() && !from_start { self.forget_records(now) } else { Ok(due.len()) }
     }
+}
+
+fn scope_of(row: &Row<'_>) -> rusqlite::Result<RequestScope> {
+    Ok(RequestScope { tenant: row.get(0)?, operation: row.get(1)?, key: row.get(2)? })
+}
+
+fn read(conn: &Connection, scope: &RequestScope) -> Step<Option<LedgerRecord>> {
+    let found = conn
+        .prepare_cached(concat!(
+            "SELECT ",
+            record_columns!(),
+            ", body FROM redrive_request WHERE tenant = ?1 AND operation = ?2 AND key = ?3"
+        ))?
+        .query_row(params![scope.tenant, scope.operation, scope.key], |row| Ok(whole(row)))
+        .optional()?;
+    match found {
+        None => Ok(None),
+        Some(Ok((_, record))) => Ok(Some(record)),
+        Some(Err(Damage)) => {
+            let row = format!("redrive_request {}/{}/{}", scope.tenant, scope.operation, scope.key);
+            Err(Fault::Refused(StoreError::Damaged { row }))
+        }
+    }
+}
+
+fn list(conn: &Connection, records: &LedgerQuery, at: Moment) -> Step<LedgerPage> {
+    // Each has an index of its own; the filter does the rest, because time may have changed the stored record.
+    let by = match (&records.resource, records.phase) {
+        (Some(_), _) => "resource = ?5",
+        (None, Some("unknown")) => "phase = 'unknown'",
+        (None, _) => "true",
+    };
+    let whose = if records.tenant.is_some() { "tenant = ?4" } else { "?4 IS NULL" };
+    let after = records.after.clone().unwrap_or(RequestScope {
+        tenant: records.tenant.clone().unwrap_or_default(),
+        operation: String::new(),
+        key: String::new(),
+    });
+    let mut select = conn.prepare_cached(&format!(
+        "SELECT {} FROM redrive_request WHERE (tenant, operation, key) > (?1, ?2, ?3) AND {whose} \
+         AND (?5 IS NULL OR resource = ?5) AND {by} ORDER BY tenant, operation, key",
+        record_columns!()
+    ))?;
+    let mut rows =
+        select.query(params![after.tenant, after.operation, after.key, records.tenant, records.resource])?;
+    let (mut page, mut looked, mut last) = (LedgerPage::default(), 0, None);
+    while let Some(row) = rows.next()? {
+        if page.records.len() == records.limit() || looked == LOOKED_MAX {
+            page.next = last;
+            break;
+        }
+        looked += 1;
+        last = Some(scope_of(row)?);
+        let Ok((scope, record)) = without_body(row) else { continue };
+        let Some(record) = age(record, at) else { continue };
+        if records.means(&scope, &record) {
+            page.records.push((scope, record));
+        }
+    }
+    Ok(page)
+}
+
+/// Checks all of them, and lists damaged ones by row number: a damaged row may contain anything.
+pub(super) fn check_all(conn: &Connection, mut damaged: impl FnMut(i64)) -> rusqlite::Result<()> {
+    let columns = concat!("SELECT ", record_columns!(), ", body, rowid FROM redrive_request");
+    let mut select = conn.prepare(columns)?;
+    let mut rows = select.query([])?;
+    while let Some(row) = rows.next()? {
+        if whole(row).is_err() {
+            damaged(row.get(20)?);
+        }
+    }
+    Ok(())
+}
+
+fn take_away(conn: &Connection, scope: &RequestScope) -> rusqlite::Result<()> {
+    conn.prepare_cached("DELETE FROM redrive_request WHERE tenant = ?1 AND operation = ?2 AND key = ?3")?
+        .execute(params![scope.tenant, scope.operation, scope.key])
+        .map(drop)
+}
+
+fn write(conn: &Connection, scope: &RequestScope, record: &LedgerRecord) -> rusqlite::Result<()> {
+    static SQL: LazyLock<String> = LazyLock::new(|| {
+        let columns = written_record_columns!();
+        let (values, changes) = (placeholders(columns, '?', 1), assignments(behind_key(columns, 3), '?', 4));
+        format!(
+            "INSERT INTO redrive_request ({columns}) VALUES ({values}) \
+             ON CONFLICT ({SCOPE_COLUMNS}) DO UPDATE SET {changes}"
+        )
+    });
+    let columns = columns(record);
+    let params = record_params(scope, record, &columns);
+    conn.prepare_cached(&SQL)?.execute(params_from_iter(params)).map(drop)
 }

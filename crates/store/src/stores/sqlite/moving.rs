@@ -1,28 +1,27 @@
 //! A file as one side of a move.
 //!
-//! The move owns the file, as a server would, and writes down in a table of its own what becomes of it. Those that
-//! publish need not own a file, and may have it open; so both sides also have triggers that refuse every write, which
-//! every connection heeds from its next statement on. The move itself writes to a target with a row in a table of passes,
-//! which it puts there and takes away in each of its transactions: nobody else ever sees it.
+//! The move owns the file, as a server would, and writes the state of the move in a table of its own. A process that
+//! only publishes need not own the file, and may have it open; so both sides also have triggers that refuse every
+//! write, which every connection obeys from its next statement on. The move itself writes to a target with a row in a
+//! table of passes, which it inserts and deletes in each of its transactions: no other connection ever sees it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use redrive_core::entry::{Grant, StreamId};
+use redrive_core::queue_entry::{FencingToken, StreamId};
 use rusqlite::types::ValueRef;
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
+use super::events::fresh::Stream;
+use super::events::stream_names::StreamNames;
 use super::faults::rolled_back;
-use super::lock::Ownership;
-use super::names::Names;
-use super::notes::Notes;
-use super::numbers::bits;
+use super::nodes::notes::InFlightNotes;
+use super::open::lock::Ownership;
+use super::open::schema::has_table;
 use super::open::{Opened, open_any};
-use super::rows::Stream;
-use super::rules::Rules;
-use super::schema::has_table;
-use super::{Role as Owning, Settings};
+use super::operate::rules::Rules;
+use super::{FileRole as Owning, SqliteSettings};
 use crate::error::StoreError;
 use crate::moving::MoveError;
 use crate::sql::Value;
@@ -31,24 +30,25 @@ use crate::stores::shared::moving::table::{Form, Table};
 use crate::stores::shared::moving::{
     BATCH_BYTES, Counters, Cursors, EPOCH_LEAP, Mark, Role, Side, Values, not_empty,
 };
+use crate::stores::shared::numbers::bits;
 
 mod put;
 
-/// What is written down of moves.
+/// The records of moves.
 const MARKS: &str = "redrive_moving";
-/// How far each table is.
+/// The progress of each table.
 const CURSORS: &str = "redrive_moving_table";
 /// Has a row in the transactions of a move that may write to a target.
 const PASS: &str = "redrive_moving_pass";
-/// What the triggers begin with that refuse writes.
+/// The prefix of the triggers that refuse writes.
 const FENCE: &str = "redrive_moved_";
 
-/// A file, had by a move alone.
+/// A file that a move holds exclusively.
 pub(in crate::stores) struct File {
     path: PathBuf,
     conn: Connection,
-    names: Names,
-    /// The rules, once events are put.
+    names: StreamNames,
+    /// The rules, once events are written.
     rules: Option<Rules>,
     _ownership: Ownership,
 }
@@ -58,9 +58,9 @@ impl File {
         if role == Role::From && !path.is_file() {
             return Err(MoveError::Refused(format!("there is no file {}", path.display())));
         }
-        let settings = Settings { role: Owning::Owner, ..Settings::default() };
+        let settings = SqliteSettings { role: Owning::Owner, ..SqliteSettings::default() };
         let Opened { writer, ownership, .. } = open_any(path, &settings, 0).map_err(in_use)?;
-        let names = Names::default();
+        let names = StreamNames::default();
         Ok(Self { path: path.to_owned(), conn: writer, names, rules: None, _ownership: ownership })
     }
 
@@ -71,7 +71,7 @@ impl File {
         Ok(done)
     }
 
-    /// The same, for whoever may write to a target that is not finished.
+    /// The same, for a connection that may write to an unfinished target.
     fn put_in_one<T>(
         &mut self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
@@ -84,7 +84,7 @@ impl File {
         })
     }
 
-    /// Brings what is in the log into the file: the writer that usually does so is not there.
+    /// Writes the log back into the file: there is no writer that usually does so.
     fn checkpoint(&self, mode: CheckpointMode) -> Result<(), StoreError> {
         self.conn.wal_checkpoint_v2(None::<&str>, mode).map(drop).map_err(rolled_back)
     }
@@ -100,7 +100,7 @@ fn in_use(error: StoreError) -> MoveError {
     }
 }
 
-/// Why a file may not be opened, if it was moved or is about to be.
+/// Why a file may not be opened, if it was moved or is being moved.
 pub(super) fn why_closed(conn: &Connection, path: &Path) -> rusqlite::Result<Option<String>> {
     if !has_table(conn, MARKS)? {
         return Ok(None);
@@ -131,7 +131,7 @@ pub(super) fn why_closed(conn: &Connection, path: &Path) -> rusqlite::Result<Opt
     Ok(None)
 }
 
-/// The names of things of a kind, in their order.
+/// The names of schema objects of a kind, in order.
 fn things(conn: &Connection, kind: &str) -> rusqlite::Result<Vec<String>> {
     let mut select = conn.prepare("SELECT name FROM sqlite_schema WHERE type = ?1 ORDER BY name")?;
     select.query_map([kind], |row| row.get(0))?.collect()
@@ -149,7 +149,7 @@ fn write_mark(conn: &Connection, role: Role, mark: &Mark) -> rusqlite::Result<()
     .map(drop)
 }
 
-/// Refuses every write to the tables of the store, where something is so.
+/// Refuses every write to the tables of the store, under a condition.
 fn refuse(conn: &Connection, why: &str, when: &str) -> rusqlite::Result<()> {
     let why = why.replace('\'', "''");
     let ours = things(conn, "table")?;
@@ -164,7 +164,7 @@ fn refuse(conn: &Connection, why: &str, when: &str) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Refuses nothing any more.
+/// Allows writes again.
 fn let_in(conn: &Connection) -> rusqlite::Result<()> {
     for trigger in things(conn, "trigger")?.iter().filter(|name| name.starts_with(FENCE)) {
         conn.execute_batch(&format!("DROP TRIGGER {trigger}"))?;
@@ -172,7 +172,7 @@ fn let_in(conn: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// What is said of a target.
+/// The refusal of an unfinished target.
 fn unfinished(place: &str) -> String {
     format!("a move of {place} into it is not finished; run the same `redrive move` again to go on")
 }
@@ -258,7 +258,8 @@ impl Side for File {
             )
             .map_err(rolled_back)?;
         if !is_clean {
-            counters.unclean = Some(Notes::of(&self.path).read(bits(counters.epoch), bits(incarnation)));
+            counters.unclean =
+                Some(InFlightNotes::of(&self.path).read(bits(counters.epoch), bits(incarnation)));
         }
         Ok(counters)
     }
@@ -294,7 +295,7 @@ impl Side for File {
                 return Err(rusqlite::Error::QueryReturnedNoRows);
             }
             let_in(conn)?;
-            // The audit is never changed; this is a copy of a part of one.
+            // The audit is append-only; this is a copy of a part of one.
             let audit =
                 "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = 'redrive_audit'";
             let kept: Vec<(String, String)> = conn
@@ -304,7 +305,7 @@ impl Side for File {
             for (name, _) in &kept {
                 conn.execute_batch(&format!("DROP TRIGGER {name}"))?;
             }
-            for table in tables.iter().map(|table| table.sqlite).chain(["redrive_live"]) {
+            for table in tables.iter().map(|table| table.sqlite).chain(["redrive_fresh"]) {
                 conn.execute_batch(&format!("DELETE FROM {table}"))?;
             }
             for (_, sql) in &kept {
@@ -327,7 +328,7 @@ impl Side for File {
         let rules = match self.rules.take() {
             Some(rules) => rules,
             None if table.form == Form::Event => Rules::read(&self.conn).map_err(rolled_back)?,
-            None => Rules::new(redrive_core::triage::Controls::default()),
+            None => Rules::new(redrive_core::triage::ActiveRules::default()),
         };
         self.put_in_one(|conn| {
             put::rows(conn, table, rows, &rules)?;
@@ -350,10 +351,10 @@ impl Side for File {
             conn.query_row("SELECT incarnation FROM redrive_meta", [], |row| row.get(0))
         })?;
         if let Some(noted) = &counters.unclean {
-            let grant = Grant { shard: 0, epoch: bits(epoch), incarnation: bits(incarnation) };
-            let notes = Notes::of(&self.path);
-            notes.begin(grant);
-            notes.write(grant, noted, &self.path)?;
+            let token = FencingToken { shard: 0, epoch: bits(epoch), incarnation: bits(incarnation) };
+            let notes = InFlightNotes::of(&self.path);
+            notes.begin(token);
+            notes.write(token, noted, &self.path)?;
         }
         Ok(())
     }
@@ -406,14 +407,14 @@ impl Side for File {
 fn count(conn: &Connection, table: &Table) -> rusqlite::Result<u64> {
     let select = match table.form {
         Form::Event => {
-            "SELECT (SELECT count(*) FROM redrive_live) + (SELECT count(*) FROM redrive_held)".to_owned()
+            "SELECT (SELECT count(*) FROM redrive_fresh) + (SELECT count(*) FROM redrive_tracked)".to_owned()
         }
         _ => format!("SELECT count(*) FROM {}", table.sqlite),
     };
     conn.query_row(&select, [], |row| row.get(0).map(bits))
 }
 
-/// A value as it is. A text that is none is bytes, which no column of texts takes.
+/// A value as it is. Invalid UTF-8 becomes bytes, which no text column takes.
 fn value(value: ValueRef<'_>) -> Value {
     match value {
         ValueRef::Null => Value::Null,

@@ -1,4 +1,4 @@
-//! Opening: the file, its settings, its tables, and what an unclean stop left behind.
+//! Opening: the file, its settings, its tables, and the recovery from an unclean stop.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,17 +8,26 @@ use rusqlite::config::DbConfig;
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::lock::Ownership;
 use super::moving;
-use super::schema::{self, SchemaError};
-use super::{Role, Settings};
+use super::{FileRole, SqliteSettings};
 use crate::error::StoreError;
+use lock::Ownership;
+use schema::SchemaError;
+
+pub(super) mod settings;
+
+pub(super) mod lock;
+
+pub(super) mod schema;
+
+#[cfg(feature = "planted")]
+pub(super) mod test_hooks;
 
 /// How long a call waits for another process that writes.
 const BUSY: Duration = Duration::from_secs(5);
 /// How many prepared statements a connection keeps: all of ours, and some of the user's.
 const STATEMENTS_KEPT: usize = 256;
-/// Pages that the writer keeps in memory, in KiB: the upper levels of a tree of receipts with some tens of
+/// Pages that the writer keeps in memory, in KiB: the upper levels of a tree of dedupe records with some tens of
 /// millions in it.
 const WRITER_CACHE_KIB: i64 = 32 << 10;
 /// The same for each reader.
@@ -31,8 +40,8 @@ pub(super) struct Opened {
     pub(super) ownership: Ownership,
 }
 
-/// Opens a file, makes it if there is none, and brings it up to date. One that was moved is not opened.
-pub(super) fn open(path: &Path, settings: &Settings, readers: usize) -> Result<Opened, StoreError> {
+/// Opens a file, creates it if there is none, and brings it up to date. A moved file is not opened.
+pub(super) fn open(path: &Path, settings: &SqliteSettings, readers: usize) -> Result<Opened, StoreError> {
     let opened = open_any(path, settings, readers)?;
     match moving::why_closed(&opened.writer, path).map_err(|error| explain(path, error))? {
         Some(why) => Err(cannot(path, &why, None)),
@@ -40,15 +49,15 @@ pub(super) fn open(path: &Path, settings: &Settings, readers: usize) -> Result<O
     }
 }
 
-/// The same, also for one that was moved, or is about to be.
-pub(super) fn open_any(path: &Path, settings: &Settings, readers: usize) -> Result<Opened, StoreError> {
+/// The same, also for a file that was moved, or is being moved.
+pub(super) fn open_any(path: &Path, settings: &SqliteSettings, readers: usize) -> Result<Opened, StoreError> {
     let failed = |error| explain(path, error);
     let mut writer = open_to_write(path)?;
     let mut ownership = Ownership::of(path);
-    match (settings.role, ownership.is_held()) {
-        (Role::Guest, _) => {}
-        (Role::Owner, _) => ownership.take()?,
-        (Role::Any, _) => match ownership.take_to_open() {
+    match (settings.role, ownership.is_tracked()) {
+        (FileRole::Guest, _) => {}
+        (FileRole::Owner, _) => ownership.take()?,
+        (FileRole::Any, _) => match ownership.take_to_open() {
             Ok(()) | Err(StoreError::NotOwner { .. }) => {}
             Err(error) => return Err(error),
         },
@@ -62,11 +71,11 @@ pub(super) fn open_any(path: &Path, settings: &Settings, readers: usize) -> Resu
             SchemaError::Store(error) => error,
         })?;
     }
-    if ownership.is_held() {
+    if ownership.is_tracked() {
         recover(&writer, path)?;
-        // Whoever runs handlers takes it again. To publish and look, nobody needs to own it, and a process that
-        // only does that must not be in the way of the one that runs them.
-        if settings.role == Role::Any {
+        // A process that runs handlers takes the file again. Publishing and looking need no ownership, and a process
+        // that does only that must not be in the way of the one that runs handlers.
+        if settings.role == FileRole::Any {
             ownership.let_go();
         }
     }
@@ -74,7 +83,7 @@ pub(super) fn open_any(path: &Path, settings: &Settings, readers: usize) -> Resu
     Ok(Opened { writer, readers: readers.map_err(failed)?, ownership })
 }
 
-/// Opens a file that writes ahead, and makes it if there is none.
+/// Opens a file in WAL mode, and creates it if there is none.
 pub(super) fn open_to_write(path: &Path) -> Result<Connection, StoreError> {
     check_place(path)?;
     let failed = |error| explain(path, error);
@@ -98,7 +107,7 @@ fn connect(path: &Path, cache_kib: i64) -> rusqlite::Result<Connection> {
         | OpenFlags::SQLITE_OPEN_EXRESCODE;
     let conn = Connection::open_with_flags(path, flags)?;
     reset(&conn);
-    // The writer does this itself, and looks whether it worked. Not at all where the store is poisoned.
+    // The writer does this itself, and checks whether it worked. Not at all if the store is poisoned.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     conn.execute_batch(&format!(
         "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA temp_store = memory; \
@@ -107,29 +116,29 @@ fn connect(path: &Path, cache_kib: i64) -> rusqlite::Result<Connection> {
     Ok(conn)
 }
 
-/// A connection that only looks.
+/// A connection that only reads.
 pub(super) fn look(path: &Path) -> rusqlite::Result<Connection> {
     let conn = connect(path, READER_CACHE_KIB)?;
     conn.execute_batch("PRAGMA query_only = ON")?;
     Ok(conn)
 }
 
-/// Puts back what the user's work can change of a connection.
+/// Resets the settings of a connection that the user's work can change.
 pub(super) fn reset(conn: &Connection) {
     conn.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
-    // It only fails where the connection is closed.
+    // It only fails if the connection is closed.
     let _ = conn.busy_timeout(BUSY);
 }
 
-/// Makes what is in the log part of the database, and has it synced, before anybody is answered: after an
-/// unclean stop, what is seen may not be on the disk yet.
+/// Writes the log back into the database and syncs it before any call is answered: after an unclean stop, visible data
+/// may not be on the disk yet.
 fn recover(conn: &Connection, path: &Path) -> Result<(), StoreError> {
     let failed = |error| explain(path, error);
     let clean: bool =
         conn.query_row("SELECT clean FROM redrive_meta", [], |row| row.get(0)).map_err(failed)?;
     match conn.wal_checkpoint_v2(None::<&str>, CheckpointMode::TRUNCATE) {
         Ok(_) => Ok(()),
-        // Others look at it, and it was stopped cleanly: there is nothing to make sure of.
+        // Other processes read it, and it was stopped cleanly: there is nothing to recover.
         Err(error) if clean && error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Ok(()),
         Err(error) => Err(explain(path, error)),
     }
@@ -149,13 +158,16 @@ fn check_place(path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Says what an error means for whoever opens the file.
+/// An error of opening, with what to do about it.
 pub(super) fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
     let why = match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => {
             "it is not a SQLite database; name another file, or move this one away".to_owned()
         }
-        Some(ErrorCode::DatabaseCorrupt) => "the database is damaged; restore it from a backup".to_owned(),
+        Some(ErrorCode::DatabaseCorrupt) => {
+            "the database is damaged; move it away and restore a backup with `redrive restore BACKUP FILE`"
+                .to_owned()
+        }
         Some(ErrorCode::ReadOnly) => "it is read-only; make the file and its folder writable".to_owned(),
         Some(ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
             format!("{error}; let this user read and write the file and its folder")
@@ -170,6 +182,6 @@ pub(super) fn explain(path: &Path, error: rusqlite::Error) -> StoreError {
 }
 
 pub(super) fn cannot(path: &Path, why: &str, source: Option<rusqlite::Error>) -> StoreError {
-    let source = source.map(|error| Arc::new(error) as crate::error::Cause);
+    let source = source.map(|error| Arc::new(error) as crate::error::StoreErrorSource);
     StoreError::Open { path: path.to_owned(), why: why.to_owned(), source }
 }

@@ -1,29 +1,29 @@
-//! Readers: threads with a connection each, so that looking waits for no commit.
+//! Readers: threads with a connection each, so that a read waits for no commit.
 //!
-//! A look is one transaction: everything in it is seen as of one commit.
+//! A read is one transaction: it sees everything as of one commit.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use rusqlite::Connection;
 
+use super::events::stream_names::StreamNames;
 use super::faults::Step;
-use super::names::Names;
-use super::queue::Queue;
+use super::writer::queue::Queue;
 
-/// How many looks run side by side. Loads are short, and the processor has other things to do.
+/// How many reads run concurrently. Loads are short, and the processor is needed elsewhere.
 pub(super) const READERS: usize = 2;
-/// How many looks may wait.
+/// How many reads may wait.
 pub(super) const LOOKS_MAX: u32 = 1024;
 
-/// What a reader looks with.
-pub(super) struct Eye {
+/// The state of a reader.
+pub(super) struct Reader {
     pub(super) conn: Connection,
-    pub(super) names: Names,
+    pub(super) names: StreamNames,
 }
 
-/// A look, with its answer in it.
-pub(super) type Look = Box<dyn FnOnce(&mut Eye) + Send>;
+/// A read, which also answers its caller.
+pub(super) type Look = Box<dyn FnOnce(&mut Reader) + Send>;
 
 /// The readers' threads.
 pub(super) struct Readers {
@@ -37,10 +37,10 @@ impl Readers {
         let mut readers = Self { looks, threads: Vec::new() };
         for conn in conns {
             let looks = Arc::clone(&readers.looks);
-            let mut eye = Eye { conn, names: Names::default() };
+            let mut reader = Reader { conn, names: StreamNames::default() };
             let read = move || {
                 while let Some(look) = looks.take_one() {
-                    (look.call)(&mut eye);
+                    (look.call)(&mut reader);
                 }
             };
             match std::thread::Builder::new().name("redrive-read".to_owned()).spawn(read) {
@@ -54,7 +54,7 @@ impl Readers {
         Ok(readers)
     }
 
-    /// Answers what waits, and closes the connections.
+    /// Answers the waiting reads, and closes the connections.
     pub(super) fn end(self) {
         self.looks.close();
         for thread in self.threads {
@@ -63,10 +63,10 @@ impl Readers {
     }
 }
 
-/// Looks, in a transaction that sees one commit.
-pub(super) fn see<T>(eye: &mut Eye, look: impl FnOnce(&mut Eye) -> Step<T>) -> Step<T> {
-    eye.conn.execute_batch("BEGIN")?;
-    let seen = look(eye);
-    eye.conn.execute_batch("ROLLBACK")?;
+/// Reads in a transaction that sees one commit.
+pub(super) fn see<T>(reader: &mut Reader, look: impl FnOnce(&mut Reader) -> Step<T>) -> Step<T> {
+    reader.conn.execute_batch("BEGIN")?;
+    let seen = look(reader);
+    reader.conn.execute_batch("ROLLBACK")?;
     seen
 }

@@ -1,33 +1,35 @@
-//! The user's own work, in everybody's transaction.
+//! The user's own work, in the transaction that all calls of the group share.
 //!
-//! Each job has a savepoint, its panic is caught, and a [guard](super::guard) keeps it from what would reach
-//! beyond it. What still does (`INSERT OR ROLLBACK`, a statement that was interrupted while it wrote) is seen
-//! by the transaction being gone; then everyone in the group runs again, alone. A job that ran out of time
-//! does not: it has its answer.
+//! Each job has a savepoint, its panic is caught, and a [guard] keeps it from actions that would reach beyond it. If
+//! one still does (`INSERT OR ROLLBACK`, a statement that was interrupted while it wrote), the transaction is gone,
+//! which is detected; then every call of the group runs again, alone. A job that ran out of time does not: it has its
+//! answer.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use redrive_core::Moment;
-use redrive_core::entry::Settled;
-use redrive_core::ledger::{Reply, Scope};
+use redrive_core::ledger::{RequestScope, StoredReply};
+use redrive_core::queue_entry::SettleResult;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, params};
 use tokio::sync::oneshot;
 
-use super::desk::Desk;
 use super::faults::{Fault, Step};
-use super::numbers::from_moment;
 use super::open::reset;
-use super::writer::{Fate, Member};
+use super::writer::tx::WriterTx;
+use super::writer::{CommitOutcome, GroupMember};
 use crate::error::{PublishError, StoreError};
-use crate::ledger::End;
-use crate::sql::{Row, SqlError, Value};
-use crate::store::{New, Published};
-use crate::transaction::{CompleteError, Job, Transacted, Tx};
+use crate::ledger::RunEnding;
+use crate::sql::{SqlError, SqlRow, Value};
+use crate::store::{NewEvent, Published};
+use crate::stores::shared::numbers::from_moment;
+use crate::transaction::{CompleteError, Tx, TxJob, TxOutcome};
 
-/// The connection, if this is a transaction of a SQLite store. Whatever is written with it commits with
-/// everything else that the work does, or not at all.
+pub(super) mod guard;
+
+/// The connection, if this is a transaction of a SQLite store. Its writes commit with the rest of the transaction, or
+/// not at all.
 ///
 /// ```
 /// # use redrive_store::{Tx, sqlite};
@@ -38,16 +40,16 @@ use crate::transaction::{CompleteError, Job, Transacted, Tx};
 /// }
 /// ```
 pub fn connection(tx: &mut dyn Tx) -> Option<&Connection> {
-    tx.as_any().downcast_ref::<Desk>().map(|desk| &desk.conn)
+    tx.as_any().downcast_ref::<WriterTx>().map(|tx| &tx.conn)
 }
 
-impl Tx for Desk {
+impl Tx for WriterTx {
     fn mark(&mut self, handler: &str, id: &str, until: Moment) -> Result<bool, PublishError> {
         let guard = std::sync::Arc::clone(&self.guard);
         guard.outside(|| self.is_open().and_then(|()| self.put_mark(handler, id, until))).map_err(refused)
     }
 
-    fn publish(&mut self, new: New) -> Result<Published, PublishError> {
+    fn publish(&mut self, new: NewEvent) -> Result<Published, PublishError> {
         new.event.check()?;
         let guard = std::sync::Arc::clone(&self.guard);
         guard
@@ -61,14 +63,14 @@ impl Tx for Desk {
 
     fn complete(
         &mut self,
-        scope: &Scope,
+        scope: &RequestScope,
         epoch: u64,
-        reply: Reply,
+        reply: StoredReply,
         resource: Option<String>,
         at: Moment,
     ) -> Result<(), CompleteError> {
         let guard = std::sync::Arc::clone(&self.guard);
-        let end = End::Completed { reply, resource };
+        let end = RunEnding::Completed { reply, resource };
         let ended = guard.outside(|| self.is_open().and_then(|()| self.end_request(scope, epoch, end, at)));
         ended.map_err(super::faults::not_seen)?.map_err(CompleteError::Fenced)
     }
@@ -88,21 +90,33 @@ impl Tx for Desk {
     }
 
     fn execute(&mut self, statement: &str, values: &[Value]) -> Result<u64, SqlError> {
-        let changed = statement_of(&self.conn, statement, values)
-            .and_then(|mut statement| statement.raw_execute())
-            .map_err(refused_statement)?;
+        let keeps = self.user_statements.keeps(statement);
+        let execute = || {
+            let mut prepared = statement_of(&self.conn, statement, values)?;
+            let changed = prepared.raw_execute();
+            if !keeps {
+                prepared.discard();
+            }
+            changed
+        };
+        let changed = execute().map_err(refused_statement)?;
         Ok(u64::try_from(changed).unwrap_or(u64::MAX))
     }
 
-    fn query(&mut self, statement: &str, values: &[Value]) -> Result<Vec<Row>, SqlError> {
+    fn query(&mut self, statement: &str, values: &[Value]) -> Result<Vec<SqlRow>, SqlError> {
+        let keeps = self.user_statements.keeps(statement);
         let ask = || {
-            let mut statement = statement_of(&self.conn, statement, values)?;
-            let columns = statement.column_count();
-            let mut found = statement.raw_query();
+            let mut prepared = statement_of(&self.conn, statement, values)?;
+            let columns = prepared.column_count();
+            let mut found = prepared.raw_query();
             let mut rows = Vec::new();
             while let Some(row) = found.next()? {
                 let values = (0..columns).map(|column| row.get_ref(column).map(value));
-                rows.push(Row::new(values.collect::<rusqlite::Result<_>>()?));
+                rows.push(SqlRow::new(values.collect::<rusqlite::Result<_>>()?));
+            }
+            drop(found);
+            if !keeps {
+                prepared.discard();
             }
             Ok(rows)
         };
@@ -114,7 +128,7 @@ impl Tx for Desk {
     }
 }
 
-/// A statement with its values. SQLite takes `$2` for a name; that the number in it counts is our doing.
+/// A statement with its values. SQLite takes `$2` for a name; we bind by the number in it.
 fn statement_of<'a>(
     conn: &'a Connection,
     text: &str,
@@ -158,38 +172,38 @@ const ENDED: &str =
     "the work ended the transaction, perhaps by OR ROLLBACK; use OR ABORT, or return an error";
 
 /// A job that waits for its commit.
-pub(super) struct Work {
-    job: Job,
-    outcome: Option<Transacted>,
+pub(super) struct WorkCall {
+    job: TxJob,
+    outcome: Option<TxOutcome>,
     is_final: bool,
-    tell: oneshot::Sender<Result<Transacted, StoreError>>,
+    tell: oneshot::Sender<Result<TxOutcome, StoreError>>,
 }
 
-impl Work {
-    pub(super) const fn new(job: Job, tell: oneshot::Sender<Result<Transacted, StoreError>>) -> Self {
+impl WorkCall {
+    pub(super) const fn new(job: TxJob, tell: oneshot::Sender<Result<TxOutcome, StoreError>>) -> Self {
         Self { job, outcome: None, is_final: false, tell }
     }
 }
 
-impl Member for Work {
+impl GroupMember for WorkCall {
     fn is_alone(&self) -> bool {
         self.job.alone
     }
 
-    fn run(&mut self, desk: &mut Desk, has_company: bool) -> Step<()> {
+    fn run(&mut self, tx: &mut WriterTx, has_company: bool) -> Step<()> {
         if self.is_final {
             return Ok(());
         }
-        match desk.transact(&mut self.job) {
+        match tx.transact(&mut self.job) {
             Ok(outcome) => {
                 self.outcome = Some(outcome);
                 Ok(())
             }
             Err(Ended::Fault(fault)) => Err(fault),
             Err(Ended::Transaction(outcome)) => {
-                self.is_final = !has_company || matches!(outcome, Transacted::TimedOut);
+                self.is_final = !has_company || matches!(outcome, TxOutcome::TimedOut);
                 self.outcome = Some(outcome);
-                Err(Fault::Spoiled)
+                Err(Fault::Void)
             }
         }
     }
@@ -198,19 +212,19 @@ impl Member for Work {
         self.is_final
     }
 
-    fn answer(self: Box<Self>, fate: Fate) {
+    fn answer(self: Box<Self>, fate: CommitOutcome) {
         let Self { outcome, is_final, tell, .. } = *self;
         let answer = match (fate, outcome) {
             (_, Some(outcome)) if is_final => Ok(outcome),
-            (Fate::Committed, Some(outcome)) => Ok(outcome),
-            (Fate::Committed, None) => Err(super::faults::broken("a job ended without an outcome")),
-            // Work that did nothing cannot have broken a rule.
-            (Fate::Forbidden(error), Some(Transacted::Committed { .. })) => {
-                Ok(Transacted::Aborted(Box::new(error)))
+            (CommitOutcome::Committed, Some(outcome)) => Ok(outcome),
+            (CommitOutcome::Committed, None) => Err(super::faults::broken("a job ended without an outcome")),
+            // Work that did nothing cannot have violated a constraint.
+            (CommitOutcome::Forbidden(error), Some(TxOutcome::Committed { .. })) => {
+                Ok(TxOutcome::Aborted(Box::new(error)))
             }
-            (Fate::Forbidden(_), Some(outcome)) => Ok(outcome),
-            (Fate::Forbidden(error), None) => Err(super::faults::rolled_back(error)),
-            (Fate::Failed(error), _) => Err(error),
+            (CommitOutcome::Forbidden(_), Some(outcome)) => Ok(outcome),
+            (CommitOutcome::Forbidden(error), None) => Err(super::faults::rolled_back(error)),
+            (CommitOutcome::Failed(error), _) => Err(error),
         };
         let _ = tell.send(answer);
     }
@@ -219,8 +233,8 @@ impl Member for Work {
 /// Why a job has no outcome yet.
 enum Ended {
     Fault(Fault),
-    /// The job ended the transaction of all; this is what became of it by itself.
-    Transaction(Transacted),
+    /// The job ended the transaction of all; this is its outcome by itself.
+    Transaction(TxOutcome),
 }
 
 impl<E: Into<Fault>> From<E> for Ended {
@@ -229,24 +243,24 @@ impl<E: Into<Fault>> From<E> for Ended {
     }
 }
 
-impl Desk {
-    fn transact(&mut self, job: &mut Job) -> Result<Transacted, Ended> {
+impl WriterTx {
+    fn transact(&mut self, job: &mut TxJob) -> Result<TxOutcome, Ended> {
         if let Some(claim) = &job.claim {
-            if !self.is_current(claim.grant)? {
-                return Ok(Transacted::Fenced);
+            if !self.is_current(claim.token)? {
+                return Ok(TxOutcome::Fenced);
             }
             if !self.is_there(claim.seq, claim.rev)? {
-                return Ok(Transacted::Stale);
+                return Ok(TxOutcome::Stale);
             }
         }
-        // What was given before must outlast a rollback to the savepoint, which makes us forget it.
+        // Numbers drawn before must survive a rollback to the savepoint, which clears our cache of them.
         self.write_numbers()?;
         self.conn.execute_batch("SAVEPOINT redrive_job")?;
         let arrived = self.arrived.len();
         let worked = self.work(job);
         if self.conn.is_autocommit() {
             return Err(Ended::Transaction(
-                worked.map_or_else(|outcome| outcome, |_| Transacted::Aborted(ENDED.into())),
+                worked.map_or_else(|outcome| outcome, |_| TxOutcome::Aborted(ENDED.into())),
             ));
         }
         match worked {
@@ -254,15 +268,15 @@ impl Desk {
                 let next = match &job.claim {
                     None => None,
                     Some(claim) => {
-                        let left = (claim.attempts, claim.story.clone(), result);
-                        match self.settle_done(claim.grant, (claim.seq, claim.rev), claim.at, left)? {
-                            Settled::Applied { next, .. } => next,
-                            Settled::Stale | Settled::Fenced => None,
+                        let left = (claim.attempts, claim.history.clone(), result);
+                        match self.settle_done(claim.token, (claim.seq, claim.rev), claim.at, left)? {
+                            SettleResult::Applied { next, .. } => next,
+                            SettleResult::Stale | SettleResult::Fenced => None,
                         }
                     }
                 };
                 self.conn.execute_batch("RELEASE redrive_job")?;
-                Ok(Transacted::Committed { next })
+                Ok(TxOutcome::Committed { next })
             }
             Err(outcome) => {
                 self.conn.execute_batch("ROLLBACK TO redrive_job; RELEASE redrive_job")?;
@@ -274,22 +288,22 @@ impl Desk {
         }
     }
 
-    /// Runs the work, and gives its result, or what became of it.
-    fn work(&mut self, job: &mut Job) -> Result<Option<Vec<u8>>, Transacted> {
+    /// Runs the work, and returns its result, or its outcome.
+    fn work(&mut self, job: &mut TxJob) -> Result<Option<Vec<u8>>, TxOutcome> {
         let guard = std::sync::Arc::clone(&self.guard);
         guard.enter(job.time);
         let worked = catch_unwind(AssertUnwindSafe(|| (job.work)(self)));
         let is_over = guard.leave();
         reset(&self.conn);
         match worked {
-            Err(panic) => Err(Transacted::Panicked(message(&*panic))),
-            Ok(_) if is_over => Err(Transacted::TimedOut),
-            Ok(Err(error)) => Err(Transacted::Aborted(error)),
+            Err(panic) => Err(TxOutcome::Panicked(message(&*panic))),
+            Ok(_) if is_over => Err(TxOutcome::TimedOut),
+            Ok(Err(error)) => Err(TxOutcome::Aborted(error)),
             Ok(Ok(result)) => Ok(result),
         }
     }
 
-    /// Whether there still is a transaction to write in.
+    /// Fails if the transaction is gone.
     fn is_open(&self) -> Step<()> {
         if self.conn.is_autocommit() { Err(super::faults::broken(ENDED).into()) } else { Ok(()) }
     }

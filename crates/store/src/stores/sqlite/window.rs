@@ -1,9 +1,9 @@
 //! A window whose ids are in a SQLite file.
 //!
-//! The ids are in memory, as in any window, and checks are answered from there. The file is for the next process:
-//! a commit is on the disk before it is answered. Claims are not written: whoever held one died with the process,
-//! nobody knows whether the effect happened, and the id must be given to the next one who asks, at once. A claim on
-//! the disk would only make that one wait.
+//! The ids are in memory, as in any window, and claims are answered from there. The file is for the next process: a
+//! commit is on the disk before it is answered. Claims are not written: the holder of a claim died with the process,
+//! it is unknown whether the effect happened, and the next caller must get the id at once. A claim on the disk would
+//! only make that caller wait.
 //!
 //! The domain is this file, and never the effect's: between the effect and its commit the process can die, and then
 //! the effect happens again.
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use redrive_core::Moment;
-use redrive_core::window::Pending;
+use redrive_core::window::PendingCommit;
 use tokio::sync::{oneshot, watch};
 
 use super::faults::{self, Health};
@@ -40,8 +40,8 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Opens a file, reads what it remembers into `state`, and starts the thread that writes to it. Gives the rows that could
-    /// not be read as well.
+    /// Opens a file, reads its ids into `state`, and starts the thread that writes to it. Also returns the rows that
+    /// could not be read.
     pub(crate) fn open(
         path: &Path,
         state: &Arc<Mutex<State>>,
@@ -77,15 +77,19 @@ impl Keeper {
         Ok((Self { calls, health, syncs, ended, thread: Mutex::new(Some(thread)) }, damaged))
     }
 
-    /// Nothing, while the file may be trusted.
+    /// Fails if the file can no longer be trusted.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         self.health.check()
     }
 
-    /// Has a commit written down.
-    pub(crate) fn commit(&self, pending: Pending, now: Moment) -> oneshot::Receiver<Result<(), StoreError>> {
+    /// Queues a commit for writing.
+    pub(crate) fn commit(
+        &self,
+        pending: PendingCommit,
+        now: Moment,
+    ) -> oneshot::Receiver<Result<(), StoreError>> {
         let (tell, told) = oneshot::channel();
-        // Where nobody is there to write, the answer's other end is dropped, which says so.
+        // If the writer is gone, the answer's other end is dropped, which says so.
         let _ = self.calls.send(Call::Commit(pending, now, tell));
         told
     }
@@ -95,13 +99,13 @@ impl Keeper {
         self.syncs.load(Relaxed)
     }
 
-    /// Has the file closed, and gives what tells when it is.
+    /// Closes the file, and returns a signal for its end.
     pub(crate) fn close(&self) -> watch::Receiver<bool> {
         let _ = self.calls.send(Call::Close);
         self.ended.clone()
     }
 
-    /// Has the file closed, and waits for it.
+    /// Closes the file, and waits for it.
     pub(crate) fn close_blocking(&self) {
         let _ = self.calls.send(Call::Close);
         if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -109,7 +113,7 @@ impl Keeper {
         }
     }
 
-    /// Lets a test at the connection.
+    /// Gives a test access to the connection.
     #[cfg(feature = "planted")]
     pub(crate) fn meddle(
         &self,
@@ -122,7 +126,7 @@ impl Keeper {
 }
 
 impl Drop for Keeper {
-    /// Writes what was handed in, and closes the file.
+    /// Writes pending commits, and closes the file.
     fn drop(&mut self) {
         self.close_blocking();
     }

@@ -3,10 +3,10 @@
 use std::ops::Bound;
 
 use redrive_core::Moment;
-use redrive_core::entry::Change;
+use redrive_core::queue_entry::EventChange;
 use redrive_core::triage::job::JobAct;
-use redrive_core::triage::{Filter, Job, JobId, JobPlan, JobState, Subject};
-use redrive_store::operate::{Advance, Refusal};
+use redrive_core::triage::{Filter, FilterSubject, Job, JobId, JobPlan, JobState};
+use redrive_store::operate::{JobAdvance, Refusal};
 
 use super::{Check, Fate, Model, Record};
 
@@ -41,7 +41,7 @@ impl Model {
     }
 
     /// A step of a job was committed.
-    pub(in super::super) fn advance(&mut self, step: Advance) {
+    pub(in super::super) fn advance(&mut self, step: JobAdvance) {
         let Some(job) = self.jobs.iter().find(|job| job.id == step.job).cloned() else { return };
         if job.state != JobState::Running || job.cursor != step.from || job.exhausted {
             return;
@@ -56,7 +56,8 @@ impl Model {
         {
             cursor = Some(seq);
             let record = &self.events[&seq];
-            // Only what was dead when it began: what died since was put back by somebody, and had its turn.
+            // Only letters that were dead when it began: a letter that died since was redriven and had its
+            // turn.
             if !is_meant(&job.plan.filter, record) || record.death > job.deaths {
                 continue;
             }
@@ -69,6 +70,8 @@ impl Model {
                     continue;
                 }
                 JobAct::Discard => self.discard(seq, step.at),
+                // No operator of the simulation starts one.
+                JobAct::RetryNow => continue,
             }
             taken += 1;
             room -= 1;
@@ -82,13 +85,13 @@ impl Model {
         });
     }
 
-    /// Something became of an event that a job put back.
-    pub(super) fn job_heard(&mut self, id: JobId, change: &Change) {
+    /// An event that a job redrove was settled.
+    pub(super) fn job_heard(&mut self, id: JobId, change: &EventChange) {
         self.job_mut(id, |job| match change {
-            Change::Done | Change::DoneWith { .. } => job.done += 1,
-            Change::Dead { .. } => job.failed += 1,
-            Change::Dropped { .. } | Change::Expired { .. } => job.other += 1,
-            Change::Again(_) | Change::Strike | Change::GoOn => {}
+            EventChange::Done | EventChange::DoneWith { .. } => job.done += 1,
+            EventChange::Dead { .. } => job.failed += 1,
+            EventChange::Dropped { .. } | EventChange::Expired { .. } => job.other += 1,
+            EventChange::Retry(_) | EventChange::CountCrash | EventChange::Unpark => {}
         });
     }
 
@@ -98,39 +101,41 @@ impl Model {
         }
     }
 
-    /// What a store says of a job.
+    /// Compares a store's job with the truth.
     pub(in super::super) fn check_job(&self, is: &Job) -> Check {
         let Some(should) = self.jobs.iter().find(|job| job.id == is.id) else {
-            return Err(format!("nobody started {is:?}"));
+            return Err(format!("the store has a job that was never started: {is:?}"));
         };
         let same = Job { why: is.why.clone(), who: is.who.clone(), ..should.clone() };
         if *is != same {
-            return Err(format!("a job is {is:?}, and should be {should:?}"));
+            return Err(format!("a job differs from what it should be: {is:?} instead of {should:?}"));
         }
         let under_way = self.events.values().filter(|record| record.job == Some(is.id)).count() as u64;
         let redrives = matches!(is.plan.act, JobAct::Redrive(_));
         if redrives && is.under_way() != under_way {
-            return Err(format!("{is:?} has {under_way} letters under way"));
+            return Err(format!(
+                "a job counts other letters as under way than the {under_way} that are: {is:?}"
+            ));
         }
         Ok(())
     }
 }
 
-/// Whether there is still something of it in the store beside its receipt.
+/// Whether the store still has a row of it beside its dedupe record.
 fn is_row(record: &Record) -> bool {
     let restorable = matches!(record.fate, Fate::Discarded { restorable: true, .. });
     record.fate.exists() || (restorable && record.remembered > Moment::default())
 }
 
-/// Whether it is a dead letter that a filter means.
+/// Whether it is a dead letter that a filter selects.
 fn is_meant(filter: &Filter, record: &Record) -> bool {
     let Fate::Dead { reason, .. } = record.fate else { return false };
-    filter.matches(Subject {
+    filter.matches(FilterSubject {
         event: &record.event,
         at: record.died,
         attempts: record.progress.attempts,
         cause: None,
         reason: Some(reason),
-        story: record.progress.story.as_deref(),
+        history: record.progress.history.as_deref(),
     })
 }

@@ -1,9 +1,9 @@
-//! Attempts that are made by somebody outside.
+//! Attempts by outside workers.
 
 use redrive_core::Moment;
-use redrive_core::entry::{Change, Entry, Park, Seq};
 use redrive_core::event::Mode;
-use redrive_store::lease::{LeaseSettled, TokenHash};
+use redrive_core::queue_entry::{EventChange, ParkFollowers, QueueEntry, Seq};
+use redrive_store::lease::{LeaseSettleResult, TokenHash};
 
 use super::orders::is_passed;
 use super::{Check, Fate, Hold, Model, Record};
@@ -12,14 +12,14 @@ use super::{Check, Fate, Hold, Model, Record};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in super::super) struct Hand {
     pub(in super::super) attempt: u32,
-    /// None where nobody heard of it.
+    /// `None` if no worker received it.
     pub(in super::super) token: Option<TokenHash>,
     pub(in super::super) until: Moment,
-    /// Whether somebody works at it.
+    /// Whether a worker has it.
     pub(in super::super) out: bool,
 }
 
-/// What a store should say of a lease.
+/// What a store should answer about a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Reply {
     Applied(Seq),
@@ -30,57 +30,68 @@ pub(in super::super) enum Reply {
 }
 
 impl Model {
-    /// Whether an event is of a queue that is pulled from.
+    /// Whether an event belongs to a pulled queue.
     pub(in super::super) fn is_pulled(&self, record: &Record) -> bool {
         self.specs[record.queue].pull
     }
 
-    /// Events that somebody outside works at, or should have settled by then.
+    /// Events that outside workers have, or should have settled by then.
     pub(in super::super) fn leased(&self, queue: usize) -> impl Iterator<Item = (&Record, &Hand)> {
         let of_queue = self.events.values().filter(move |record| record.queue == queue);
         of_queue.filter_map(|record| Some((record, record.lease.as_ref().filter(|lease| lease.out)?)))
     }
 
-    /// A lease was over before anybody settled it. Gives whether the store may say so.
-    pub(in super::super) fn lapse(&mut self, seq: Seq, at: Moment, change: &Change) -> Check {
+    /// A lease lapsed before a worker settled it. Returns whether the store may report that.
+    pub(in super::super) fn lapse(&mut self, seq: Seq, at: Moment, change: &EventChange) -> Check {
         let lease = self.events.get(&seq).and_then(|record| record.lease.as_ref());
         if !lease.is_some_and(|lease| lease.out && lease.until <= at) {
-            return Err(format!("a lease of {seq:?} is taken for over, and is {lease:?}"));
+            return Err(format!(
+                "the store counts the lease of {seq:?} as lapsed, which it is not: {lease:?}"
+            ));
         }
         let lease = lease.cloned();
         self.settle_lease(seq, at, change)?;
-        // Where it died of that, its holder may still say what became of it.
+        // If it died of the lapse, its worker may still settle it.
         if let Some(record) = self.events.get_mut(&seq).filter(|record| record.fate.exists()) {
             record.lease = lease.map(|lease| Hand { out: false, ..lease });
         }
         Ok(())
     }
 
-    /// What became of an attempt outside is written. A letter that died by the end of its lease stays dead where its
-    /// key went on, and holds up as many as before where it stays dead. Gives whether it was such a letter.
-    pub(in super::super) fn settle_lease(&mut self, seq: Seq, at: Moment, change: &Change) -> Check<bool> {
-        let Some(record) = self.events.get_mut(&seq) else { return Err(format!("{seq:?} is not there")) };
+    /// The outcome of an outside attempt is written. A letter that died when its lease lapsed stays dead if
+    /// its key was not parked, and parks as many events as before if it stays dead. Returns whether it was
+    /// such a letter.
+    pub(in super::super) fn settle_lease(
+        &mut self,
+        seq: Seq,
+        at: Moment,
+        change: &EventChange,
+    ) -> Check<bool> {
+        let Some(record) = self.events.get_mut(&seq) else {
+            return Err(format!("a lease of {seq:?} is settled, which was never published"));
+        };
         if let Some(lease) = &mut record.lease {
             lease.out = false;
         }
         let Fate::Dead { reason, holds } = record.fate else {
             return self.apply(seq, at, change).map(|()| false);
         };
-        let park = holds.map_or(Park::GoOn, |Hold { until, count }| Park::UpTo { until, count });
+        let park =
+            holds.map_or(ParkFollowers::No, |Hold { until, count }| ParkFollowers::UpTo { until, count });
         let change = match change {
-            Change::Again(progress) if is_passed(record) => {
-                Change::Dead { reason, progress: progress.clone(), park }
+            EventChange::Retry(progress) if is_passed(record) => {
+                EventChange::Dead { reason, progress: progress.clone(), park }
             }
-            Change::Dead { reason, progress, .. } => {
-                Change::Dead { reason: *reason, progress: progress.clone(), park }
+            EventChange::Dead { reason, progress, .. } => {
+                EventChange::Dead { reason: *reason, progress: progress.clone(), park }
             }
             change => change.clone(),
         };
         self.apply(seq, at, &change).map(|()| true)
     }
 
-    /// An event was handed out to somebody outside.
-    pub(in super::super) fn hand_out(&mut self, entry: &Entry, hand: Hand, at: Moment) -> Check {
+    /// An event was leased to an outside worker.
+    pub(in super::super) fn hand_out(&mut self, entry: &QueueEntry, hand: Hand, at: Moment) -> Check {
         let seq = entry.seq;
         let Some(record) = self.events.get(&seq) else { return Err(format!("{seq:?} was never accepted")) };
         let wrong = |what: &str| Err(format!("{seq:?} is leased {what}: {record:?}"));
@@ -122,7 +133,7 @@ impl Model {
         record.lease = Some(hand);
     }
 
-    /// Dead letters of a queue that is pulled from, which held up their keys for long enough, do so no more.
+    /// Dead letters of a pulled queue whose parking time is over park their keys no more.
     pub(in super::super) fn let_overdue_go(&mut self, queue: usize, at: Moment) {
         let over = self.overdue(at).filter(|record| record.queue == queue);
         let over: Vec<Seq> = over.map(|record| record.seq).collect();
@@ -133,7 +144,7 @@ impl Model {
         }
     }
 
-    /// What a store should say to somebody who settles a lease, or wants it for longer.
+    /// What a store should answer to a worker that settles or extends a lease.
     pub(in super::super) fn judge_lease(
         &self,
         intent: usize,
@@ -161,32 +172,33 @@ impl Model {
         }
     }
 
-    /// Whether a store says of a lease what it should.
+    /// Whether a store answers as it should.
     pub(in super::super) fn check_reply(
         &self,
         intent: usize,
-        is: &LeaseSettled,
+        is: &LeaseSettleResult,
         should: Reply,
         now: Moment,
     ) -> Check {
         match (is, should) {
-            (LeaseSettled::Applied, Reply::Applied(_))
-            | (LeaseSettled::Already, Reply::Already)
-            | (LeaseSettled::Unknown, Reply::Unknown) => Ok(()),
-            (LeaseSettled::Conflict(found), Reply::Conflict)
-            | (LeaseSettled::Lapsed(found), Reply::Lapsed) => self.check_known(intent, Some(found), now),
-            _ => Err(format!("a lease of e{intent} is answered with {is:?}, and should be {should:?}")),
+            (LeaseSettleResult::Applied, Reply::Applied(_))
+            | (LeaseSettleResult::Already, Reply::Already)
+            | (LeaseSettleResult::Unknown, Reply::Unknown) => Ok(()),
+            (LeaseSettleResult::Conflict(found), Reply::Conflict)
+            | (LeaseSettleResult::Lapsed(found), Reply::Lapsed) => self.check_known(intent, Some(found), now),
+            _ => Err(format!("the store answered the lease of e{intent} with {is:?} instead of {should:?}")),
         }
     }
 
-    /// Whether somebody has another one of its key: one that was put back out of order waits for the end of that lease.
+    /// Whether a worker has another event of its key: an event redriven out of order waits for the end of
+    /// that lease.
     fn is_met(&self, record: &Record) -> bool {
         let has = |other: &Record| other.lease.as_ref().is_some_and(|lease| lease.out);
         let same = |other: &&Record| other.chain == record.chain && other.seq != record.seq;
         record.chain.is_some() && self.events.values().filter(same).any(has)
     }
 
-    /// When something happens next in a queue that is pulled from.
+    /// When something happens next in a pulled queue.
     pub(in super::super) fn next_pull(&self, queue: usize) -> Option<Moment> {
         let leases = self.leased(queue).map(|(_, lease)| lease.until);
         let free = self.events.values().filter(|record| record.queue == queue && self.is_free(record));

@@ -1,15 +1,15 @@
-//! Whether what a store shows is what is true.
+//! Compares what a store shows with the truth.
 
 use redrive_core::Moment;
-use redrive_core::entry::{Entry, Load, Loaded, Seq};
 use redrive_core::event::State;
-use redrive_store::Found;
+use redrive_core::queue_entry::{LoadRequest, LoadedEvents, QueueEntry, Seq};
+use redrive_store::EventStatus;
 
 use super::{Check, Fate, Model, Record};
 
 impl Model {
-    /// An event that the store handed out as the one that may run.
-    pub(in super::super) fn check_handed_out(&self, entry: &Entry) -> Check {
+    /// Checks an event that the store returned as runnable.
+    pub(in super::super) fn check_handed_out(&self, entry: &QueueEntry) -> Check {
         let seq = entry.seq;
         let Some(record) = self.events.get(&seq) else { return Err(format!("{seq:?} was never accepted")) };
         if entry.rev != record.rev || record.fate != Fate::Pending {
@@ -25,11 +25,11 @@ impl Model {
             return Err(format!("{seq:?} is handed out though it is held back or leased"));
         }
         let (is, should) = (&entry.progress, &record.progress);
-        if (is.due, is.attempts, is.strikes, is.suspect, &is.route, is.out_of_order)
+        if (is.due, is.attempts, is.crash_count, is.suspect, &is.route, is.out_of_order)
             != (
                 should.due,
                 should.attempts,
-                should.strikes,
+                should.crash_count,
                 should.suspect,
                 &should.route,
                 should.out_of_order,
@@ -42,14 +42,14 @@ impl Model {
     }
 
     /// A load finds everything that may run and is due, and nothing else.
-    pub(in super::super) fn check_loaded(&self, load: &Load, loaded: &Loaded) -> Check {
+    pub(in super::super) fn check_loaded(&self, load: &LoadRequest, loaded: &LoadedEvents) -> Check {
         for entry in &loaded.entries {
             self.check_handed_out(entry)?;
             if entry.progress.due > load.until || load.except.contains(&entry.seq) {
                 return Err(format!("{:?} was loaded, and was not asked for", entry.seq));
             }
         }
-        let here = |record: &&Record| record.stream == load.stream && record.shard == load.grant.shard;
+        let here = |record: &&Record| record.stream == load.stream && record.shard == load.token.shard;
         let runnable = || {
             let here = self.events.values().filter(here).filter(|record| self.is_runnable(record));
             here.filter(|record| !load.except.contains(&record.seq))
@@ -71,13 +71,21 @@ impl Model {
             !loaded.overdue.iter().any(|letter| (letter.seq, letter.rev) == (record.seq, record.rev))
         });
         match overdue {
-            Some(record) => Err(format!("{:?} holds up others for too long, and was not told", record.seq)),
+            Some(record) => Err(format!(
+                "a load left out the dead letter {:?}, whose time to park its key is over",
+                record.seq
+            )),
             None => Ok(()),
         }
     }
 
-    /// What a store says of an identity.
-    pub(in super::super) fn check_found(&self, record: &Record, found: Option<&Found>, now: Moment) -> Check {
+    /// Checks a store's answer about an identity.
+    pub(in super::super) fn check_found(
+        &self,
+        record: &Record,
+        found: Option<&EventStatus>,
+        now: Moment,
+    ) -> Check {
         let seq = record.seq;
         let Some(found) = found else {
             if record.fate.exists() || now <= record.remembered {

@@ -1,17 +1,17 @@
-//! What is remembered of identities, and for how long.
+//! Which identities are remembered, and for how long.
 
 use redrive_core::Moment;
-use redrive_core::entry::Seq;
 use redrive_core::event::State;
-use redrive_store::Found;
+use redrive_core::queue_entry::Seq;
+use redrive_store::EventStatus;
 
 use super::{Check, Fate, Model, Record};
 
-/// An identity whose event was edited into another one, which has its place.
+/// An identity whose event was edited into another one, which has its sequence number.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Gone {
     pub(in super::super) seq: Seq,
-    /// As which id it goes on.
+    /// The id that it continues as.
     pub(in super::super) into: String,
     pub(in super::super) attempts: u32,
     pub(in super::super) remembered: Moment,
@@ -31,14 +31,14 @@ impl Model {
         self.record_of(intent).is_some_and(|record| record.fate.exists() || now <= record.remembered)
     }
 
-    /// An event has the identity of an intent: whatever had it before is forgotten.
+    /// An event gets the identity of an intent: an earlier holder is forgotten.
     pub(super) fn give_identity(&mut self, intent: usize, seq: Seq) {
         self.forget_identity(intent);
         self.gone.remove(&intent);
         self.by_intent[intent] = Some(seq);
     }
 
-    /// Somebody asked for an identity whose time is over: whoever had it is forgotten, and can not be restored.
+    /// An expired identity was asked for: its earlier holder is forgotten, and cannot be restored.
     pub(super) fn forget_identity(&mut self, intent: usize) {
         if let Some(gone) = self.gone.get_mut(&intent) {
             gone.remembered = Moment::default();
@@ -49,12 +49,12 @@ impl Model {
         }
     }
 
-    /// Whether an identity was ever given to an event.
+    /// Whether an identity ever belonged to an event.
     pub(in super::super) fn is_known(&self, intent: usize) -> bool {
         self.by_intent[intent].is_some()
     }
 
-    /// The store was told to forget what need not be remembered at `now`. It may, though the clock goes back.
+    /// The store was asked to forget expired identities at `now`. It may, although the clock goes back.
     pub(in super::super) fn forget(&mut self, now: Moment) {
         self.lift_ended(now);
         self.purge(now);
@@ -70,7 +70,8 @@ impl Model {
         }
     }
 
-    /// Dead letters beyond what their queue keeps go, and can not be restored. Those that hold up a key stay.
+    /// Dead letters beyond their queue's retention are removed, and cannot be restored. Those that park a key
+    /// stay.
     fn purge(&mut self, now: Moment) {
         let mut purged = 0;
         for (queue, spec) in self.specs.iter().enumerate() {
@@ -103,8 +104,13 @@ impl Model {
         }
     }
 
-    /// What a store says of the identity of an intent.
-    pub(in super::super) fn check_known(&self, intent: usize, found: Option<&Found>, now: Moment) -> Check {
+    /// Checks a store's answer about the identity of an intent.
+    pub(in super::super) fn check_known(
+        &self,
+        intent: usize,
+        found: Option<&EventStatus>,
+        now: Moment,
+    ) -> Check {
         if let Some(gone) = self.gone.get(&intent) {
             return check_gone(gone, found, now);
         }
@@ -116,8 +122,8 @@ impl Model {
     }
 }
 
-/// What a store says of an identity whose event was edited.
-fn check_gone(gone: &Gone, found: Option<&Found>, now: Moment) -> Check {
+/// Checks a store's answer about an identity whose event was edited.
+fn check_gone(gone: &Gone, found: Option<&EventStatus>, now: Moment) -> Check {
     let Some(found) = found else {
         if now <= gone.remembered {
             return Err(format!("{:?}, which was edited into {}, is forgotten", gone.seq, gone.into));

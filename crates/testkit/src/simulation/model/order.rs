@@ -1,27 +1,29 @@
 //! The order of keys.
 
 use redrive_core::Moment;
-use redrive_core::entry::{Seq, StreamId};
+use redrive_core::queue_entry::{Seq, StreamId};
 
 use super::{Check, Fate, Hold, Model, Record};
 
 impl Model {
-    /// The one before in the order of its key that has not ended, or holds it up as a dead letter.
+    /// The earlier event of its key that has not ended, or parks the key as a dead letter.
     pub(in super::super) fn blocker(&self, record: &Record) -> Option<&Record> {
         let before = self.chains[record.chain?].iter().take_while(|seq| **seq < record.seq);
         before.filter_map(|seq| self.events.get(seq)).find(|record| is_in_the_way(record))
     }
 
-    /// A publisher draws a number.
+    /// A publisher draws a sequence number.
     pub(in super::super) fn draw(&mut self, stream: StreamId, seq: Seq) -> Check {
         self.drawn.insert(seq);
         self.follow(stream, seq)
     }
 
-    /// Numbers of a stream are drawn in order.
+    /// Sequence numbers of a stream are drawn in order.
     pub(super) fn follow(&mut self, stream: StreamId, seq: Seq) -> Check {
         match self.last_seqs.insert(stream, seq).filter(|last| *last >= seq) {
-            Some(last) => Err(format!("{seq:?} is drawn, which is not after {last:?}")),
+            Some(last) => {
+                Err(format!("a publisher drew the number {seq:?} after the larger number {last:?}"))
+            }
             None => Ok(()),
         }
     }
@@ -39,12 +41,12 @@ impl Model {
         self.is_free(record) && !self.is_pulled(record)
     }
 
-    /// The first of a key that has not ended.
+    /// The first event of a key that has not ended.
     pub(super) fn first(&self, chain: usize) -> Option<Seq> {
         self.chains[chain].iter().copied().find(|seq| is_in_the_way(&self.events[seq]))
     }
 
-    /// Whether an event waits behind a dead letter for longer than anybody can wait here.
+    /// Whether an event is parked behind a dead letter for longer than this simulation lasts.
     pub(in super::super) fn is_parked(&self, record: &Record) -> bool {
         record.fate == Fate::Pending
             && self.blocker(record).is_some_and(|blocker| match blocker.fate {
@@ -53,7 +55,7 @@ impl Model {
             })
     }
 
-    /// Dead letters that held up others for long enough by now.
+    /// Dead letters whose parking time is over.
     pub(in super::super) fn overdue(&self, now: Moment) -> impl Iterator<Item = &Record> {
         self.events.values().filter(move |record| match record.fate {
             Fate::Dead { holds: Some(Hold { until: Some(until), .. }), .. } => until <= now,
@@ -61,7 +63,7 @@ impl Model {
         })
     }
 
-    /// A dead letter lets those go that it holds up, if there are more of them than it may.
+    /// A dead letter unparks its key if more events are parked than it may hold.
     pub(super) fn relieve(&mut self, chain: usize) {
         loop {
             let mut living = self.chains[chain].iter().filter(|seq| is_in_the_way(&self.events[seq]));
@@ -82,7 +84,9 @@ impl Model {
 
     /// An effect happened in the domain.
     pub(in super::super) fn effect(&mut self, seq: Seq) -> Check {
-        let Some(record) = self.events.get_mut(&seq) else { return Err(format!("{seq:?} had an effect")) };
+        let Some(record) = self.events.get_mut(&seq) else {
+            return Err(format!("{seq:?} had an effect, and was never published"));
+        };
         record.effects += 1;
         if record.effects > 1 {
             return Err(format!("{seq:?} had its effect {} times", record.effects));

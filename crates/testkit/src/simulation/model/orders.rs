@@ -1,26 +1,26 @@
-//! What becomes of an operator's orders.
+//! The effects of operators' commands.
 
 use std::sync::Arc;
 
-use redrive_core::entry::{Progress, Seq};
 use redrive_core::event::{DeadReason, Mode, State};
-use redrive_core::triage::{Job, JobId, JobPlan, JobState, Redrive, Rule};
+use redrive_core::queue_entry::{EventProgress, Seq};
+use redrive_core::triage::{Job, JobId, JobPlan, JobState, RedriveOptions, Rule};
 use redrive_core::{Event, Moment};
-use redrive_store::operate::{Act, Operated, Refusal, What};
+use redrive_store::operate::{CommandResult, EventAction, OperatorAction, Refusal};
 
 use super::{Check, Deaths, Fate, Gone, Model, Record};
 
-/// Which event an order is about: whose identity, as of which change.
+/// The target of a command: an identity and a revision.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Aim {
     pub(in super::super) intent: usize,
     pub(in super::super) rev: Option<u32>,
 }
 
-/// An order, with numbers in place of names.
+/// A command, with numbers in place of names.
 #[derive(Debug, Clone)]
 pub(in super::super) enum Wish {
-    Act(Vec<Aim>, Act),
+    Act(Vec<Aim>, EventAction),
     Edit { aim: Aim, into: usize, event: Arc<Event>, out_of_order: bool },
     SkipHead(usize),
     Unpark(usize),
@@ -31,15 +31,20 @@ pub(in super::super) enum Wish {
 }
 
 impl Model {
-    /// An order was committed. Gives what its operator should be told.
-    pub(in super::super) fn operate(&mut self, wish: &Wish, verb: &What, at: Moment) -> Operated {
+    /// A command was committed. Returns the answer that its operator should get.
+    pub(in super::super) fn operate(
+        &mut self,
+        wish: &Wish,
+        verb: &OperatorAction,
+        at: Moment,
+    ) -> CommandResult {
         let one = |done: Result<u64, Refusal>| match done {
-            Ok(changed) => Operated { changed, ..Operated::default() },
-            Err(refusal) => Operated { refused: vec![(0, refusal)], ..Operated::default() },
+            Ok(changed) => CommandResult { changed, ..CommandResult::default() },
+            Err(refusal) => CommandResult { refused: vec![(0, refusal)], ..CommandResult::default() },
         };
         let done = match wish {
             Wish::Act(aims, act) => {
-                let mut done = Operated::default();
+                let mut done = CommandResult::default();
                 for (place, aim) in aims.iter().enumerate() {
                     match self.act(*aim, act, at) {
                         Ok(()) => done.changed += 1,
@@ -50,10 +55,10 @@ impl Model {
             }
             Wish::Edit { aim, into, event, out_of_order } => {
                 match self.edit(*aim, *into, event, *out_of_order, at) {
-                    Ok(unsure) => Operated {
+                    Ok(unsure) => CommandResult {
                         changed: 1,
                         unsure: if unsure { vec![0] } else { Vec::new() },
-                        ..Operated::default()
+                        ..CommandResult::default()
                     },
                     Err(refusal) => one(Err(refusal)),
                 }
@@ -63,12 +68,12 @@ impl Model {
             Wish::Set { rule, until } => one(self.set(rule, *until, at)),
             Wish::Lift(rule) => one(self.lift(rule)),
             Wish::Start(plan) => match self.start_job(plan, at) {
-                Ok(job) => Operated { job: Some(job), ..one(Ok(1)) },
+                Ok(job) => CommandResult { job: Some(job), ..one(Ok(1)) },
                 Err(refusal) => one(Err(refusal)),
             },
             Wish::Turn(job, state) => one(self.turn_job(*job, *state, at)),
         };
-        // A line about a job says how many letters the job is about.
+        // An entry about a job has the number of the job's dead letters.
         let id = if let Wish::Turn(job, _) = wish { Some(*job) } else { done.job };
         let job = id.and_then(|id| self.jobs.iter().find(|job| job.id == id)).filter(|_| done.changed > 0);
         self.audit.push((verb.word(), job.map_or(done.changed, Job::letters)));
@@ -77,7 +82,7 @@ impl Model {
 
     fn aimed(&self, Aim { intent, rev }: Aim, at: Moment) -> Result<&Record, Refusal> {
         if let Some(gone) = self.gone.get(&intent) {
-            // Forgotten by a commit, and not by the clock alone.
+            // Forgotten by a commit, and not only by the clock.
             let known = gone.remembered > Moment::default();
             return Err(if known { Refusal::Edited { into: gone.into.clone() } } else { Refusal::Unknown });
         }
@@ -96,7 +101,7 @@ impl Model {
         }
     }
 
-    /// Where an event is. What lives may be in several places that are not told apart here.
+    /// The state of an event. Several states of a live event are not distinguished here.
     fn place(&self, record: &Record, _at: Moment) -> State {
         if record.lease.as_ref().is_some_and(|lease| lease.out) {
             return State::Running;
@@ -104,25 +109,25 @@ impl Model {
         record.fate.state().unwrap_or(State::Ready)
     }
 
-    fn act(&mut self, aim: Aim, act: &Act, at: Moment) -> Result<(), Refusal> {
+    fn act(&mut self, aim: Aim, act: &EventAction, at: Moment) -> Result<(), Refusal> {
         let record = self.aimed(aim, at)?;
         let seq = record.seq;
         let state = Refusal::State { is: self.place(record, at) };
         let out = record.lease.as_ref().is_some_and(|lease| lease.out);
         match (act, record.fate) {
-            (Act::Redrive(redrive), Fate::Dead { .. }) => {
+            (EventAction::Redrive(redrive), Fate::Dead { .. }) => {
                 self.check_redrive(record, redrive, at)?;
                 self.redrive(seq, redrive, None, at);
             }
-            (Act::Discard, Fate::Dead { .. } | Fate::Pending) => self.discard(seq, at),
-            (Act::Restore, Fate::Discarded { was, .. }) => {
+            (EventAction::Discard, Fate::Dead { .. } | Fate::Pending) => self.discard(seq, at),
+            (EventAction::Restore, Fate::Discarded { was, .. }) => {
                 if record.remembered < at {
                     return Err(state);
                 }
                 self.restore(seq, was, at);
             }
-            (Act::Kill, Fate::Pending) => self.kill(seq, at),
-            (Act::RetryNow, Fate::Pending) if !out => self.retry_now(seq, at),
+            (EventAction::Kill, Fate::Pending) => self.kill(seq, at),
+            (EventAction::RetryNow, Fate::Pending) if !out => self.retry_now(seq, at),
             _ => return Err(state),
         }
         Ok(())
@@ -131,7 +136,7 @@ impl Model {
     pub(super) fn check_redrive(
         &self,
         record: &Record,
-        redrive: &Redrive,
+        redrive: &RedriveOptions,
         at: Moment,
     ) -> Result<(), Refusal> {
         if let Some(to) = &redrive.to {
@@ -146,16 +151,16 @@ impl Model {
         Ok(())
     }
 
-    pub(super) fn redrive(&mut self, seq: Seq, redrive: &Redrive, job: Option<JobId>, at: Moment) {
+    pub(super) fn redrive(&mut self, seq: Seq, redrive: &RedriveOptions, job: Option<JobId>, at: Moment) {
         let stamp = self.stamp;
         let Some(record) = self.events.get_mut(&seq) else { return };
-        record.progress = Progress {
+        record.progress = EventProgress {
             mode: Mode::Redrive,
             attempts: if redrive.keep_attempts { record.progress.attempts } else { 0 },
-            story: record.progress.story.clone(),
+            history: record.progress.history.clone(),
             route: redrive.to.as_deref().map(Arc::from),
             out_of_order: is_passed(record) || record.progress.out_of_order,
-            ..Progress::fresh(at)
+            ..EventProgress::fresh(at)
         };
         put_back(record, job, stamp);
         self.care_no_more(seq);
@@ -224,7 +229,7 @@ impl Model {
         }
     }
 
-    /// Gives whether an earlier attempt may have had an effect.
+    /// Returns whether an earlier attempt may have had an effect.
     fn edit(
         &mut self,
         aim: Aim,
@@ -249,7 +254,7 @@ impl Model {
         let (seq, spec, stamp) = (record.seq, &self.specs[record.queue], self.stamp);
         let (window, horizon) = (spec.window, spec.horizon);
         let Some(record) = self.events.get_mut(&seq) else { return Err(Refusal::Unknown) };
-        let unsure = record.progress.story.as_ref().is_some_and(|story| story.is_unsure());
+        let unsure = record.progress.history.as_ref().is_some_and(|history| history.is_unsure());
         let gone = Gone {
             seq,
             into: event.id.clone(),
@@ -262,7 +267,7 @@ impl Model {
         record.remembered = at + horizon + window;
         record.result = None;
         let out_of_order = is_passed(record) || record.progress.out_of_order;
-        record.progress = Progress { mode: Mode::Redrive, out_of_order, ..Progress::fresh(at) };
+        record.progress = EventProgress { mode: Mode::Redrive, out_of_order, ..EventProgress::fresh(at) };
         put_back(record, None, stamp);
         self.care_no_more(seq);
         self.give_identity(into, seq);
@@ -274,7 +279,7 @@ impl Model {
     }
 }
 
-/// A dead letter lives again.
+/// Redrives a dead letter.
 fn put_back(record: &mut Record, job: Option<JobId>, stamp: u64) {
     record.fate = Fate::Pending;
     record.rev += 1;
@@ -284,13 +289,13 @@ fn put_back(record: &mut Record, job: Option<JobId>, stamp: u64) {
     record.deaths = Deaths::default();
 }
 
-/// Whether it is a dead letter whose key went on without it.
+/// Whether it is a dead letter that does not park its key.
 pub(super) fn is_passed(record: &Record) -> bool {
     record.chain.is_some() && matches!(record.fate, Fate::Dead { holds: None, .. })
 }
 
-/// Whether an operator was told what became of an order.
-pub(in super::super) fn check_operated(is: &Operated, should: &Operated) -> Check {
+/// Whether an operator got the right answer to a command.
+pub(in super::super) fn check_operated(is: &CommandResult, should: &CommandResult) -> Check {
     let same = is.changed == should.changed
         && is.job == should.job
         && is.unsure == should.unsure
@@ -300,11 +305,7 @@ pub(in super::super) fn check_operated(is: &Operated, should: &Operated) -> Chec
             .iter()
             .zip(&should.refused)
             .all(|(is, should)| is.0 == should.0 && alike(&is.1, &should.1));
-    if same {
-        Ok(())
-    } else {
-        Err(format!("an order is answered with {is:?}, and should be with {should:?}"))
-    }
+    if same { Ok(()) } else { Err(format!("the store answered an order with {is:?} instead of {should:?}")) }
 }
 
 fn alike(is: &Refusal, should: &Refusal) -> bool {

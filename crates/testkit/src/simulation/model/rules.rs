@@ -1,9 +1,8 @@
-//! What operators hold back.
+//! The operators' rules.
 
-use redrive_core::entry::Seq;
-use redrive_core::event::Mode;
-use redrive_core::triage::{Control, Controls, Rule};
-use redrive_core::{Event, Moment};
+use redrive_core::Moment;
+use redrive_core::queue_entry::Seq;
+use redrive_core::triage::{ActiveRule, ActiveRules, Rule};
 use redrive_store::operate::Refusal;
 
 use super::{Fate, Hold, Model, Record};
@@ -11,7 +10,7 @@ use super::{Fate, Hold, Model, Record};
 /// Queue, tenant and key of a chain.
 pub(in super::super) type ChainName = (String, String, String);
 
-/// A rule that holds.
+/// A rule in force.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Held {
     pub(in super::super) rule: Rule,
@@ -26,34 +25,22 @@ impl Model {
         self.chain_names[chain].clone()
     }
 
-    /// The rule by which nothing of the key of an event is handed out.
+    /// The rule that holds back all events of an event's key.
     pub(in super::super) fn withholding(&self, record: &Record) -> Option<&Held> {
         let (queue, tenant, key) = &self.chain_names[record.chain?];
         self.rules.iter().find(|held| held.rule.key() == Some((queue, tenant, key)))
     }
 
-    /// Whether rules say that its owner starts it later, or never.
-    pub(super) fn is_held_back(&self, record: &Record, controls: &Controls, now: Moment) -> bool {
-        if controls.list.is_empty() {
-            return false;
-        }
-        let Event { queue, tenant, .. } = &*record.event;
-        let has_run = record.progress.attempts > 0 || record.progress.mode != Mode::Live;
-        let to = controls.route(queue, now);
-        let astray = self.specs.iter().any(|spec| spec.pull && to == Some(spec.name.as_str()));
-        astray || controls.is_closed(queue, tenant, has_run, now)
-    }
-
     /// The rules as a scheduler would know them.
-    pub(in super::super) fn controls(&self) -> Controls {
-        let control = |held: &Held| Control {
+    pub(in super::super) fn controls(&self) -> ActiveRules {
+        let control = |held: &Held| ActiveRule {
             rule: held.rule.clone(),
             since: Moment::default(),
             until: held.until,
             who: String::new(),
             why: String::new(),
         };
-        Controls { version: 0, list: self.rules.iter().map(control).collect() }
+        ActiveRules { version: 0, list: self.rules.iter().map(control).collect() }
     }
 
     pub(super) fn set(&mut self, rule: &Rule, until: Option<Moment>, at: Moment) -> Result<u64, Refusal> {
@@ -75,55 +62,42 @@ impl Model {
         }
         self.rules.retain(|held| !rule.replaces(&held.rule));
         self.rules.push(Held { rule: rule.clone(), until, since: self.stamp });
-        self.care_less();
+        self.hold_back(rule);
         Ok(1)
+    }
+
+    /// Owners may not see the events of a key that a rule is about.
+    fn hold_back(&mut self, rule: &Rule) {
+        let Some((queue, tenant, key)) = rule.key() else { return };
+        let named = (queue.to_owned(), tenant.to_owned(), key.to_owned());
+        let chain = self.chain_names.iter().position(|name| *name == named);
+        for record in self.events.values().filter(|record| chain.is_some() && record.chain == chain) {
+            self.owners[record.shard as usize].held_back.insert(record.seq);
+        }
     }
 
     pub(super) fn lift(&mut self, rule: &Rule) -> Result<u64, Refusal> {
         let before = self.rules.len();
         self.rules.retain(|held| held.rule != *rule);
-        self.care_less();
         if self.rules.len() == before { Err(Refusal::NoRule) } else { Ok(1) }
     }
 
-    /// The time of some rules is over.
+    /// Some rules have ended.
     pub(super) fn lift_ended(&mut self, now: Moment) {
         let ended = |held: &Held| held.until.is_some_and(|until| until <= now);
         let lifted = self.rules.iter().filter(|held| ended(held)).count();
         self.rules.retain(|held| !ended(held));
-        if lifted > 0 {
-            self.care_less();
-        }
         self.audit.extend(std::iter::repeat_n(("lift", 1), lifted));
     }
 
-    /// Whoever is held back is not waited for by those who are careful, and a killer among them may begin anew.
-    pub(in super::super) fn care_less(&mut self) {
-        for owner in &mut self.owners {
-            owner.careful.clear();
-        }
-        for record in self.events.values_mut() {
-            record.deaths.spree = 0;
-        }
-    }
-
-    /// An order took an event away, or put it back: what its owner wrote before counts no more, and whoever waits
-    /// behind it is not waited for by those who are careful.
+    /// An operator took or redrove an event: earlier writes of its owner count no more.
     pub(super) fn care_no_more(&mut self, seq: Seq) {
-        let Some(chain) = self.events.get(&seq).map(|record| record.chain) else { return };
-        let same = |other: &Record| other.seq == seq || (chain.is_some() && other.chain == chain);
-        let others: Vec<Seq> =
-            self.events.values().filter(|other| same(other)).map(|other| other.seq).collect();
-        for other in others {
-            for owner in &mut self.owners {
-                owner.careful.remove(&other);
-            }
-            if let Some(other) = self.events.get_mut(&other) {
-                other.deaths.spree = 0;
-            }
-        }
         for owner in &mut self.owners {
+            owner.careful.remove(&seq);
             owner.struck.remove(&seq);
+        }
+        if let Some(record) = self.events.get_mut(&seq) {
+            record.deaths.spree = 0;
         }
     }
 
@@ -149,7 +123,7 @@ impl Model {
         if changed == 0 { Err(Refusal::NotParked) } else { Ok(changed) }
     }
 
-    /// What is pulled from has no handler.
+    /// A pulled queue has no handler.
     pub(super) fn check_route(&self, queue: &str, to: &str) -> Result<(), Refusal> {
         self.declared(queue)?;
         self.declared(to)?;
@@ -169,7 +143,7 @@ fn is_holding(record: &Record) -> bool {
     matches!(record.fate, Fate::Dead { holds: Some(Hold { .. }), .. })
 }
 
-/// A dead letter holds up nobody any more.
+/// A dead letter's key is unparked.
 pub(super) fn let_go(record: &mut Record) {
     record.rev += 1;
     if let Fate::Dead { holds, .. } = &mut record.fate {

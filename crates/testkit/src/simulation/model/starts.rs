@@ -1,26 +1,26 @@
 //! Whether an attempt may start.
 
 use redrive_core::Moment;
-use redrive_core::entry::{Change, Grant, Seq, Settle};
 use redrive_core::event::{DeadReason, Mode};
-use redrive_core::scheduler::Ticket;
-use redrive_core::triage::Controls;
+use redrive_core::queue_entry::{EventChange, FencingToken, Seq, SettleRequest};
+use redrive_core::scheduler::DispatchedAttempt;
+use redrive_core::triage::ActiveRules;
 
 use super::{Check, Fate, Model, Record};
 
 /// An attempt that starts, and what else its node does.
 #[derive(Debug)]
 pub(in super::super) struct Start<'a> {
-    pub(in super::super) ticket: &'a Ticket,
+    pub(in super::super) ticket: &'a DispatchedAttempt,
     pub(in super::super) now: Moment,
-    /// What is under way on the node, this one excluded.
-    pub(in super::super) beside: &'a [(Grant, Seq)],
+    /// The other running attempts of the node.
+    pub(in super::super) beside: &'a [(FencingToken, Seq)],
     pub(in super::super) drained: bool,
-    /// How many attempts there are; none where operators may have changed that.
+    /// The most attempts; `None` if operators may have changed that.
     pub(in super::super) attempts_max: Option<u32>,
-    /// The rules that the node was told of.
-    pub(in super::super) told: &'a Controls,
-    /// The last commit whose orders the node has heeded.
+    /// The rules that the node knows.
+    pub(in super::super) told: &'a ActiveRules,
+    /// The last commit whose commands the node has processed.
     pub(in super::super) recalled: u64,
 }
 
@@ -28,17 +28,17 @@ impl Model {
     /// What must hold when an attempt starts.
     pub(in super::super) fn check_start(&self, start: &Start<'_>) -> Check {
         let Start { ticket, now, beside, drained, attempts_max, recalled, .. } = *start;
-        let (entry, grant) = (&ticket.entry, ticket.grant);
+        let (entry, token) = (&ticket.entry, ticket.token);
         let seq = entry.seq;
         let wrong = |what: String| Err(format!("{seq:?} starts {what}"));
         let Some(record) = self.events.get(&seq) else { return wrong("and was never published".into()) };
         if drained {
             return wrong("on a node that is being drained".into());
         }
-        if beside.contains(&(grant, seq)) {
+        if beside.contains(&(token, seq)) {
             return wrong("while it is under way on the same node".into());
         }
-        // Who was there before one that was published late need not wait for it.
+        // An event that was there before one that was published late need not wait for it.
         let is_before = |before: &&Record| before.put_back <= recalled && before.overtaken_by < seq;
         if let Some(before) = self.blocker(record).filter(is_before) {
             return wrong(format!("before {:?} of its key is over ({:?})", before.seq, before.fate));
@@ -51,16 +51,16 @@ impl Model {
             return wrong("after it expired".into());
         }
         if let Some(max) = attempts_max.filter(|max| ticket.attempt > *max) {
-            return wrong(format!("for the {}th time of {max}", ticket.attempt));
+            return wrong(format!("as attempt {} of at most {max}", ticket.attempt));
         }
         if ticket.deadline.is_none() {
-            return wrong("without an end".into());
+            return wrong("without a deadline".into());
         }
-        // What an old owner still does is its own affair, as long as it changes nothing in the store.
-        if !self.is_current(grant) {
+        // A former owner may continue, as long as it changes nothing in the store.
+        if !self.is_current(token) {
             return Ok(());
         }
-        // It was taken away, and nobody has told the node yet. What it says will change nothing.
+        // A command took it, and the node does not know yet. Its settle will change nothing.
         if record.taken_away > recalled || entry.rev < record.hastened {
             return Ok(());
         }
@@ -72,10 +72,13 @@ impl Model {
             return wrong(format!("as if due at {:?}", entry.progress.due));
         }
         if ticket.attempt != record.progress.attempts + 1 {
-            return wrong(format!("as attempt {} after {}", ticket.attempt, record.progress.attempts));
+            return wrong(format!(
+                "as attempt {} after {} attempts",
+                ticket.attempt, record.progress.attempts
+            ));
         }
         if record.progress.suspect {
-            let struck = self.owners[grant.shard as usize].struck.contains(&seq);
+            let struck = self.owners[token.shard as usize].struck.contains(&seq);
             if !struck {
                 return wrong("as a suspect without a strike".into());
             }
@@ -83,27 +86,29 @@ impl Model {
                 return wrong(format!("as a suspect beside {beside:?}"));
             }
         }
-        let careful = self.owners[grant.shard as usize].careful.contains(&seq);
-        if careful && !self.is_noted(grant.shard, seq) {
+        let careful = self.owners[token.shard as usize].careful.contains(&seq);
+        if careful && !self.is_noted(token.shard, seq) {
             return wrong("in a careful shard without being noted".into());
         }
         Ok(())
     }
 
-    /// What operators said of an attempt that starts, as far as its node was told.
+    /// Checks an attempt that starts against the rules that its node knows.
     fn check_rules(&self, start: &Start<'_>, record: &Record) -> Check {
         let Start { ticket, now, beside, told, recalled, .. } = *start;
         let (entry, seq) = (&ticket.entry, ticket.entry.seq);
         let has_run = entry.progress.attempts > 0 || entry.progress.mode != Mode::Live;
         if told.is_closed(&entry.event.queue, &entry.event.tenant, has_run, now) {
-            return Err(format!("{seq:?} starts, and its node was told of a rule that forbids it"));
+            return Err(format!("{seq:?} starts against a rule that its node has heard of"));
         }
         if let Some(held) = self.withholding(record).filter(|held| held.since <= recalled) {
-            return Err(format!("{seq:?} starts, and its node was told that its key is held back: {held:?}"));
+            return Err(format!(
+                "{seq:?} starts against a rule for its key that its node has heard of: {held:?}"
+            ));
         }
-        let of_key = |(_, other): &&(Grant, Seq)| {
+        let of_key = |(_, other): &&(FencingToken, Seq)| {
             let other = &self.events[other];
-            // One that has ended may still wait to hear of it.
+            // An ended event may still wait for its answer.
             let waits = other.fate == Fate::Pending && other.taken_away <= recalled;
             let is_away =
                 matches!(other.fate, Fate::Discarded { .. } | Fate::Dead { reason: DeadReason::Killed, .. });
@@ -117,40 +122,44 @@ impl Model {
     }
 
     /// The attempts of a node when one starts: a suspect runs alone, so nothing starts beside it.
-    pub(in super::super) fn check_beside(&self, beside: &[(Grant, Seq)]) -> Check {
-        let lone = beside.iter().find(|(grant, seq)| {
-            self.is_current(*grant) && self.owners[grant.shard as usize].struck.contains(seq)
+    pub(in super::super) fn check_beside(&self, beside: &[(FencingToken, Seq)]) -> Check {
+        let lone = beside.iter().find(|(token, seq)| {
+            self.is_current(*token) && self.owners[token.shard as usize].struck.contains(seq)
         });
         match lone {
-            Some((_, seq)) => Err(format!("something starts beside {seq:?}, which is to run alone")),
+            Some((_, seq)) => Err(format!("an event starts beside {seq:?}, which has to run alone")),
             None => Ok(()),
         }
     }
 
     /// A change without an attempt: whether its time has come.
-    pub(in super::super) fn check_unasked(&self, settle: &Settle, now: Moment) -> Check {
-        let Settle { grant, seq, rev, ref change, .. } = *settle;
-        let Some(record) = self.events.get(&seq) else { return Err(format!("{seq:?} is not there")) };
+    pub(in super::super) fn check_unasked(&self, settle: &SettleRequest, now: Moment) -> Check {
+        let SettleRequest { token, seq, rev, ref change, .. } = *settle;
+        let Some(record) = self.events.get(&seq) else {
+            return Err(format!("{seq:?} is settled, and was never published"));
+        };
         match change {
-            // Of an old owner who tries again, while others went on: it will change nothing.
-            _ if !self.is_current(grant) && record.rev != rev => Ok(()),
-            // Of one that an order changed meanwhile: it will change nothing.
+            // From a former owner that tries again, while others continued: it will change nothing.
+            _ if !self.is_current(token) && record.rev != rev => Ok(()),
+            // For an event that a command changed meanwhile: it will change nothing.
             _ if record.taken_away.max(record.put_back) > 0 && record.rev != rev => Ok(()),
-            Change::Expired { .. } if record.expires.is_some_and(|expires| expires <= now) => Ok(()),
-            Change::Strike | Change::GoOn => Ok(()),
-            Change::Dead { reason: DeadReason::KilledProcess, .. } => Ok(()),
-            // An operator sent it to a queue that has no handler.
-            Change::Dead { reason: DeadReason::Unroutable, progress, .. } if progress.route.is_some() => {
+            EventChange::Expired { .. } if record.expires.is_some_and(|expires| expires <= now) => Ok(()),
+            EventChange::CountCrash | EventChange::Unpark => Ok(()),
+            EventChange::Dead { reason: DeadReason::KilledProcess, .. } => Ok(()),
+            // An operator rerouted it to a queue that has no handler.
+            EventChange::Dead { reason: DeadReason::Unroutable, progress, .. }
+                if progress.route.is_some() =>
+            {
                 Ok(())
             }
-            // The policy's time in all was over before it could run again.
-            Change::Dead { reason: DeadReason::TimeSpent, progress, .. }
+            // The policy's total time was over before it could run again.
+            EventChange::Dead { reason: DeadReason::TimeSpent, progress, .. }
                 if progress.started.is_some() && progress.attempts == record.progress.attempts =>
             {
                 Ok(())
             }
-            // A strike that is taken back, because it did not run after all.
-            Change::Again(progress)
+            // A crash count that is taken back, because the event did not run after all.
+            EventChange::Retry(progress)
                 if progress.suspect
                     && progress.attempts == record.progress.attempts
                     && progress.due == record.progress.due =>

@@ -1,72 +1,76 @@
-//! Whether what a scheduler decides is what the attempt said.
+//! Whether a scheduler's decision follows from the attempt's outcome.
 
 use redrive_core::Disposition;
 use redrive_core::Moment;
-use redrive_core::disposition::Again;
-use redrive_core::entry::Change;
+use redrive_core::disposition::RetryAdvice;
 use redrive_core::event::DeadReason;
 use redrive_core::observe::Outcome;
-use redrive_core::scheduler::Said;
+use redrive_core::queue_entry::EventChange;
+use redrive_core::scheduler::AttemptEnd;
 
 use super::Check;
 use crate::simulation::plan::QueueSetup;
 
-/// What an attempt said, and when.
+/// The outcome of an attempt, and when it ended.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Word {
-    pub(in super::super) said: Said,
+    pub(in super::super) end: AttemptEnd,
     pub(in super::super) attempt: u32,
     pub(in super::super) at: Moment,
     pub(in super::super) expires: Option<Moment>,
 }
 
-/// Whether a change follows from what the attempt said.
-pub(in super::super) fn check_verdict(word: &Word, change: &Change, setup: &QueueSetup) -> Check {
-    let outcome = match word.said {
-        Said::Outcome(outcome) => outcome,
-        Said::Panicked => Outcome::from(setup.panics),
-        Said::Undecodable => {
-            let dead = matches!(change, Change::Dead { reason: DeadReason::Undecodable, progress, .. }
+/// Whether a change follows from the attempt's outcome.
+pub(in super::super) fn check_verdict(word: &Word, change: &EventChange, setup: &QueueSetup) -> Check {
+    let outcome = match word.end {
+        AttemptEnd::Outcome(outcome) => outcome,
+        AttemptEnd::Panicked => Outcome::from(setup.panics),
+        AttemptEnd::Undecodable => {
+            let dead = matches!(change, EventChange::Dead { reason: DeadReason::Undecodable, progress, .. }
                 if progress.attempts + 1 == word.attempt);
             return is(dead, word, change);
         }
-        Said::NotKept => {
-            let put_off = matches!(change, Change::Again(next)
-                if next.attempts + 1 == word.attempt && next.due > word.at && next.strikes == 0);
+        AttemptEnd::NotKept => {
+            let put_off = matches!(change, EventChange::Retry(next)
+                if next.attempts + 1 == word.attempt && next.due > word.at && next.crash_count == 0);
             return is(put_off, word, change);
         }
-        Said::Released => return is(matches!(change, Change::Again(next) if next.suspect), word, change),
+        AttemptEnd::Released => {
+            return is(matches!(change, EventChange::Retry(next) if next.suspect), word, change);
+        }
         _ => return is(false, word, change),
     };
     let fits = match (outcome, change) {
-        (Outcome::Said(Disposition::Ok), Change::Done) => word.attempt == 1,
-        (Outcome::Said(Disposition::Ok), Change::DoneWith { attempts, .. })
-        | (Outcome::Said(Disposition::Discard), Change::Dropped { attempts, .. }) => {
+        (Outcome::Classified(Disposition::Ok), EventChange::Done) => word.attempt == 1,
+        (Outcome::Classified(Disposition::Ok), EventChange::DoneWith { attempts, .. })
+        | (Outcome::Classified(Disposition::Drop), EventChange::Dropped { attempts, .. }) => {
             *attempts == word.attempt
         }
-        (Outcome::Said(Disposition::Permanent(_)), Change::Dead { reason, .. }) => {
+        (Outcome::Classified(Disposition::Permanent(_)), EventChange::Dead { reason, .. }) => {
             matches!(reason, DeadReason::Permanent | DeadReason::Panicked)
         }
-        (Outcome::Unclassified, Change::Dead { reason, .. }) => *reason == DeadReason::Unclassified,
-        (Outcome::Said(Disposition::Retry(again)), change) => is_retried(word, Some(again), change, setup),
+        (Outcome::Unclassified, EventChange::Dead { reason, .. }) => *reason == DeadReason::Unclassified,
+        (Outcome::Classified(Disposition::Retry(again)), change) => {
+            is_retried(word, Some(again), change, setup)
+        }
         (Outcome::TimedOut, change) => is_retried(word, None, change, setup),
         _ => false,
     };
     is(fits, word, change)
 }
 
-fn is_retried(word: &Word, again: Option<Again>, change: &Change, setup: &QueueSetup) -> bool {
+fn is_retried(word: &Word, again: Option<RetryAdvice>, change: &EventChange, setup: &QueueSetup) -> bool {
     match change {
-        Change::Again(next) => {
+        EventChange::Retry(next) => {
             let asked = again.and_then(|again| again.not_before).unwrap_or_default();
             next.attempts == word.attempt
                 && word.attempt < setup.attempts
                 && next.due >= word.at + asked
                 && !next.suspect
-                && next.strikes == 0
+                && next.crash_count == 0
         }
-        Change::Expired { .. } => word.expires.is_some(),
-        Change::Dead { reason, progress, .. } => {
+        EventChange::Expired { .. } => word.expires.is_some(),
+        EventChange::Dead { reason, progress, .. } => {
             progress.attempts == word.attempt
                 && match reason {
                     DeadReason::AttemptsSpent => word.attempt >= setup.attempts,
@@ -79,9 +83,9 @@ fn is_retried(word: &Word, again: Option<Again>, change: &Change, setup: &QueueS
     }
 }
 
-fn is(fits: bool, word: &Word, change: &Change) -> Check {
+fn is(fits: bool, word: &Word, change: &EventChange) -> Check {
     if fits {
         return Ok(());
     }
-    Err(format!("attempt {} said {:?}, and is settled as {change:?}", word.attempt, word.said))
+    Err(format!("attempt {} said {:?}, and is settled as {change:?}", word.attempt, word.end))
 }

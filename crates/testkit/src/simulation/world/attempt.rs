@@ -1,9 +1,9 @@
 //! Handlers at work.
 
 use redrive_core::observe::Outcome;
-use redrive_core::scheduler::{Ending, Input, Said};
+use redrive_core::scheduler::{AttemptEnd, EndedAttempt, Input};
 use redrive_core::{Disposition, Fault};
-use redrive_store::{StoreError, Transacted};
+use redrive_store::{StoreError, TxOutcome};
 
 use super::World;
 use super::node::{Attempt, Op, Order};
@@ -13,7 +13,7 @@ use crate::simulation::trace::say;
 use crate::simulation::words::name;
 
 impl World {
-    /// A handler gets further.
+    /// A handler makes progress.
     pub(super) fn attempt_some(&mut self) -> Check<bool> {
         let Some(number) = self.some_node(|node| !node.attempts.is_empty()) else { return Ok(false) };
         let count = self.nodes[number].attempts.len();
@@ -30,7 +30,12 @@ impl World {
             if over && !attempt.late && may_be_late {
                 attempt.late = true;
                 let attempt = attempt.clone();
-                self.tell(number, &attempt, Order::Free, Ending::new(Said::Outcome(Outcome::TimedOut)));
+                self.tell(
+                    number,
+                    &attempt,
+                    Order::Free,
+                    EndedAttempt::new(AttemptEnd::Outcome(Outcome::TimedOut)),
+                );
                 return Ok(true);
             }
             let attempt = self.nodes[number].attempts.swap_remove(index);
@@ -40,41 +45,41 @@ impl World {
         Ok(false)
     }
 
-    fn tell(&mut self, number: usize, attempt: &Attempt, order: Order, ending: Ending) {
-        let (grant, seq, rev) = (attempt.ticket.grant, attempt.ticket.entry.seq, attempt.ticket.entry.rev);
-        say!(self, "the attempt of {} rev {rev} on node {number} says {}", name(seq), ending.said.as_str());
-        self.answer(Some(number), order, Input::Ended { grant, seq, rev, ending });
+    fn tell(&mut self, number: usize, attempt: &Attempt, order: Order, ended: EndedAttempt) {
+        let (token, seq, rev) = (attempt.ticket.token, attempt.ticket.entry.seq, attempt.ticket.entry.rev);
+        say!(self, "the attempt of {} rev {rev} on node {number} says {}", name(seq), ended.end.as_str());
+        self.answer(Some(number), order, Input::Ended { token, seq, rev, ended });
     }
 
     fn finish(&mut self, number: usize, attempt: Attempt) -> Check {
         let drained = self.nodes[number].drained && !attempt.late;
         if drained && self.chance.one_in(6) {
             self.figures.fault("attempt given up at a stop");
-            self.tell(number, &attempt, Order::Free, Ending::new(Said::Released));
+            self.tell(number, &attempt, Order::Free, EndedAttempt::new(AttemptEnd::Released));
             if matches!(attempt.act, Act::Transact) && self.chance.one_in(2) {
                 self.orphans.push(Op::Transact(attempt.ticket));
             }
             return Ok(());
         }
-        let fault = |fault: Fault| Said::Outcome(fault.into());
-        let said = match attempt.act {
-            Act::Succeed | Act::SucceedWith(_) | Act::Linger => Said::Outcome(Disposition::Ok.into()),
+        let fault = |fault: Fault| AttemptEnd::Outcome(fault.into());
+        let end = match attempt.act {
+            Act::Succeed | Act::SucceedWith(_) | Act::Linger => AttemptEnd::Outcome(Disposition::Ok.into()),
             Act::Fail => fault(Fault::transient()),
             Act::FailAsking(wait) => fault(Fault::transient().not_before(wait)),
             Act::Overload => fault(Fault::overload()),
             Act::Permanent => fault(Fault::permanent()),
-            Act::Unclassified => Said::Outcome(Outcome::Unclassified),
-            Act::Discard => Said::Outcome(Disposition::Discard.into()),
-            Act::Panic => Said::Panicked,
-            Act::Undecodable => Said::Undecodable,
+            Act::Unclassified => AttemptEnd::Outcome(Outcome::Unclassified),
+            Act::Discard => AttemptEnd::Outcome(Disposition::Drop.into()),
+            Act::Panic => AttemptEnd::Panicked,
+            Act::Undecodable => AttemptEnd::Undecodable,
             Act::Kill => return self.kill(number, &attempt),
             Act::Transact | Act::LateTransact | Act::Abort => return self.finish_work(number, attempt),
         };
-        let mut ending = Ending::new(said);
+        let mut ended = EndedAttempt::new(end);
         if let Act::SucceedWith(byte) = attempt.act {
-            ending.result = Some(vec![byte]);
+            ended.result = Some(vec![byte]);
         }
-        self.tell(number, &attempt, Order::Free, ending);
+        self.tell(number, &attempt, Order::Free, ended);
         Ok(())
     }
 
@@ -82,35 +87,35 @@ impl World {
     fn finish_work(&mut self, number: usize, attempt: Attempt) -> Check {
         let answer = self.transact(&attempt.ticket, attempt.act == Act::Abort)?;
         let order = Order::Answer(self.stamp);
-        let said = match answer {
-            Ok(Transacted::Committed { next }) => Said::Committed { next: next.map(Box::new) },
-            Ok(Transacted::Stale) => Said::Stale,
-            Ok(Transacted::Fenced) => Said::Fenced,
-            Ok(_) => Said::Outcome(Fault::transient().not_executed().into()),
-            // Nobody knows, so the same again: it tells.
+        let end = match answer {
+            Ok(TxOutcome::Committed { next }) => AttemptEnd::Committed { next: next.map(Box::new) },
+            Ok(TxOutcome::Stale) => AttemptEnd::Stale,
+            Ok(TxOutcome::Fenced) => AttemptEnd::Fenced,
+            Ok(_) => AttemptEnd::Outcome(Fault::transient().not_executed().into()),
+            // The outcome is unknown, so the same request again: its answer tells.
             Err(StoreError::Unknown { .. }) if !self.limbo => {
                 self.nodes[number].attempts.push(attempt);
                 return Ok(());
             }
-            Err(StoreError::Unknown { .. } | StoreError::Poisoned { .. }) => Said::Released,
-            Err(_) => Said::NotKept,
+            Err(StoreError::Unknown { .. } | StoreError::Poisoned { .. }) => AttemptEnd::Released,
+            Err(_) => AttemptEnd::NotKept,
         };
-        self.tell(number, &attempt, order, Ending::new(said));
+        self.tell(number, &attempt, order, EndedAttempt::new(end));
         Ok(())
     }
 
-    /// A handler takes its process down.
+    /// A handler crashes its process.
     fn kill(&mut self, number: usize, attempt: &Attempt) -> Check {
         self.figures.fault("handler that kills");
-        let (grant, seq) = (attempt.ticket.grant, attempt.ticket.entry.seq);
+        let (token, seq) = (attempt.ticket.token, attempt.ticket.entry.seq);
         say!(self, "the handler of {} kills node {number}", name(seq));
-        self.model.killed(grant, seq)?;
-        // Whoever runs alone beside what an old owner left behind is as innocent as in any other death.
-        let stray = !self.model.is_current(grant);
-        for grant in self.nodes[number].grants.clone() {
-            match self.model.is_current(grant) {
-                true if stray => self.model.excuse(grant.shard),
-                true => self.model.died(grant.shard),
+        self.model.killed(token, seq)?;
+        // An event that runs alone beside leftovers of a former owner is as innocent as in any other crash.
+        let stray = !self.model.is_current(token);
+        for token in self.nodes[number].tokens.clone() {
+            match self.model.is_current(token) {
+                true if stray => self.model.excuse(token.shard),
+                true => self.model.died(token.shard),
                 false => {}
             }
         }

@@ -1,16 +1,17 @@
-//! Who takes jobs further: a step may be tried twice, by somebody who knows only how the job was.
+//! The job runner: a step may be tried twice, with an outdated view of the job.
 
-use redrive_core::triage::{JobState, Step};
-use redrive_store::Store;
-use redrive_store::operate::Advance;
+use redrive_core::triage::{JobState, JobStep};
+use redrive_store::operate::JobAdvance;
+use redrive_store::prelude::*;
 
 use super::World;
 use super::perform::at_once;
 use crate::simulation::model::{Check, Wish};
 use crate::simulation::trace::say;
+use crate::simulation::words;
 
 impl World {
-    /// Takes a job a step further, if there is one that can be.
+    /// Steps a job, if there is one that can be.
     pub(super) fn clerk_some(&mut self) -> Check<bool> {
         if self.limbo || self.model.jobs.is_empty() {
             return Ok(false);
@@ -19,35 +20,35 @@ impl World {
         for index in (first..self.model.jobs.len()).chain(0..first) {
             let job = &self.model.jobs[index];
             match job.next(self.now) {
-                Step::Take(most) => {
+                JobStep::Take(most) => {
                     let (job, cursor) = (job.id, job.cursor);
                     let stale = !self.calm && self.chance.one_in(6);
                     let from = if stale { None } else { cursor };
                     let most = if self.calm { most } else { most.min(self.chance.pick(&[1, 2, 3])) };
-                    self.advance(Advance { job, from, most, at: self.now })?;
+                    self.advance(JobAdvance { job, from, most, at: self.now })?;
                     return Ok(true);
                 }
-                Step::End(state, _) => {
+                JobStep::End(state, _) => {
                     let id = job.id;
                     self.issue(&Wish::Turn(id, state))?;
                     return Ok(true);
                 }
-                Step::Wait(_) => {}
+                JobStep::Wait(_) => {}
             }
         }
         Ok(false)
     }
 
-    fn advance(&mut self, step: Advance) -> Check {
-        self.figures.order("step of a job");
+    fn advance(&mut self, step: JobAdvance) -> Check {
+        self.figures.ordered("step of a job");
         self.arm(false);
         let answer = at_once(self.store.advance(step));
         self.committed();
-        say!(self, "a job is taken further: {step:?}: {answer:?}");
+        say!(self, "{:?} takes up to {} dead letters: {}", step.job, step.most, words::answered(&answer));
         match answer {
             Ok(job) => {
                 self.model.advance(step);
-                let job = job.ok_or_else(|| format!("there is no {:?}", step.job))?;
+                let job = job.ok_or_else(|| format!("{:?} is not in the store", step.job))?;
                 self.model.check_job(&job)
             }
             Err(error) => {

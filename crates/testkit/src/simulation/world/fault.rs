@@ -1,4 +1,4 @@
-//! What goes wrong: deaths, take-overs, stops, clocks, disks.
+//! Faults: crashes, takeovers, stops, clocks, disks.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use super::perform::at_once;
 use crate::simulation::intent::Sent;
 use crate::simulation::model::Check;
 use crate::simulation::trace::say;
-use redrive_store::Store;
+use redrive_store::prelude::*;
 
 /// How far a clock goes back, at most.
 const BACK_SECS_MAX: u64 = 3000;
 
 impl World {
-    /// Something goes wrong, if this seed has it.
+    /// A fault happens, if this seed has it.
     pub(super) fn fault(&mut self) -> Check<bool> {
         if self.limbo {
             return Ok(false);
@@ -35,7 +35,7 @@ impl World {
             return self.take_over();
         } else if self.chance.one_in(drain) {
             let Some(node) = self.some_node(|node| !node.draining) else { return Ok(false) };
-            say!(self, "node {node} is to stop");
+            say!(self, "node {node} is asked to stop");
             self.nodes[node].draining = true;
             self.answer(Some(node), Order::Free, Input::Drain);
         } else if self.chance.one_in(backward) {
@@ -46,9 +46,9 @@ impl World {
         Ok(true)
     }
 
-    /// The store forgets what is over.
+    /// The store forgets expired records.
     pub(super) fn forget(&mut self) {
-        say!(self, "forgets what is old");
+        say!(self, "the store forgets old identities");
         let forgotten = match at_once(self.store.forget(self.now)) {
             Ok(_) => true,
             Err(error) => self.landed(&error),
@@ -59,18 +59,18 @@ impl World {
         }
     }
 
-    /// A process dies of something that is nobody's fault.
+    /// A process dies for an outside reason.
     fn crash(&mut self, number: usize) {
-        say!(self, "node {number} dies");
-        for grant in self.nodes[number].grants.clone() {
-            if self.model.is_current(grant) {
-                self.model.excuse(grant.shard);
+        say!(self, "node {number} crashes");
+        for token in self.nodes[number].tokens.clone() {
+            if self.model.is_current(token) {
+                self.model.excuse(token.shard);
             }
         }
         self.go_down(number);
     }
 
-    /// A node is taken for dead, and is not: it goes on, and knows nothing of it.
+    /// A live node is taken for dead: it continues, and does not know.
     fn take_over(&mut self) -> Check<bool> {
         let shard = self.chance.below(self.holders.len());
         if !self.is_held(self.holders[shard]) {
@@ -112,7 +112,7 @@ impl World {
         for intent in std::mem::take(&mut self.unresolved) {
             self.resolve(intent)?;
             if self.intents[intent].sent == Sent::Disproved {
-                return Err(format!("e{intent} is there, and its publisher was told that it is not"));
+                return Err(format!("e{intent} is in the store, and its publisher was told that it is not"));
             }
         }
         Ok(())

@@ -1,20 +1,21 @@
-//! A process: the scheduler, and what is on its way to it and from it.
+//! A process: the scheduler, and the messages on their way to it and from it.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use redrive_core::entry::{Grant, Load, Seq, Settle};
-use redrive_core::near::Near;
-use redrive_core::scheduler::{FlowKey, Input, Scheduler, Ticket};
-use redrive_core::triage::Controls;
-use redrive_core::{Moment, Seeded};
+use redrive_core::local_slots::LocalSlots;
+use redrive_core::queue_entry::{FencingToken, LoadRequest, Seq, SettleRequest};
+use redrive_core::scheduler::{DispatchedAttempt, Input, LoadId, NoteId, Scheduler};
+use redrive_core::triage::ActiveRules;
+use redrive_core::{Moment, SeededRandom};
 use redrive_store::memory::Memory;
-use redrive_store::{Arrivals, Store};
+use redrive_store::{Arrivals, prelude::*};
 
 use super::perform::at_once;
 use crate::simulation::intent::Act;
 use crate::simulation::model::Word;
+use crate::simulation::order::LastHeard;
 use crate::simulation::plan::Plan;
 
 /// A process.
@@ -23,43 +24,45 @@ pub(super) struct Node {
     pub(super) life: u32,
     pub(super) up: bool,
     pub(super) scheduler: Scheduler,
-    /// What publishers beside it may keep to it.
-    pub(super) near: Near,
-    pub(super) dice: Seeded,
-    /// Its own opening of the store.
+    /// The local slots for publishers in the same process.
+    pub(super) local_slots: LocalSlots,
+    pub(super) random: SeededRandom,
+    /// Its own handle to the store.
     pub(super) store: Memory,
     heard: Arc<Mutex<Vec<Arrivals>>>,
-    /// What happened, and the scheduler has not been told.
+    /// What happened, and the scheduler has not received yet.
     pub(super) inbox: Vec<Mail>,
     /// What the scheduler wants done, and has not been done.
     pub(super) ops: Vec<Op>,
-    /// Handlers at work, also those that were given up.
+    /// Running handlers, including abandoned ones.
     pub(super) attempts: Vec<Attempt>,
     /// What is known of each attempt: (epoch, seq, rev).
     pub(super) ledger: BTreeMap<(u64, Seq, u32), Entry>,
-    pub(super) grants: Vec<Grant>,
-    /// Whether it is to stop, and whether its scheduler was told.
+    pub(super) tokens: Vec<FencingToken>,
+    /// Whether it is to stop, and whether its scheduler knows.
     pub(super) draining: bool,
     pub(super) drained: bool,
-    /// The rules that its scheduler was told of.
-    pub(super) told: Controls,
-    /// The last commit whose orders its scheduler has heeded.
+    /// The rules that its scheduler knows.
+    pub(super) told: ActiveRules,
+    /// The last commit whose commands its scheduler has processed.
     pub(super) recalled: u64,
     /// Whether the rules are being read, and whether they are to be read again after that.
     pub(super) is_asking: bool,
     pub(super) is_asked_again: bool,
+    /// The last input of its scheduler in each shard.
+    pub(super) last_heard: LastHeard,
 }
 
-/// Something that the scheduler is to be told.
+/// A message to the scheduler.
 #[derive(Debug)]
 pub(super) struct Mail {
-    /// Whether it is told before that an order may have taken something out of its hands.
+    /// Whether a recall comes first, because a command may have taken events from it.
     pub(super) recall: bool,
     pub(super) input: Input,
     pub(super) order: Order,
 }
 
-/// What may be told before what. Numbers are those of commits.
+/// The delivery order of messages. Numbers are those of commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     /// At any time.
@@ -75,21 +78,21 @@ pub(super) enum Order {
 /// Something to be done with the store.
 #[derive(Debug)]
 pub(super) enum Op {
-    Load(FlowKey, Load),
-    /// The rules are to be read.
+    Load(LoadId, LoadRequest),
+    /// Read the rules.
     Rules,
-    Note(Grant, Vec<Seq>),
-    Settle(Settle),
+    Note(NoteId, Vec<Seq>),
+    Settle(SettleRequest),
     /// Only of a process that died: a transaction that was on its way.
-    Transact(Box<Ticket>),
+    Transact(Box<DispatchedAttempt>),
 }
 
-/// A handler at work.
+/// A running handler.
 #[derive(Debug, Clone)]
 pub(super) struct Attempt {
-    pub(super) ticket: Box<Ticket>,
+    pub(super) ticket: Box<DispatchedAttempt>,
     pub(super) act: Act,
-    /// Whether the scheduler is told that it ended, because it took too long.
+    /// Whether the scheduler is notified that it ended, because it took too long.
     pub(super) late: bool,
 }
 
@@ -101,16 +104,16 @@ pub(super) struct Entry {
     pub(super) via: usize,
     pub(super) expires: Option<Moment>,
     pub(super) word: Option<Word>,
-    pub(super) settle: Option<Settle>,
+    pub(super) settle: Option<SettleRequest>,
 }
 
 impl Node {
-    /// A process that starts at `now`, when there were so many commits. It knows the rules before it owns anything.
+    /// A process that starts at `now`, after this many commits. It knows the rules before it owns anything.
     pub(super) fn start(
         life: u32,
         store: &Memory,
         plan: &Plan,
-        mut dice: Seeded,
+        mut random: SeededRandom,
         now: Moment,
         stamp: u64,
     ) -> Self {
@@ -119,7 +122,7 @@ impl Node {
             scheduler.add_queue(queue.plan());
         }
         let run = plan.queues.iter().filter(|queue| !queue.pull).map(|queue| queue.name.clone());
-        let near = Near::new(run, plan.shards);
+        let local_slots = LocalSlots::new(run, plan.shards);
         let store = store.reopen();
         let heard: Arc<Mutex<Vec<Arrivals>>> = Arc::default();
         let ear = Arc::clone(&heard);
@@ -127,53 +130,54 @@ impl Node {
             ear.lock().unwrap_or_else(PoisonError::into_inner).push(arrivals);
         }));
         let told = at_once(store.controls()).expect("a store that was just opened says its rules");
-        scheduler.handle(Input::Ruled(told.clone()), now, &mut dice);
+        scheduler.handle(Input::Ruled(told.clone()), now, &mut random);
         Self {
             life,
             up: true,
             scheduler,
-            near,
-            dice,
+            local_slots,
+            random,
             store,
             heard,
             inbox: Vec::new(),
             ops: Vec::new(),
             attempts: Vec::new(),
             ledger: BTreeMap::new(),
-            grants: Vec::new(),
+            tokens: Vec::new(),
             draining: false,
             drained: false,
             told,
             recalled: stamp,
             is_asking: false,
             is_asked_again: false,
+            last_heard: LastHeard::default(),
         }
     }
 
-    /// The last commit whose orders it has heeded: all of them, where nothing more is on its way to it.
+    /// The last commit whose commands it has processed: all of them, if no message is on its way to it.
     pub(super) fn recalled(&self) -> u64 {
         let told_soon = |mail: &Mail| mail.recall || matches!(mail.input, Input::Missed(_));
         if self.is_asking || self.inbox.iter().any(told_soon) { self.recalled } else { u64::MAX }
     }
 
-    /// What the store told it since the last time.
+    /// The store's announcements since the last call.
     pub(super) fn hear(&self) -> Vec<Arrivals> {
         std::mem::take(&mut *self.heard.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Attempts of which the scheduler was not told that they ended, in the shards that it has.
-    pub(super) fn under_way(&self) -> Vec<(Grant, Seq)> {
-        let own = |attempt: &&Attempt| !attempt.late && self.grants.contains(&attempt.ticket.grant);
+    /// Attempts in its shards that have not ended for the scheduler.
+    pub(super) fn under_way(&self) -> Vec<(FencingToken, Seq)> {
+        let own = |attempt: &&Attempt| !attempt.late && self.tokens.contains(&attempt.ticket.token);
         let own = self.attempts.iter().filter(own);
-        own.map(|attempt| (attempt.ticket.grant, attempt.ticket.entry.seq)).collect()
+        own.map(|attempt| (attempt.ticket.token, attempt.ticket.entry.seq)).collect()
     }
 
-    /// When handlers are to be ended that take too long.
+    /// When handlers that take too long are to be ended.
     pub(super) fn deadlines(&self) -> impl Iterator<Item = Moment> + '_ {
         self.attempts.iter().filter(|attempt| !attempt.late).filter_map(|attempt| attempt.ticket.deadline)
     }
 
-    /// The piece of mail that may be told, if this one is wanted.
+    /// The message that must be delivered first, if this one is wanted.
     pub(super) fn first_before(&self, index: usize) -> usize {
         let earliest = |wanted: &dyn Fn(Order) -> Option<u64>| {
             let stamped = self.inbox.iter().enumerate();

@@ -1,13 +1,14 @@
-//! Operators: they aim at what is dead, running or just being settled, and try again when they are not answered.
+//! Operators: they aim at dead or running events or at events being settled, and repeat commands without an
+//! answer.
 
 use std::time::Duration;
 
-use redrive_core::entry::{Seq, Settled};
-use redrive_core::scheduler::{Ending, Input, Said};
+use redrive_core::queue_entry::{Seq, SettleResult};
+use redrive_core::scheduler::{AttemptEnd, EndedAttempt, Input};
 use redrive_core::triage::job::JobAct;
-use redrive_core::triage::{Filter, JobId, JobPlan, JobState, Operator, Redrive, Rule, Strategy};
-use redrive_store::Store;
-use redrive_store::operate::{Act, Edited, Order, Target, What};
+use redrive_core::triage::{Filter, JobId, JobPlan, JobState, JobStrategy, Operator, RedriveOptions, Rule};
+use redrive_store::operate::{EditedEvent, EventAction, EventRef, OperatorAction, OperatorCommand};
+use redrive_store::prelude::*;
 
 use super::World;
 use super::node::Mail;
@@ -16,8 +17,9 @@ use crate::simulation::intent::{Intent, Sent};
 use crate::simulation::model::{Aim, Check, Fate, Record, Wish, check_operated};
 use crate::simulation::plan::Plan;
 use crate::simulation::trace::say;
+use crate::simulation::words;
 
-/// How long operators leave everything alone, at most: longer than an identity is remembered.
+/// The longest time that operators do nothing: longer than an identity is remembered.
 const AWAY_SECS_MAX: u64 = 7200;
 /// How many jobs there are in a run, at most.
 const JOBS_MAX: usize = 6;
@@ -52,15 +54,16 @@ impl World {
         Ok(true)
     }
 
-    /// Gives an order; tells whether it was answered.
+    /// Gives a command; returns whether it was answered.
     pub(super) fn issue(&mut self, wish: &Wish) -> Check<bool> {
         let what = self.what(wish);
-        self.figures.order(what.word());
+        self.figures.ordered(what.word());
         self.arm(false);
-        let order = Order { by: Operator::new("operator", "simulation"), at: self.now, what: what.clone() };
+        let order =
+            OperatorCommand { by: Operator::new("operator", "simulation"), at: self.now, what: what.clone() };
         let answer = at_once(self.store.operate(order));
         self.committed();
-        say!(self, "an operator orders {wish:?}: {answer:?}");
+        say!(self, "an operator orders {}: {}", words::wish(wish), words::operated(&answer));
         let (happened, answered) = match &answer {
             Ok(_) => (true, true),
             Err(error) => (self.landed(error), false),
@@ -70,7 +73,7 @@ impl World {
             if let Ok(is) = &answer {
                 check_operated(is, &should)?;
                 for (_, refusal) in &is.refused {
-                    self.figures.order(word(refusal));
+                    self.figures.ordered(word(refusal));
                 }
             }
             if let Wish::Edit { into, .. } = wish
@@ -94,53 +97,55 @@ impl World {
         Ok(())
     }
 
-    fn what(&self, wish: &Wish) -> What {
+    fn what(&self, wish: &Wish) -> OperatorAction {
         let target = |aim: &Aim| {
             let event = &self.intents[aim.intent].event;
-            Target { rev: aim.rev, ..Target::new(&event.tenant, &event.queue, &event.id) }
+            EventRef { rev: aim.rev, ..EventRef::new(&event.tenant, &event.queue, &event.id) }
         };
         match wish {
-            Wish::Act(aims, act) => What::Events(aims.iter().map(target).collect(), act.clone()),
+            Wish::Act(aims, act) => OperatorAction::Events(aims.iter().map(target).collect(), act.clone()),
             Wish::Edit { aim, into, event, out_of_order } => {
                 let fingerprint = self.intents[*into].fingerprint();
-                let edited = Edited { event: event.clone(), fingerprint, out_of_order: *out_of_order };
-                What::Edit(target(aim), Box::new(edited))
+                let edited = EditedEvent { event: event.clone(), fingerprint, out_of_order: *out_of_order };
+                OperatorAction::Edit(target(aim), Box::new(edited))
             }
             Wish::SkipHead(chain) => {
                 let (queue, tenant, key) = self.model.chain_name(*chain);
-                What::SkipHead { queue, tenant, key }
+                OperatorAction::SkipHead { queue, tenant, key }
             }
             Wish::Unpark(chain) => {
                 let (queue, tenant, key) = self.model.chain_name(*chain);
-                What::Unpark { queue, tenant, key }
+                OperatorAction::Unpark { queue, tenant, key }
             }
-            Wish::Set { rule, until } => What::Set { rule: rule.clone(), until: *until, why: String::new() },
-            Wish::Lift(rule) => What::Lift(rule.clone()),
-            Wish::Start(plan) => What::Start(plan.clone()),
-            Wish::Turn(job, state) => What::Turn(*job, *state, String::new()),
+            Wish::Set { rule, until } => {
+                OperatorAction::Set { rule: rule.clone(), until: *until, why: String::new() }
+            }
+            Wish::Lift(rule) => OperatorAction::Lift(rule.clone()),
+            Wish::Start(plan) => OperatorAction::Start(plan.clone()),
+            Wish::Turn(job, state) => OperatorAction::Turn(*job, *state, String::new()),
         }
     }
 
     fn wish_for_events(&mut self) -> Option<Wish> {
         let dead = |record: &Record| matches!(record.fate, Fate::Dead { .. });
         let act = match self.chance.below(10) {
-            0..4 => Act::Redrive(self.some_redrive()),
-            4..6 => Act::Discard,
-            6..8 => Act::Restore,
-            8 => Act::Kill,
-            _ => Act::RetryNow,
+            0..4 => EventAction::Redrive(self.some_redrive()),
+            4..6 => EventAction::Discard,
+            6..8 => EventAction::Restore,
+            8 => EventAction::Kill,
+            _ => EventAction::RetryNow,
         };
         let mut aims = Vec::new();
         for _ in 0..self.chance.pick(&[1, 1, 1, 2, 3]) {
             let aim = match &act {
-                Act::Redrive(_) if self.chance.one_in(3) => {
+                EventAction::Redrive(_) if self.chance.one_in(3) => {
                     let aim = self.aim_at_told(|told| Some(told.0));
                     aim.or_else(|| self.aim(dead))
                 }
-                Act::Redrive(_) => self.aim(dead),
-                Act::Restore => self.aim(|record| matches!(record.fate, Fate::Discarded { .. })),
-                Act::Discard if self.chance.one_in(2) => self.aim(dead),
-                Act::Discard | Act::Kill if self.chance.one_in(2) => {
+                EventAction::Redrive(_) => self.aim(dead),
+                EventAction::Restore => self.aim(|record| matches!(record.fate, Fate::Discarded { .. })),
+                EventAction::Discard if self.chance.one_in(2) => self.aim(dead),
+                EventAction::Discard | EventAction::Kill if self.chance.one_in(2) => {
                     let aim = self.aim_at_told(|told| told.1);
                     aim.or_else(|| self.aim_at_running())
                 }
@@ -151,7 +156,7 @@ impl World {
         (!aims.is_empty()).then_some(Wish::Act(aims, act))
     }
 
-    /// An event of a kind, or, seldom, any; as it is now, or as somebody saw it.
+    /// An event of a kind, or, seldom, any; in its current revision, or in an older one.
     fn aim(&mut self, is_meant: impl Fn(&Record) -> bool) -> Option<Aim> {
         if self.chance.one_in(12) {
             return Some(Aim { intent: self.chance.below(self.intents.len()), rev: None });
@@ -170,13 +175,13 @@ impl World {
         Some(Aim { intent, rev })
     }
 
-    /// An event that an answer on its way to a node is about: the one that was settled, or the next that it names.
+    /// An event named in an answer on its way to a node: the settled one, or the next.
     fn aim_at_told(&mut self, which: impl Fn((Seq, Option<Seq>)) -> Option<Seq>) -> Option<Aim> {
         let told = |mail: &Mail| match &mail.input {
-            Input::Settled { seq, settled: Settled::Applied { next, .. }, .. } => {
+            Input::Settled { seq, settled: SettleResult::Applied { next, .. }, .. } => {
                 which((*seq, next.as_ref().map(|next| next.seq)))
             }
-            Input::Ended { seq, ending: Ending { said: Said::Committed { next }, .. }, .. } => {
+            Input::Ended { seq, ended: EndedAttempt { end: AttemptEnd::Committed { next }, .. }, .. } => {
                 which((*seq, next.as_ref().map(|next| next.seq)))
             }
             _ => None,
@@ -186,7 +191,7 @@ impl World {
         Some(Aim { intent: self.model.events.get(&seq)?.intent, rev: None })
     }
 
-    /// An event whose handler is at work, or whose settle is on its way.
+    /// An event whose handler is running, or whose settle is on its way.
     fn aim_at_running(&mut self) -> Option<Aim> {
         let node = self.some_node(|node| !node.attempts.is_empty())?;
         let index = self.chance.below(self.nodes[node].attempts.len());
@@ -194,12 +199,12 @@ impl World {
         Some(Aim { intent: Intent::number(id), rev: None })
     }
 
-    fn some_redrive(&mut self) -> Redrive {
+    fn some_redrive(&mut self) -> RedriveOptions {
         let to = self.chance.one_in(5).then(|| self.some_queue());
-        Redrive { keep_attempts: self.chance.one_in(4), to, out_of_order: !self.chance.one_in(3) }
+        RedriveOptions { keep_attempts: self.chance.one_in(4), to, out_of_order: !self.chance.one_in(3) }
     }
 
-    /// The name of a queue, seldom of one that nobody declared.
+    /// The name of a queue, seldom of one that is not declared.
     fn some_queue(&mut self) -> String {
         if self.chance.one_in(12) {
             return "nowhere".to_owned();
@@ -221,7 +226,7 @@ impl World {
             number
         };
         let (from, to) = (&self.intents[aim.intent], &self.intents[into]);
-        // Who edits does not change what an identity is part of.
+        // An edit does not change queue, tenant or key.
         if (from.queue, &from.event.tenant, &from.event.key) != (to.queue, &to.event.tenant, &to.event.key) {
             return None;
         }
@@ -285,10 +290,10 @@ impl World {
             filter.key = Some(format!("k{}", self.chance.below(self.plan.keys)));
         }
         let act = if self.chance.one_in(5) { JobAct::Discard } else { JobAct::Redrive(self.some_redrive()) };
-        let strategy = Strategy {
+        let strategy = JobStrategy {
             canary: self.chance.one_in(4).then_some(1),
             stop_at: self.chance.pick(&[None, None, Some(0.5)]),
-            ..Strategy::default()
+            ..JobStrategy::default()
         };
         Some(Wish::Start(Box::new(JobPlan { filter, act, strategy })))
     }
@@ -305,7 +310,7 @@ impl World {
         job.map(|job| Wish::Turn(job, to))
     }
 
-    /// Somebody publishes an identity again that operators had their hands on.
+    /// A publisher repeats an identity that operators have changed.
     fn publish_what_was_changed(&mut self) -> Check<bool> {
         let touched = |record: &&Record| {
             record.put_back > 0 || record.taken_away > 0 || matches!(record.fate, Fate::Discarded { .. })
@@ -322,9 +327,9 @@ impl World {
         Ok(true)
     }
 
-    /// Nobody looks for a while, and what is old is forgotten.
+    /// No operator acts for a while, and old records are forgotten.
     fn go_away(&mut self) {
-        self.figures.order("go away");
+        self.figures.ordered("go away");
         let secs = self.chance.between(600, AWAY_SECS_MAX);
         self.now = self.now + Duration::from_secs(secs);
         self.forget();

@@ -1,8 +1,8 @@
-//! Who takes which shard, and who starts and stops.
+//! Which node takes which shard, and which starts and stops.
 
-use redrive_core::entry::Grant;
+use redrive_core::queue_entry::FencingToken;
 use redrive_core::scheduler::Input;
-use redrive_store::{Store, StoreError};
+use redrive_store::{StoreError, prelude::*};
 
 use super::World;
 use super::node::{Node, Op, Order};
@@ -12,7 +12,7 @@ use crate::simulation::trace::say;
 use crate::simulation::words;
 
 impl World {
-    /// Starts a node that is down, stops one that is drained, or gives a shard to somebody.
+    /// Starts a node that is down, stops one that is drained, or gives a free shard to a node.
     pub(super) fn own_some(&mut self) -> Check<bool> {
         if self.limbo {
             return Ok(false);
@@ -33,7 +33,7 @@ impl World {
         Ok(true)
     }
 
-    /// Whether somebody lives who has a shard.
+    /// Whether the holder of a shard is alive.
     pub(super) fn is_held(&self, holder: Option<(usize, u32)>) -> bool {
         holder.is_some_and(|(node, life)| self.nodes[node].up && self.nodes[node].life == life)
     }
@@ -41,11 +41,11 @@ impl World {
     fn restart(&mut self, number: usize) {
         say!(self, "node {number} starts");
         let life = self.nodes[number].life + 1;
-        let dice = self.chance.dice();
-        self.nodes[number] = Node::start(life, &self.store, &self.plan, dice, self.now, self.stamp);
+        let random = self.chance.random();
+        self.nodes[number] = Node::start(life, &self.store, &self.plan, random, self.now, self.stamp);
     }
 
-    /// A node takes a shard, whoever has it.
+    /// A node takes a shard, with or without a current owner.
     pub(super) fn take(&mut self, number: usize, shard: u32) -> Check {
         self.arm(false);
         let answer = at_once(self.store.take(shard, self.now));
@@ -53,7 +53,7 @@ impl World {
         say!(self, "node {number} takes shard {shard}: {}", words::taken(&answer));
         match answer {
             Ok(taken) => {
-                let unclean = self.model.take(shard, &self.nodes[number].told, self.now);
+                let unclean = self.model.take(shard, self.now);
                 self.model.check_taken(&taken, unclean)?;
                 self.holders[shard as usize] = Some((number, self.nodes[number].life));
                 let order = Order::Own(self.stamp);
@@ -61,7 +61,7 @@ impl World {
             }
             Err(error) => {
                 if self.landed(&error) {
-                    self.model.take(shard, &self.nodes[number].told, self.now);
+                    self.model.take(shard, self.now);
                 }
                 self.holders[shard as usize] = None;
             }
@@ -69,18 +69,20 @@ impl World {
         Ok(())
     }
 
-    /// A drained node stops. What it has is given back, unless it had reason to be careful and has not found
-    /// out yet: then the next owner is to be careful as well.
+    /// A drained node stops. It releases its shards as clean, unless its crash guard was on and is not
+    /// finished: then the next owner needs it as well.
     fn stop(&mut self, number: usize) -> Check {
         let node = &self.nodes[number];
         let busy: Vec<_> =
-            node.under_way().into_iter().filter(|(grant, _)| self.model.is_current(*grant)).collect();
+            node.under_way().into_iter().filter(|(token, _)| self.model.is_current(*token)).collect();
         if !busy.is_empty() {
-            return Err(format!("node {number} gives its shards back with {busy:?} under way"));
+            return Err(format!(
+                "node {number} gives back its shards while attempts are under way: {busy:?}"
+            ));
         }
         if !node.scheduler.is_careful() {
-            for grant in node.grants.clone() {
-                self.release(number, grant)?;
+            for token in node.tokens.clone() {
+                self.release(number, token)?;
             }
         }
         self.figures.fault("clean stop");
@@ -88,54 +90,58 @@ impl World {
         Ok(())
     }
 
-    /// A node is asked for one of its shards.
+    /// A node is asked to hand off one of its shards.
     pub(super) fn ask_back(&mut self) {
-        let Some(number) = self.some_node(|node| !node.draining && !node.grants.is_empty()) else { return };
+        let Some(number) = self.some_node(|node| !node.draining && !node.tokens.is_empty()) else { return };
         let node = &self.nodes[number];
-        let grant = node.grants[self.giving.below(node.grants.len())];
-        say!(self, "node {number} is to give {} back", words::grant(grant));
-        self.answer(Some(number), Order::Free, Input::GiveBack(grant));
+        let token = node.tokens[self.giving.below(node.tokens.len())];
+        say!(self, "node {number} is asked to give back {}", words::token(token));
+        self.answer(Some(number), Order::Free, Input::GiveBack(token));
     }
 
-    /// A node has done what it had to do in a shard, and gives it back.
-    pub(super) fn given(&mut self, number: usize, grant: Grant, clean: bool) -> Check {
+    /// A node has finished its work in a shard, and releases it.
+    pub(super) fn given(&mut self, number: usize, token: FencingToken, clean: bool) -> Check {
         let node = &self.nodes[number];
-        let busy: Vec<_> = node.under_way().into_iter().filter(|(of, _)| *of == grant).collect();
-        let is_current = self.model.is_current(grant);
+        let busy: Vec<_> = node.under_way().into_iter().filter(|(of, _)| *of == token).collect();
+        let is_current = self.model.is_current(token);
         if !busy.is_empty() && is_current {
-            return Err(format!("node {number} gives {grant:?} back with {busy:?} under way"));
+            return Err(format!("node {number} gives back {token:?} while attempts are under way: {busy:?}"));
         }
         self.figures.fault("shard given back");
         if clean {
-            self.release(number, grant)?;
+            self.release(number, token)?;
         }
-        self.nodes[number].grants.retain(|own| *own != grant);
+        self.nodes[number].tokens.retain(|own| *own != token);
         if is_current {
-            self.holders[grant.shard as usize] = None;
+            self.holders[token.shard as usize] = None;
         }
         Ok(())
     }
 
-    fn release(&mut self, number: usize, grant: Grant) -> Check {
+    fn release(&mut self, number: usize, token: FencingToken) -> Check {
         self.arm(false);
-        let answer = at_once(self.store.release(grant));
+        let answer = at_once(self.store.release(token));
         self.committed();
-        say!(self, "node {number} gives {} back: {answer:?}", words::grant(grant));
+        say!(self, "node {number} gives back {}: {}", words::token(token), words::answered(&answer));
         let released = match &answer {
-            Ok(()) if !self.model.is_current(grant) => {
-                return Err(format!("{grant:?} could still be given back"));
+            Ok(()) if !self.model.is_current(token) => {
+                return Err(format!("{token:?} is over, and the store let its owner give it back"));
             }
             Ok(()) => true,
             Err(StoreError::NotOwner { .. }) => false,
-            Err(error) => self.landed(error) && self.model.is_current(grant),
+            Err(error) => self.landed(error) && self.model.is_current(token),
         };
+        // Events that operators redrove or released may be there before the owner knows of them.
+        if released && !self.plan.operators {
+            self.model.check_released(token.shard)?;
+        }
         if released {
-            self.model.release(grant.shard);
+            self.model.release(token.shard);
         }
         Ok(())
     }
 
-    /// A process ends. What it had sent to the store may still happen there.
+    /// A process ends. Its requests to the store may still happen there.
     pub(super) fn go_down(&mut self, number: usize) {
         let node = &mut self.nodes[number];
         node.up = false;

@@ -1,11 +1,11 @@
-//! Does with the store what the schedulers want, and holds its answers against what is true.
+//! Performs the schedulers' actions on the store, and compares its answers with the truth.
 
 use std::task::{Context, Poll, Waker};
 
-use redrive_core::entry::{Grant, Load, Seq, Settle, Settled};
-use redrive_core::scheduler::{FlowKey, Input};
-use redrive_store::memory::Fault;
-use redrive_store::{Answer, Store, StoreError};
+use redrive_core::queue_entry::{LoadRequest, Seq, SettleRequest, SettleResult};
+use redrive_core::scheduler::{Input, LoadId, NoteId};
+use redrive_store::memory::InjectedFault;
+use redrive_store::{StoreError, StoreFuture, prelude::*};
 
 use super::World;
 use super::node::{Mail, Op, Order};
@@ -13,11 +13,11 @@ use crate::simulation::model::{Check, Judged};
 use crate::simulation::trace::say;
 use crate::simulation::words;
 
-/// How many settles are in one commit, at most.
+/// The most settles in one commit.
 const GROUP: usize = 3;
 
-/// The answer of a store whose futures are ready at once.
-pub(super) fn at_once<T>(mut answer: Answer<T>) -> Result<T, StoreError> {
+/// The answer of a store whose futures are ready immediately.
+pub(super) fn at_once<T>(mut answer: StoreFuture<T>) -> Result<T, StoreError> {
     match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(done) => done,
         Poll::Pending => panic!("the store in memory answers at once"),
@@ -25,7 +25,7 @@ pub(super) fn at_once<T>(mut answer: Answer<T>) -> Result<T, StoreError> {
 }
 
 impl World {
-    /// Does one of the things that nodes want done, or had wanted before they died.
+    /// Performs one of the actions that nodes want, or had wanted before they died.
     pub(super) fn perform_some(&mut self) -> Check<bool> {
         let node = self.some_node(|node| !node.ops.is_empty());
         if !self.orphans.is_empty() && (node.is_none() || self.chance.one_in(2)) {
@@ -47,60 +47,70 @@ impl World {
 
     fn perform(&mut self, node: Option<usize>, op: Op) -> Check {
         match op {
-            Op::Load(key, load) => self.load(node, key, load),
+            Op::Load(id, load) => self.load(node, id, load),
             Op::Rules => self.read_rules(node),
-            Op::Note(grant, list) => self.note(node, grant, list),
+            Op::Note(note, list) => self.note(node, note, list),
             Op::Settle(settle) => self.settle(node, settle),
             Op::Transact(ticket) => self.transact(&ticket, false).map(drop),
         }
     }
 
-    /// Something is told to a node, if it is still there.
+    /// Sends a message to a node, if it is still there.
     pub(super) fn answer(&mut self, node: Option<usize>, order: Order, input: Input) {
         if let Some(node) = node {
             self.nodes[node].inbox.push(Mail { recall: false, input, order });
         }
     }
 
-    fn load(&mut self, node: Option<usize>, key: FlowKey, load: Load) -> Check {
+    fn load(&mut self, node: Option<usize>, id: LoadId, load: LoadRequest) -> Check {
+        let key = id.flow;
         if !self.calm && self.chance.one_in(self.plan.rates.failed_load) {
             self.figures.fault("failed load");
-            self.answer(node, Order::Free, Input::LoadFailed(key));
+            self.answer(node, Order::Free, Input::LoadFailed(id));
             return Ok(());
         }
-        say!(self, "the store loads stream {} of shard {}", key.stream.0, key.shard);
+        say!(self, "the store answers a load of {:?} of shard {}", key.stream, key.shard);
         match at_once(self.store.load(load.clone())) {
             Ok(loaded) => {
                 self.model.check_loaded(&load, &loaded)?;
-                if !self.model.is_current(load.grant) {
-                    return Err(format!("{:?} could still load", load.grant));
+                if !self.model.is_current(load.token) {
+                    return Err(format!("{:?} is over, and the store answered a load under it", load.token));
                 }
-                self.answer(node, Order::Free, Input::Loaded(key, loaded));
+                self.answer(node, Order::Free, Input::Loaded(id, loaded));
             }
-            Err(StoreError::NotOwner { .. }) => self.answer(node, Order::Free, Input::Lost(load.grant)),
-            Err(_) => self.answer(node, Order::Free, Input::LoadFailed(key)),
+            Err(StoreError::NotOwner { .. }) => self.answer(node, Order::Free, Input::Lost(load.token)),
+            Err(_) => self.answer(node, Order::Free, Input::LoadFailed(id)),
         }
         Ok(())
     }
 
-    fn note(&mut self, node: Option<usize>, grant: Grant, list: Vec<Seq>) -> Check {
+    fn note(&mut self, node: Option<usize>, note: NoteId, list: Vec<Seq>) -> Check {
+        let token = note.token;
         self.arm(false);
-        let answer = at_once(self.store.note(grant, list.clone()));
+        let answer = at_once(self.store.note(token, list.clone()));
         self.committed();
-        let current = self.model.is_current(grant);
-        say!(self, "the store notes {} for {}: {answer:?}", words::names(&list), words::grant(grant));
+        let current = self.model.is_current(token);
+        say!(
+            self,
+            "the store notes {} under {}: {}",
+            words::names(&list),
+            words::token(token),
+            words::answered(&answer)
+        );
         let input = match answer {
-            Ok(()) if !current => return Err(format!("{grant:?} could still note")),
-            Ok(()) => {
-                self.model.note(grant.shard, list);
-                Input::Noted(grant)
+            Ok(()) if !current => {
+                return Err(format!("{token:?} is over, and the store took a note under it"));
             }
-            Err(StoreError::NotOwner { .. }) => Input::Lost(grant),
+            Ok(()) => {
+                self.model.note(token.shard, list);
+                Input::Noted(note)
+            }
+            Err(StoreError::NotOwner { .. }) => Input::Lost(token),
             Err(error) => {
                 if self.landed(&error) && current {
-                    self.model.note(grant.shard, list);
+                    self.model.note(token.shard, list);
                 }
-                Input::NoteFailed(grant)
+                Input::NoteFailed(note)
             }
         };
         self.answer(node, Order::Free, input);
@@ -108,7 +118,7 @@ impl World {
     }
 
     /// Settles, perhaps with others in one commit.
-    fn settle(&mut self, node: Option<usize>, first: Settle) -> Check {
+    fn settle(&mut self, node: Option<usize>, first: SettleRequest) -> Check {
         let mut group = vec![first];
         if let Some(node) = node {
             let ops = &mut self.nodes[node].ops;
@@ -125,7 +135,7 @@ impl World {
                 group.iter().zip(answers).for_each(|(settle, answer)| self.uncross(settle, answer));
             }
             Err(_) => {
-                group.iter().for_each(|settle| self.see_all(settle.grant.epoch, (settle.seq, settle.rev)));
+                group.iter().for_each(|settle| self.see_all(settle.token.epoch, (settle.seq, settle.rev)));
             }
         }
         self.committed();
@@ -150,61 +160,65 @@ impl World {
         Ok(())
     }
 
-    fn settled(&mut self, node: Option<usize>, settle: Settle, answer: Settled) -> Check {
-        let Settle { grant, seq, rev, at, ref change } = settle;
-        let judged = self.model.judge(grant, seq, rev, Some(change));
+    fn settled(&mut self, node: Option<usize>, settle: SettleRequest, answer: SettleResult) -> Check {
+        let SettleRequest { token, seq, rev, at, ref change } = settle;
+        let judged = self.model.judge(token, seq, rev, Some(change));
         match (&answer, judged) {
-            (Settled::Applied { next, .. }, Judged::Applied) => {
+            (SettleResult::Applied { next, .. }, Judged::Applied) => {
                 self.model.apply(seq, at, change)?;
-                self.model.strike(grant.shard, seq, change);
-                if node.is_none() && matches!(change, redrive_core::entry::Change::Strike) {
-                    // Whoever struck it is dead, and it did not run.
-                    self.model.excuse(grant.shard);
+                self.model.crash(token.shard, seq, change);
+                if node.is_none() && matches!(change, redrive_core::queue_entry::EventChange::CountCrash) {
+                    // The owner that wrote its crash count is dead, and the event did not run.
+                    self.model.excuse(token.shard);
                 }
                 if let Some(next) = next {
                     self.model.check_handed_out(next)?;
                 }
             }
-            (Settled::Stale, Judged::Stale) | (Settled::Fenced, Judged::Fenced) => {}
-            _ => return Err(format!("{settle:?} was answered with {answer:?}, and should be {judged:?}")),
+            (SettleResult::Stale, Judged::Stale) | (SettleResult::Fenced, Judged::Fenced) => {}
+            _ => {
+                return Err(format!(
+                    "the store answered a settle with {answer:?} instead of {judged:?}: {settle:?}"
+                ));
+            }
         }
         let order = Order::Answer(self.stamp);
-        self.answer(node, order, Input::Settled { grant, seq, rev, settled: answer });
+        self.answer(node, order, Input::Settled { token, seq, rev, settled: answer });
         Ok(())
     }
 
     fn settle_failed(
         &mut self,
         node: Option<usize>,
-        settle: Settle,
+        settle: SettleRequest,
         landed: bool,
         error: &StoreError,
     ) -> Check {
-        let Settle { grant, seq, rev, at, ref change } = settle;
-        if landed && self.model.judge(grant, seq, rev, Some(change)) == Judged::Applied {
+        let SettleRequest { token, seq, rev, at, ref change } = settle;
+        if landed && self.model.judge(token, seq, rev, Some(change)) == Judged::Applied {
             self.model.apply(seq, at, change)?;
-            self.model.strike(grant.shard, seq, change);
+            self.model.crash(token.shard, seq, change);
         }
-        // A cut connection says as little of a commit that did not happen as of one that did.
+        // A cut connection says as little about a commit that did not happen as about one that did.
         let unknown = !error.is_definite() || self.chance.one_in(2);
-        self.answer(node, Order::Free, Input::SettleFailed { grant, seq, rev, unknown });
+        self.answer(node, Order::Free, Input::SettleFailed { token, seq, rev, unknown });
         Ok(())
     }
 
-    /// Tells the store to fail, perhaps.
+    /// Makes the next request of the store fail, perhaps.
     pub(super) fn arm(&mut self, between: bool) {
         if self.calm || self.armed.is_some() || self.limbo {
             return;
         }
         let rates = &self.plan.rates;
         let fault = if self.chance.one_in(rates.refused_commit) {
-            Fault::BeforeCommit
+            InjectedFault::BeforeCommit
         } else if self.chance.one_in(rates.unknown_commit) {
-            Fault::AfterCommit
+            InjectedFault::AfterCommit
         } else if self.chance.one_in(rates.failed_sync) {
-            Fault::FailedSync { lands: self.chance.one_in(2) }
+            InjectedFault::FailedSync { lands: self.chance.one_in(2) }
         } else if between && self.chance.one_in(rates.between_commits) {
-            Fault::BetweenCommits
+            InjectedFault::BetweenCommits
         } else {
             return;
         };
@@ -212,7 +226,7 @@ impl World {
         self.store.fail_next(fault);
     }
 
-    /// Whether something that failed happened all the same.
+    /// Whether a failed request happened all the same.
     pub(super) fn landed(&mut self, error: &StoreError) -> bool {
         match error {
             StoreError::Passing { .. } => {
@@ -221,12 +235,12 @@ impl World {
                 false
             }
             StoreError::Unknown { .. } => match self.armed.take() {
-                Some(Fault::FailedSync { lands }) => {
+                Some(InjectedFault::FailedSync { lands }) => {
                     self.limbo = true;
                     self.figures.fault("failed sync");
                     lands
                 }
-                Some(Fault::BetweenCommits) => {
+                Some(InjectedFault::BetweenCommits) => {
                     self.figures.fault("death between commits");
                     true
                 }
@@ -239,7 +253,7 @@ impl World {
         }
     }
 
-    /// Something may have been committed: whoever watches is told.
+    /// A commit may have happened: watchers are notified.
     pub(super) fn committed(&mut self) {
         self.stamp += 1;
         self.model.stamp = self.stamp;

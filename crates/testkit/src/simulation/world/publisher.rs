@@ -1,8 +1,8 @@
-//! Publishers: they try again until they are told, and sometimes again after that.
+//! Publishers: they repeat until they have an answer, and sometimes again after that.
 
 use redrive_core::Event;
-use redrive_core::entry::Seq;
-use redrive_store::{New, PublishError, Published, Store, StoreError};
+use redrive_core::queue_entry::Seq;
+use redrive_store::{NewEvent, PublishError, Published, StoreError, prelude::*};
 
 use super::World;
 use super::perform::at_once;
@@ -15,7 +15,7 @@ use crate::simulation::words;
 const BATCH: usize = 3;
 
 impl World {
-    /// Publishes something that is not acknowledged, or, seldom, something that is.
+    /// Publishes an event that is not acknowledged, or, seldom, one that is.
     pub(super) fn publish_some(&mut self) -> Check<bool> {
         let first = self.chance.below(self.intents.len());
         let all = (first..self.intents.len()).chain(0..first);
@@ -43,7 +43,7 @@ impl World {
         self.publish_as(batch, None)
     }
 
-    /// Publishes, perhaps under a number that was drawn before.
+    /// Publishes, perhaps under a sequence number that was drawn before.
     pub(super) fn publish_as(&mut self, batch: &[usize], drawn: Option<Seq>) -> Check {
         batch.iter().for_each(|intent| self.look_near(*intent));
         let news = batch.iter().map(|intent| self.intents[*intent].new_event(self.now)).collect();
@@ -52,7 +52,7 @@ impl World {
             Some(seq) => at_once(self.store.publish_late(news, seq)),
             None => at_once(self.store.publish(news)),
         };
-        say!(self, "a publisher publishes {batch:?}: {}", words::published(&answer));
+        say!(self, "a publisher publishes {}: {}", words::intents(batch), words::published(&answer));
         let mut accepted = Vec::new();
         match answer {
             Ok(answers) => {
@@ -83,18 +83,18 @@ impl World {
         Ok(())
     }
 
-    /// A publisher is in the process of some node, and keeps the event there if there is a place for it. Its
-    /// wish stays the same over its tries.
+    /// A publisher in the process of some node keeps the event there if a local slot is free. It asks for the
+    /// same shard in all its tries.
     fn look_near(&mut self, intent: usize) {
         let of = &self.intents[intent];
-        let Some(chance) = self.near.as_mut().filter(|_| of.sent == Sent::Not) else { return };
+        let Some(chance) = self.local_slots.as_mut().filter(|_| of.sent == Sent::Not) else { return };
         let (first, count) = (chance.below(self.nodes.len()), self.nodes.len());
         let mut nodes = (first..count).chain(0..first).map(|node| &self.nodes[node]).filter(|node| node.up);
-        let place = nodes.find_map(|node| node.near.take(&of.event, self.now));
+        let place = nodes.find_map(|node| node.local_slots.take(&of.event, self.now));
         let Some(shard) = place.map(|place| place.shard()) else { return };
-        say!(self, "e{intent} is to be near, in shard {shard}");
-        self.figures.near += 1;
-        self.intents[intent].near = Some(shard);
+        say!(self, "the publisher of e{intent} asks for shard {shard}, which its own node owns");
+        self.figures.local_slots += 1;
+        self.intents[intent].local_shard = Some(shard);
     }
 
     fn published(&mut self, intent: usize, answer: Result<Published, PublishError>) -> Check {
@@ -113,7 +113,7 @@ impl World {
         Ok(())
     }
 
-    /// Publishes something again that was acknowledged, or something else under its name.
+    /// Publishes an acknowledged event again, or another payload under its id.
     fn publish_again(&mut self, intent: usize) -> Check<bool> {
         if self.intents[intent].sent != Sent::Acknowledged || self.limbo {
             return Ok(false);
@@ -127,15 +127,15 @@ impl World {
             return Ok(false);
         }
         let other = Event::clone(&self.intents[intent].event).payload(*b"something else");
-        let new = New::at(other, self.now);
+        let new = NewEvent::at(other, self.now);
         let answer = at_once(self.store.publish(vec![new]));
         match answer.as_deref() {
             Ok([Err(PublishError::IdReused { .. })]) => Ok(true),
-            answer => Err(format!("another payload under the id of e{intent}: {answer:?}")),
+            answer => Err(format!("another payload under the id of e{intent} was not refused: {answer:?}")),
         }
     }
 
-    /// A publisher who is not sure looks whether it is there. Only an answer counts, and a store that cannot
+    /// A publisher with an unknown outcome looks its event up. Only an answer counts, and a store that cannot
     /// know gives none.
     fn look_up(&mut self, intent: usize) -> Check<bool> {
         let event = &self.intents[intent].event;
@@ -149,14 +149,14 @@ impl World {
             Ok(Some(_)) => {}
             Ok(None) => {
                 if self.model.is_remembered(intent, self.now) {
-                    return Err(format!("e{intent} is there, and was not found"));
+                    return Err(format!("e{intent} is in the store, and a lookup did not find it"));
                 }
                 // Forgotten, because its publisher waited for longer than it is remembered; or never there.
                 let forgotten = self.model.is_known(intent);
                 self.intents[intent].sent = if forgotten { Sent::Acknowledged } else { Sent::Disproved };
             }
             Err(StoreError::Poisoned { .. }) if self.limbo => {}
-            Err(error) => return Err(format!("cannot look: {error}")),
+            Err(error) => return Err(format!("a lookup failed: {error}")),
         }
         Ok(true)
     }

@@ -1,21 +1,23 @@
-//! What operators said, on its way to the schedulers.
+//! Operators' commands on their way to the schedulers.
 //!
-//! An order that may have taken something out of an owner's hands is told as a recall, with what became runnable
-//! by it. The rules are read afterwards, and told when they have been read. A process that was told only that it
-//! missed something reads them as well, and finds out by their version whether there was an order.
+//! A command that may have taken an event from its owner is announced as a recall, with the events that
+//! became runnable by it. The rules are read afterwards, and delivered when they have been read. A process
+//! that learned only that it missed something reads them as well, and sees by their version whether there was
+//! a command.
 
 use redrive_core::scheduler::Input;
-use redrive_core::triage::Controls;
-use redrive_store::Store;
+use redrive_core::triage::ActiveRules;
+use redrive_store::prelude::*;
 
 use super::World;
 use super::node::{Mail, Op, Order};
 use super::perform::at_once;
 use crate::simulation::model::Check;
 use crate::simulation::trace::say;
+use crate::simulation::words;
 
 impl World {
-    /// Puts into the mail what the store told its watchers.
+    /// Delivers the store's announcements to the nodes' inboxes.
     pub(super) fn hear(&mut self) {
         let order = Order::Arrival(self.stamp);
         for number in 0..self.nodes.len() {
@@ -27,7 +29,7 @@ impl World {
                 let missed = !self.calm && self.chance.one_in(self.plan.rates.missed_arrival);
                 let mail = if missed {
                     self.figures.fault("missed arrival");
-                    // A process that could not keep up knows of the order, and another process does not.
+                    // A process that could not keep up knows of the command, and another process does not.
                     let recall = arrivals.recall && self.chance.one_in(2);
                     Mail { recall, input: Input::Missed(self.model.streams()), order }
                 } else {
@@ -39,11 +41,12 @@ impl World {
         self.all_told();
     }
 
-    /// A scheduler is told that something may have been taken out of its hands.
+    /// A scheduler is notified that a command may have taken events from it.
     pub(super) fn recall(&mut self, number: usize, order: Order) {
         say!(self, "node {number} hears of an order");
         let node = &mut self.nodes[number];
-        node.scheduler.handle(Input::Recall, self.now, &mut node.dice);
+        self.figures.order.hear(&mut node.last_heard, &Input::Recall, &node.tokens);
+        node.scheduler.handle(Input::Recall, self.now, &mut node.random);
         if let Order::Arrival(stamp) = order {
             node.recalled = node.recalled.max(stamp);
         }
@@ -58,13 +61,13 @@ impl World {
         node.ops.push(Op::Rules);
     }
 
-    /// The rules are read for a node.
+    /// Reads the rules for a node.
     pub(super) fn read_rules(&mut self, node: Option<usize>) -> Check {
         let Some(number) = node else { return Ok(()) };
         let failed = !self.calm && self.chance.one_in(self.plan.rates.failed_load);
         match at_once(self.store.controls()) {
             Ok(controls) if !failed => {
-                // Whatever was told before they were read is heard before they are.
+                // Announcements from before the read are delivered before the rules.
                 self.answer(node, Order::Answer(self.stamp + 1), Input::Ruled(controls));
             }
             _ => self.nodes[number].ops.push(Op::Rules),
@@ -72,21 +75,20 @@ impl World {
         Ok(())
     }
 
-    /// A scheduler is told the rules, if there are others than those that it knows.
-    pub(super) fn ruled(&mut self, number: usize, controls: Controls, order: Order) {
+    /// Delivers the rules to a scheduler, if they differ from the ones it knows.
+    pub(super) fn ruled(&mut self, number: usize, controls: ActiveRules, order: Order) {
         let node = &mut self.nodes[number];
         node.is_asking = false;
         if controls.version != node.scheduler.rules_version() {
-            say!(self, "node {number} hears of the rules {controls:?}");
-            if !controls.list.is_empty() || !self.nodes[number].told.list.is_empty() {
-                self.model.care_less();
-            }
+            say!(self, "node {number} hears of the rules: {}", words::rules(&controls));
             let node = &mut self.nodes[number];
             node.told = controls.clone();
             if let Order::Answer(stamp) = order {
                 node.recalled = node.recalled.max(stamp - 1);
             }
-            node.scheduler.handle(Input::Ruled(controls), self.now, &mut node.dice);
+            let input = Input::Ruled(controls);
+            self.figures.order.hear(&mut node.last_heard, &input, &node.tokens);
+            node.scheduler.handle(input, self.now, &mut node.random);
         }
         if std::mem::take(&mut self.nodes[number].is_asked_again) {
             self.ask_for_rules(number);

@@ -1,7 +1,7 @@
-//! What the shell of a scheduler does: tells it what happened, asks what to do.
+//! The loop around a scheduler: it delivers messages and asks what to do.
 
-use redrive_core::entry::{Change, Settle};
-use redrive_core::scheduler::{Action, Input, Ticket};
+use redrive_core::queue_entry::{EventChange, SettleRequest};
+use redrive_core::scheduler::{Action, DispatchedAttempt, Input};
 
 use super::World;
 use super::node::{Attempt, Entry, Mail, Op};
@@ -11,14 +11,14 @@ use crate::simulation::trace::say;
 use crate::simulation::words;
 
 impl World {
-    /// A node with something of a kind, chosen from where the dice fall.
+    /// A random node for which this holds.
     pub(super) fn some_node(&mut self, has: impl Fn(&super::Node) -> bool) -> Option<usize> {
         let first = self.chance.below(self.nodes.len());
         let mut all = (first..self.nodes.len()).chain(0..first);
         all.find(|node| self.nodes[*node].up && has(&self.nodes[*node]))
     }
 
-    /// Tells a scheduler something, or several things at once, and does what it says.
+    /// Delivers one message or several at once to a scheduler, and performs its actions.
     pub(super) fn deliver_some(&mut self) -> Check<bool> {
         let Some(node) = self.some_node(|node| !node.inbox.is_empty()) else { return Ok(false) };
         let several = if self.chance.one_in(4) { self.chance.below(4) } else { 0 };
@@ -49,33 +49,40 @@ impl World {
             self.ask_for_rules(number);
         }
         let node = &mut self.nodes[number];
+        self.figures.order.hear(&mut node.last_heard, &input, &node.tokens);
         match &input {
             Input::Own(taken) => {
-                node.grants.retain(|grant| grant.shard != taken.grant.shard);
-                node.grants.push(taken.grant);
+                node.tokens.retain(|token| token.shard != taken.token.shard);
+                node.tokens.push(taken.token);
             }
-            Input::Ended { grant, seq, rev, ending } => {
+            Input::Ended { token, seq, rev, ended } => {
                 let at = self.now;
-                if let Some(entry) = node.ledger.get_mut(&(grant.epoch, *seq, *rev))
+                if let Some(entry) = node.ledger.get_mut(&(token.epoch, *seq, *rev))
                     && entry.word.is_none()
                 {
                     let Entry { attempt, expires, .. } = *entry;
-                    entry.word = Some(Word { said: ending.said.clone(), attempt, at, expires });
+                    entry.word = Some(Word { end: ended.end.clone(), attempt, at, expires });
                 }
             }
             Input::Drain => node.drained = true,
             _ => {}
         }
-        node.scheduler.handle(input, self.now, &mut node.dice);
+        node.scheduler.handle(input, self.now, &mut node.random);
     }
 
     /// Asks a scheduler what to do.
     pub(super) fn act(&mut self, number: usize) -> Check {
         let mut actions = std::mem::take(&mut self.actions);
         let node = &mut self.nodes[number];
-        node.near.hear();
+        node.local_slots.hear();
         node.scheduler.act(self.now, &mut actions);
-        node.near.update(&node.scheduler, self.now);
+        let planned = actions.len();
+        node.scheduler.act(self.now, &mut actions);
+        if let Some(late) = actions.get(planned).filter(|_| !self.heals) {
+            let late = words::action(late);
+            return Err(format!("node {number} plans {late} only when it is asked a second time"));
+        }
+        node.local_slots.update(&node.scheduler, self.now);
         for action in actions.drain(..) {
             self.take_on(number, action)?;
         }
@@ -83,7 +90,10 @@ impl World {
         for (queue, setup) in self.plan.queues.iter().enumerate() {
             let held = self.nodes[number].scheduler.held_in(queue);
             if held > setup.window {
-                return Err(format!("node {number} has {held} events of {} in memory", setup.name));
+                return Err(format!(
+                    "node {number} has {held} events of queue {} in memory, more than its window of {}",
+                    setup.name, setup.window
+                ));
             }
         }
         Ok(())
@@ -94,37 +104,38 @@ impl World {
             say!(self, "node {number} wants {}", words::action(&action));
         }
         match action {
-            Action::Load(key, load) => self.nodes[number].ops.push(Op::Load(key, load)),
-            Action::Note(grant, list) => self.nodes[number].ops.push(Op::Note(grant, list)),
+            Action::Load(id, load) => self.nodes[number].ops.push(Op::Load(id, load)),
+            Action::Note(note, list) => self.nodes[number].ops.push(Op::Note(note, list)),
             Action::Attempt(ticket) => self.start(number, ticket)?,
             Action::Settle(settle) => {
                 self.check_settle(number, &settle)?;
                 let same = |op: &Op| matches!(op, Op::Settle(other) if *other == settle);
                 if self.nodes[number].ops.iter().any(same) {
-                    return Err(format!("node {number} settles twice: {settle:?}"));
+                    return Err(format!("node {number} sends the same settle twice: {settle:?}"));
                 }
                 self.nodes[number].ops.push(Op::Settle(settle));
             }
-            Action::Told(_) => {}
-            Action::Damaged(row) => return Err(format!("{row} is damaged")),
-            Action::Lost(grant) => {
+            Action::EventSettled(_) => {}
+            Action::Damaged(row) => return Err(format!("the store returned a damaged row: {row}")),
+            Action::Lost(token) => {
                 let node = &mut self.nodes[number];
-                node.grants.retain(|own| *own != grant);
+                node.tokens.retain(|own| *own != token);
             }
-            Action::Given { grant, clean } => self.given(number, grant, clean)?,
+            Action::Check(..) => return Err(format!("node {number} checks a shard without being asked to")),
+            Action::Stalled { token, waiting } => self.stalled_shard(number, token, waiting)?,
+            Action::Given { token, clean } => self.given(number, token, clean)?,
         }
         Ok(())
     }
 
-    fn start(&mut self, number: usize, ticket: Box<Ticket>) -> Check {
-        let Ticket { grant, queue, ref entry, attempt, .. } = *ticket;
+    fn start(&mut self, number: usize, ticket: Box<DispatchedAttempt>) -> Check {
+        let DispatchedAttempt { token, queue, ref entry, attempt, .. } = *ticket;
         let (seq, rev, expires) = (entry.seq, entry.rev, entry.expires);
         say!(
             self,
-            "node {number} starts attempt {attempt} of {} rev {rev} ({}) as {}",
+            "node {number} starts attempt {attempt} of {} rev {rev} under {}",
             words::name(seq),
-            entry.event.id,
-            words::grant(grant)
+            words::token(token)
         );
         let node = &mut self.nodes[number];
         let beside = node.under_way();
@@ -141,7 +152,7 @@ impl World {
         self.model.check_start(&start)?;
         self.model.check_beside(&beside)?;
         node.ledger
-            .insert((grant.epoch, seq, rev), Entry { attempt, via: queue, expires, ..Entry::default() });
+            .insert((token.epoch, seq, rev), Entry { attempt, via: queue, expires, ..Entry::default() });
         let number = Intent::number(&ticket.entry.event.id);
         let act = self.intents[number].act(attempt, ticket.entry.progress.mode);
         node.attempts.push(Attempt { ticket, act, late: false });
@@ -149,10 +160,10 @@ impl World {
         Ok(())
     }
 
-    /// What is settled was said by the attempt itself, and by nobody else; and it is said once.
-    fn check_settle(&mut self, number: usize, settle: &Settle) -> Check {
-        let key = (settle.grant.epoch, settle.seq, settle.rev);
-        let is_strike = matches!(settle.change, Change::Strike | Change::GoOn);
+    /// A settle follows from its own attempt's outcome, and from no other; and it is sent once.
+    fn check_settle(&mut self, number: usize, settle: &SettleRequest) -> Check {
+        let key = (settle.token.epoch, settle.seq, settle.rev);
+        let is_strike = matches!(settle.change, EventChange::CountCrash | EventChange::Unpark);
         let entry = self.nodes[number].ledger.get_mut(&key).filter(|_| !is_strike);
         let Some(entry) = entry else {
             return self.model.check_unasked(settle, self.now);
@@ -161,7 +172,10 @@ impl World {
             if before.change == settle.change {
                 return Ok(());
             }
-            return Err(format!("{:?} is settled twice: {:?}, {:?}", key, before.change, settle.change));
+            return Err(format!(
+                "one attempt of {:?} is settled in two ways: {:?}, {:?}",
+                settle.seq, before.change, settle.change
+            ));
         }
         let Some(word) = &entry.word else {
             return self.model.check_unasked(settle, self.now);

@@ -1,27 +1,30 @@
-//! Workers outside: they lease events, settle them in time, late, twice or never, and mix up their papers.
+//! Outside workers: they lease events, settle them in time, late, twice or never, and mix up their leases.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use redrive_core::entry::{Change, Entry, Seq};
 use redrive_core::event::State;
 use redrive_core::observe::Outcome;
-use redrive_core::scheduler::{Ending, QueuePlan, Said, judge};
+use redrive_core::queue_entry::{EventChange, QueueEntry, Seq};
+use redrive_core::scheduler::{AttemptEnd, EndedAttempt, QueuePlan, judge};
 use redrive_core::triage::Filter;
-use redrive_core::{Disposition, Fault, Moment, Seeded};
-use redrive_store::lease::{Decide, Held, Lease, LeaseSettle, LeaseSettled, TokenHash};
-use redrive_store::{Query, Store};
+use redrive_core::{Disposition, Fault, Moment, SeededRandom};
+use redrive_store::lease::{
+    LeaseRef, LeaseRequest, LeaseSettle, LeaseSettleResult, SettleDecision, TokenHash,
+};
+use redrive_store::{EventQuery, prelude::*};
 
 use super::World;
 use super::perform::at_once;
 use crate::simulation::intent::{Act, Intent};
 use crate::simulation::model::{Check, Fate, Hand, Reply, Word, check_verdict};
 use crate::simulation::trace::say;
+use crate::simulation::words;
 
-/// What was decided in a call, in the order in which it was.
-type Decided = Arc<Mutex<Vec<(Seq, u32, Option<Moment>, Change)>>>;
+/// What was decided in a call, in order.
+type Decided = Arc<Mutex<Vec<(Seq, u32, Option<Moment>, EventChange)>>>;
 
-/// What a worker has in its hands, or had.
+/// A lease that a worker has, or had.
 #[derive(Debug, Clone)]
 pub(super) struct Lot {
     intent: usize,
@@ -30,7 +33,7 @@ pub(super) struct Lot {
     act: Act,
 }
 
-/// A call for leases.
+/// A lease request.
 #[derive(Debug, Clone)]
 pub(super) struct Call {
     queue: usize,
@@ -52,11 +55,11 @@ impl World {
         let index = self.chance.below(self.lots.len());
         match self.chance.below(10) {
             0 => {
-                self.figures.order("worker that dies");
+                self.figures.ordered("worker that dies");
                 self.lots.swap_remove(index);
             }
             1 | 2 => self.extend(index)?,
-            // It dies of it, each time.
+            // Its worker dies each time.
             _ if self.lots[index].act == Act::Kill => drop(self.lots.swap_remove(index)),
             3..6 => {
                 // Late, perhaps.
@@ -82,7 +85,7 @@ impl World {
     }
 
     fn lease(&mut self, queue: usize) -> Check {
-        self.figures.order("lease");
+        self.figures.ordered("lease");
         let mut tokens = Vec::new();
         for _ in 0..self.chance.below(4) + usize::from(self.calm) {
             self.tokens += 1;
@@ -90,8 +93,8 @@ impl World {
         }
         let until = self.now + Duration::from_secs(self.chance.pick(&[1, 5, 60]));
         let call = Call { queue, at: self.now, decided: Decided::default() };
-        let ending = Ending::new(Said::Outcome(Outcome::TimedOut));
-        let lease = Lease {
+        let ended = EndedAttempt::new(AttemptEnd::Outcome(Outcome::TimedOut));
+        let lease = LeaseRequest {
             queue: self.plan.queues[queue].name.to_string(),
             tenant: None,
             at: self.now,
@@ -99,24 +102,32 @@ impl World {
             tokens: tokens.clone(),
             bytes_max: usize::MAX,
             lapsed: {
-                let mut decide = self.decide(queue, ending, &call.decided);
+                let mut decide = self.decide(queue, ended, &call.decided);
                 Box::new(move |entry, _| decide(entry, None))
             },
         };
         self.arm(false);
         let answer = at_once(self.store.lease(lease));
         self.committed();
-        say!(self, "a worker leases up to {} of queue {queue}: {answer:?}", tokens.len());
+        say!(
+            self,
+            "a worker leases up to {} events of queue {queue}: {}",
+            tokens.len(),
+            words::leased(&answer)
+        );
         match answer {
             Ok(leased) => {
                 if leased.lapsed != self.lapsed(&call)? {
-                    return Err(format!("{} leases are over, it says", leased.lapsed));
+                    return Err(format!(
+                        "the store says that {} leases lapsed, which is not so",
+                        leased.lapsed
+                    ));
                 }
                 self.expire_leased(&call)?;
                 for (entry, token) in leased.entries.iter().zip(tokens) {
                     self.leased(entry, token, until)?;
                 }
-                // Whoever could have been handed out and was not is looked for in vain for ever.
+                // An event that should have been leased and was not is found at the end of the run.
                 Ok(())
             }
             Err(error) => {
@@ -131,39 +142,39 @@ impl World {
         }
     }
 
-    /// What a worker says, as a decision that is written down.
-    fn decide(&self, queue: usize, ending: Ending, decided: &Decided) -> Decide {
+    /// A worker's outcome, as a decision that is recorded.
+    fn decide(&self, queue: usize, ended: EndedAttempt, decided: &Decided) -> SettleDecision {
         let plan: QueuePlan = self.plan.queues[queue].plan();
         let (now, decided) = (self.now, Arc::clone(decided));
-        Box::new(move |entry: &Entry, _| {
-            let mut dice = Seeded::new(entry.seq.0 ^ now.as_nanos());
-            let change = judge(&plan, entry, now, &ending, now, &mut dice).unwrap_or(Change::Done);
+        Box::new(move |entry: &QueueEntry, _| {
+            let mut random = SeededRandom::new(entry.seq.0 ^ now.as_nanos());
+            let change = judge(&plan, entry, now, &ended, now, &mut random).unwrap_or(EventChange::Done);
             let mut decided = decided.lock().unwrap_or_else(PoisonError::into_inner);
             decided.push((entry.seq, entry.progress.attempts + 1, entry.expires, change.clone()));
             change
         })
     }
 
-    /// The leases that were over in a call are attempts of unknown outcome.
+    /// The leases that lapsed in a call are attempts with an unknown outcome.
     fn lapsed(&mut self, call: &Call) -> Check<usize> {
         let decided = std::mem::take(&mut *call.decided.lock().unwrap_or_else(PoisonError::into_inner));
         let count = decided.len();
         for (seq, attempt, expires, change) in decided {
-            self.figures.order("lease that lapsed");
-            let word = Word { said: Said::Outcome(Outcome::TimedOut), attempt, at: call.at, expires };
+            self.figures.ordered("lease that lapsed");
+            let word = Word { end: AttemptEnd::Outcome(Outcome::TimedOut), attempt, at: call.at, expires };
             check_verdict(&word, &change, &self.plan.queues[call.queue])?;
             self.model.lapse(seq, call.at, &change)?;
         }
         let missed = self.model.leased(call.queue).find(|(_, lease)| lease.until <= call.at);
         if let Some((record, _)) = missed {
-            return Err(format!("the lease of {:?} is over, and nobody said so", record.seq));
+            return Err(format!("the lease of {:?} lapsed, and the store did not count it", record.seq));
         }
         self.model.let_overdue_go(call.queue, call.at);
         Ok(count)
     }
 
-    /// What was found to be expired instead of being handed out. Whether somebody came to look at it depends on
-    /// how much was asked for.
+    /// Events that were found to be expired instead of being leased. Whether a call reached them depends on
+    /// how much it asked for.
     fn expire_leased(&mut self, call: &Call) -> Check {
         let expired: Vec<(Seq, usize)> = self
             .model
@@ -176,16 +187,16 @@ impl World {
         for (seq, intent) in expired {
             let event = &self.intents[intent].event;
             let found = at_once(self.store.find(&event.tenant, &event.queue, &event.id));
-            let found = found.map_err(|error| format!("cannot look: {error}"))?;
+            let found = found.map_err(|error| format!("a lookup failed: {error}"))?;
             if let Some(found) = found.filter(|found| found.state == State::Expired) {
-                let change = Change::Expired { attempts: found.attempts, story: found.story };
+                let change = EventChange::Expired { attempts: found.attempts, history: found.history };
                 self.model.apply(seq, call.at, &change)?;
             }
         }
         Ok(())
     }
 
-    fn leased(&mut self, entry: &Entry, token: TokenHash, until: Moment) -> Check {
+    fn leased(&mut self, entry: &QueueEntry, token: TokenHash, until: Moment) -> Check {
         let attempt = entry.progress.attempts + 1;
         let hand = Hand { attempt, token: Some(token), until, out: true };
         self.model.hand_out(entry, hand, self.now)?;
@@ -196,14 +207,15 @@ impl World {
         Ok(())
     }
 
-    /// A call for leases happened, and nobody was told what it gave.
+    /// A lease request happened, and no worker received its answer.
     pub(super) fn recover_leases(&mut self) -> Check {
         let Some(call) = self.unleased.take() else { return Ok(()) };
         self.lapsed(&call)?;
         self.expire_leased(&call)?;
         let filter = Filter::queue(&*self.plan.queues[call.queue].name);
-        let query = Query { filter, state: Some(State::Running), limit: usize::MAX, ..Query::default() };
-        let listed = at_once(self.store.list(query)).map_err(|error| format!("cannot list: {error}"))?;
+        let query =
+            EventQuery { filter, state: Some(State::Running), limit: usize::MAX, ..EventQuery::default() };
+        let listed = at_once(self.store.list(query)).map_err(|error| format!("a listing failed: {error}"))?;
         for (_, found) in listed.events {
             let record = &self.model.events[&found.seq];
             if record.lease.as_ref().is_none_or(|lease| !lease.out) {
@@ -214,7 +226,7 @@ impl World {
         Ok(())
     }
 
-    fn held(&mut self, lot: &Lot) -> Held {
+    fn held(&mut self, lot: &Lot) -> LeaseRef {
         let event = &self.intents[lot.intent].event;
         let (tenant, queue, id) = (event.tenant.clone(), event.queue.clone(), event.id.clone());
         let Lot { mut attempt, mut token, .. } = *lot;
@@ -224,28 +236,33 @@ impl World {
         if !self.calm && self.chance.one_in(12) {
             token[15] ^= 1;
         }
-        Held { tenant, queue, id, attempt, token }
+        LeaseRef { tenant, queue, id, attempt, token }
     }
 
     fn settle_lot(&mut self, index: usize) -> Check {
-        self.figures.order("settle of a lease");
+        self.figures.ordered("settle of a lease");
         let lot = self.lots[index].clone();
         let queue = self.intents[lot.intent].queue;
         let lease = self.held(&lot);
         let should = self.model.judge_lease(lot.intent, lease.attempt, lease.token, false);
-        let said = said(lot.act);
+        let end = end(lot.act);
         let decided = Decided::default();
-        let decide = self.decide(queue, Ending::new(said.clone()), &decided);
+        let decide = self.decide(queue, EndedAttempt::new(end.clone()), &decided);
         self.arm(false);
-        let (at, words) = (self.now, format!("{lease:?}"));
+        let (at, attempt) = (self.now, lease.attempt);
         let answer = at_once(self.store.settle_leased(vec![LeaseSettle { lease, at, decide }]));
         self.committed();
-        say!(self, "a worker settles {words} as {said:?}: {answer:?}");
+        say!(
+            self,
+            "a worker settles its lease of e{}, attempt {attempt}, as {}: {answer:?}",
+            lot.intent,
+            end.as_str()
+        );
         let happened = match &answer {
             Ok(answers) => {
                 let [is] = &answers[..] else { return Err("there is no answer to a settle".to_owned()) };
                 self.model.check_reply(lot.intent, is, should, at)?;
-                self.figures.order(word(is));
+                self.figures.ordered(word(is));
                 true
             }
             Err(error) => self.landed(error),
@@ -255,13 +272,13 @@ impl World {
         {
             let decided = decided.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let Some((_, attempt, expires, change)) = decided else {
-                return Err(format!("nobody decided what becomes of {seq:?}"));
+                return Err(format!("the store settled {seq:?} without asking what becomes of it"));
             };
-            check_verdict(&Word { said, attempt, at, expires }, &change, &self.plan.queues[queue])?;
+            check_verdict(&Word { end, attempt, at, expires }, &change, &self.plan.queues[queue])?;
             if self.model.settle_lease(seq, at, &change)? {
-                self.figures.order(match change {
-                    Change::Again(_) => "late answer to a letter: again",
-                    Change::Dead { .. } => "late answer to a letter: dead",
+                self.figures.ordered(match change {
+                    EventChange::Retry(_) => "late answer to a letter: again",
+                    EventChange::Dead { .. } => "late answer to a letter: dead",
                     _ => "late answer to a letter: ended",
                 });
             }
@@ -274,7 +291,7 @@ impl World {
     }
 
     fn extend(&mut self, index: usize) -> Check {
-        self.figures.order("extension of a lease");
+        self.figures.ordered("extension of a lease");
         let lot = self.lots[index].clone();
         let lease = self.held(&lot);
         let should = self.model.judge_lease(lot.intent, lease.attempt, lease.token, true);
@@ -282,7 +299,7 @@ impl World {
         self.arm(false);
         let answer = at_once(self.store.extend(vec![lease], self.now, until));
         self.committed();
-        say!(self, "a worker wants {lot:?} for longer: {answer:?}");
+        say!(self, "a worker extends its lease of e{}, attempt {}: {answer:?}", lot.intent, lot.attempt);
         let happened = match &answer {
             Ok(answers) => {
                 let [is] = &answers[..] else { return Err("there is no answer to an extension".to_owned()) };
@@ -305,9 +322,9 @@ fn token(number: u64) -> TokenHash {
     (u128::from(number) << 8).to_be_bytes()
 }
 
-/// What a worker says in place of what a handler does.
-fn said(act: Act) -> Said {
-    let fault = |fault: Fault| Said::Outcome(fault.into());
+/// A worker's outcome in place of a handler's.
+fn end(act: Act) -> AttemptEnd {
+    let fault = |fault: Fault| AttemptEnd::Outcome(fault.into());
     match act {
         Act::Fail | Act::Panic | Act::Abort | Act::Linger | Act::LateTransact | Act::Kill => {
             fault(Fault::transient())
@@ -315,17 +332,17 @@ fn said(act: Act) -> Said {
         Act::FailAsking(wait) => fault(Fault::transient().not_before(wait)),
         Act::Overload => fault(Fault::overload()),
         Act::Permanent | Act::Undecodable | Act::Unclassified => fault(Fault::permanent()),
-        Act::Discard => Said::Outcome(Disposition::Discard.into()),
-        Act::Succeed | Act::SucceedWith(_) | Act::Transact => Said::Outcome(Disposition::Ok.into()),
+        Act::Discard => AttemptEnd::Outcome(Disposition::Drop.into()),
+        Act::Succeed | Act::SucceedWith(_) | Act::Transact => AttemptEnd::Outcome(Disposition::Ok.into()),
     }
 }
 
-fn word(is: &LeaseSettled) -> &'static str {
+fn word(is: &LeaseSettleResult) -> &'static str {
     match is {
-        LeaseSettled::Applied => "lease: applied",
-        LeaseSettled::Already => "lease: already",
-        LeaseSettled::Conflict(_) => "lease: conflict",
-        LeaseSettled::Lapsed(_) => "lease: lapsed",
-        LeaseSettled::Unknown => "lease: unknown",
+        LeaseSettleResult::Applied => "lease: applied",
+        LeaseSettleResult::Already => "lease: already",
+        LeaseSettleResult::Conflict(_) => "lease: conflict",
+        LeaseSettleResult::Lapsed(_) => "lease: lapsed",
+        LeaseSettleResult::Unknown => "lease: unknown",
     }
 }

@@ -1,4 +1,4 @@
-//! Rows out of a database, and into one: many with one statement, a column as an array.
+//! Rows out of a database, and into one: many per statement, a column as an array.
 
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
@@ -13,8 +13,8 @@ use crate::stores::shared::rows::EVENT_COLUMNS;
 /// A column, by its name.
 type Column = (&'static str, Kind);
 
-/// Reads a batch of a table in the order of its key. Sizes are summed up by the database, which knows them without
-/// reading what is large.
+/// Reads a batch of a table in the order of its key. The database sums up the sizes, which it knows without reading
+/// large values.
 pub(super) async fn read(
     conn: &mut PgConnection,
     schema: &str,
@@ -47,7 +47,7 @@ fn values(table: &Table, row: &PgRow) -> sqlx::Result<Values> {
 }
 
 fn select(schema: &str, table: &Table, is_after: bool, most: usize) -> String {
-    let names: Vec<&str> = table.columns.iter().map(|(name, _)| Table::in_postgres(name)).collect();
+    let names: Vec<&str> = table.columns.iter().map(|(name, _)| *name).collect();
     let columns = names.join(", ");
     // Texts are compared by their bytes, as everywhere else.
     let keys: Vec<String> = names
@@ -72,7 +72,7 @@ fn select(schema: &str, table: &Table, is_after: bool, most: usize) -> String {
         let bare = bare.collect::<Vec<_>>().join(", ");
         let event = names[..EVENT_COLUMNS].join(", ");
         let both =
-            format!("{} UNION ALL {}", page("held", &columns), page("live", &format!("{event}, {bare}")));
+            format!("{} UNION ALL {}", page("tracked", &columns), page("fresh", &format!("{event}, {bare}")));
         format!("(SELECT * FROM ({both}) event ORDER BY {key} LIMIT {most})")
     } else {
         page(table.postgres, &columns)
@@ -106,8 +106,8 @@ pub(super) async fn rows(
         return insert(conn, schema, table.postgres, &table.columns, rows).await;
     }
     let place = [("stream", Kind::Number), ("shard", Kind::Number)];
-    let live: Vec<Column> = table.columns[..EVENT_COLUMNS].iter().copied().chain(place).collect();
-    let held: Vec<Column> =
+    let fresh: Vec<Column> = table.columns[..EVENT_COLUMNS].iter().copied().chain(place).collect();
+    let tracked: Vec<Column> =
         table.columns.iter().copied().chain(place).chain([("flow", Kind::Number)]).collect();
     let (mut lives, mut helds) = (Vec::new(), Vec::new());
     for Row { mut values, home } in rows {
@@ -124,8 +124,8 @@ pub(super) async fn rows(
             helds.push(values);
         }
     }
-    insert(conn, schema, "live", &live, lives).await?;
-    insert(conn, schema, "held", &held, helds).await
+    insert(conn, schema, "fresh", &fresh, lives).await?;
+    insert(conn, schema, "tracked", &tracked, helds).await
 }
 
 async fn insert(
@@ -138,13 +138,13 @@ async fn insert(
     if rows.is_empty() {
         return Ok(());
     }
-    let names: Vec<&str> = columns.iter().map(|(name, _)| Table::in_postgres(name)).collect();
+    let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
     let arrays: Vec<String> = columns
         .iter()
         .enumerate()
         .map(|(at, (_, kind))| format!("${}::{}[]", at + 1, sql_type(*kind)))
         .collect();
-    // The numbers of streams are the database's to give, but for these.
+    // The database numbers the streams itself, except for these.
     let given = if table == "stream" { "OVERRIDING SYSTEM VALUE " } else { "" };
     let sql = format!(
         "INSERT INTO {schema}.{table} ({}) {given}SELECT * FROM unnest({})",
@@ -165,7 +165,7 @@ async fn insert(
     query.execute(conn).await.map(drop)
 }
 
-/// Binds a column. All values were looked at, and are of its kind.
+/// Binds a column. All values were checked to be of its kind.
 fn bind<'q>(
     query: Query<'q, Postgres, PgArguments>,
     kind: Kind,
@@ -191,7 +191,7 @@ fn bind<'q>(
     }
 }
 
-/// Writes down how far a table is.
+/// Records the progress of a table.
 pub(super) async fn cursor(
     conn: &mut PgConnection,
     schema: &str,

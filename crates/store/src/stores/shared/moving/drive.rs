@@ -3,25 +3,32 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use redrive_core::entry::StreamId;
+use redrive_core::queue_entry::StreamId;
 
 use super::row::{self, Row, Sum};
 use super::table::{Form, Table, tables};
 use super::{BATCH_ROWS, Mark, Role, Side, Values};
 use crate::error::StoreError;
-use crate::moving::{Compared, Go, MoveError, Moved, Options, Place, Progress, Step};
+use crate::moving::{
+    ComparedTable, MoveControl, MoveError, MoveOptions, MoveProgress, MoveReport, MoveStep, StoreLocation,
+};
 use crate::sql::Value;
 use crate::stores::shared::rows::Stream;
 
-/// How many damaged rows are named.
+/// How many damaged rows are listed.
 const NAMED: usize = 20;
-/// How many streams are remembered; with more, all are asked for again.
+/// How many streams are cached; with more, all are read again.
 const STREAMS_MAX: usize = 10_000;
 
-type Told<'a> = &'a mut dyn FnMut(&Progress) -> Go;
+type Told<'a> = &'a mut dyn FnMut(&MoveProgress) -> MoveControl;
 
-/// Takes a store along.
-pub(crate) fn run(from: &Place, to: &Place, options: &Options, told: Told<'_>) -> Result<Moved, MoveError> {
+/// Moves a store.
+pub(crate) fn run(
+    from: &StoreLocation,
+    to: &StoreLocation,
+    options: &MoveOptions,
+    told: Told<'_>,
+) -> Result<MoveReport, MoveError> {
     let mut from = open(from, Role::From)?;
     let mut to = open(to, Role::Into)?;
     let mut moving = Moving {
@@ -34,7 +41,7 @@ pub(crate) fn run(from: &Place, to: &Place, options: &Options, told: Told<'_>) -
         told,
     };
     let (from, to) = (&mut *from, &mut *to);
-    let mut moved = Moved { from: from.place(), to: to.place(), ..Moved::default() };
+    let mut moved = MoveReport { from: from.place(), to: to.place(), ..MoveReport::default() };
     if moved.from == moved.to {
         return Err(MoveError::Refused(format!("{} is both the source and the target", moved.to)));
     }
@@ -58,27 +65,27 @@ pub(crate) fn run(from: &Place, to: &Place, options: &Options, told: Told<'_>) -
     Ok(moved)
 }
 
-/// Takes the mark off a source.
-pub(crate) fn undo(from: &Place) -> Result<Option<String>, MoveError> {
+/// Removes the mark of a move from a source.
+pub(crate) fn undo(from: &StoreLocation) -> Result<Option<String>, MoveError> {
     let mut from = open(from, Role::From)?;
     let Some(mark) = from.mark(Role::From)? else { return Ok(None) };
     from.free()?;
     Ok(Some(mark.place))
 }
 
-/// What is moved.
+/// The tables that are moved.
 pub(crate) fn known() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
     let names = |table: Table| table.columns.into_iter().map(|(name, _)| name).collect();
     tables().into_iter().map(|table| (table.sqlite, table.postgres, names(table))).collect()
 }
 
-fn open(place: &Place, role: Role) -> Result<Box<dyn Side>, MoveError> {
+fn open(place: &StoreLocation, role: Role) -> Result<Box<dyn Side>, MoveError> {
     match place {
         #[cfg(feature = "sqlite")]
-        Place::File(path) => Ok(Box::new(crate::stores::sqlite::moving::File::open(path, role)?)),
+        StoreLocation::File(path) => Ok(Box::new(crate::stores::sqlite::moving::File::open(path, role)?)),
         #[cfg(feature = "postgres")]
-        Place::Database(url, settings) => {
-            Ok(Box::new(crate::stores::postgres::moving::Database::open(url, settings, role)?))
+        StoreLocation::Database(url, settings) => {
+            Ok(Box::new(crate::stores::postgres::moving::PgMover::open(url, settings, role)?))
         }
     }
 }
@@ -87,15 +94,15 @@ struct Moving<'a> {
     tables: Vec<Table>,
     shards: u32,
     refuses_zero: bool,
-    options: &'a Options,
+    options: &'a MoveOptions,
     streams: HashMap<StreamId, Arc<Stream>>,
     damaged: (Vec<String>, u64),
     told: Told<'a>,
 }
 
 impl Moving<'_> {
-    /// Empties a target that has an unfinished move of this source in it. Of any other nothing is taken away: what is wrong
-    /// with it is said when the move begins.
+    /// Empties a target with an unfinished move of this source. Any other target is left alone: the move reports what
+    /// is wrong with it when it begins.
     fn start_over(&mut self, from: &mut dyn Side, to: &mut dyn Side) -> Result<(), MoveError> {
         let Some(here) = to.mark(Role::Into)?.filter(|here| !here.is_done) else { return Ok(()) };
         let (source, target) = (from.place(), to.place());
@@ -105,14 +112,15 @@ impl Moving<'_> {
         if here.place != source || here.life != from.life()? {
             return Err(MoveError::Refused(format!(
                 "what is in {target} is an unfinished move of {}, as it was then, and not of this {source}; nothing was \
-                 taken away. Drop its schema, or the file, if nobody needs it",
+                 taken away. Drop its schema, or the file, if it is not needed any more",
                 here.place
             )));
         }
         Ok(to.empty(&here, &self.tables)?)
     }
 
-    /// Makes sure that both sides are this move's alone. Whether an earlier run had come to its end but for the source.
+    /// Makes sure that this move holds both sides exclusively. Returns whether an earlier run had finished all but the
+    /// source.
     fn begin(&mut self, from: &mut dyn Side, to: &mut dyn Side) -> Result<bool, MoveError> {
         let there = from.mark(Role::From)?;
         let here = to.mark(Role::Into)?;
@@ -158,7 +166,7 @@ impl Moving<'_> {
         }
     }
 
-    /// Looks before anything is changed; [`Side::begin`] looks again.
+    /// Checks before anything is changed; [`Side::begin`] checks again.
     fn check_empty(&self, to: &mut dyn Side) -> Result<(), MoveError> {
         for table in &self.tables {
             if to.count(table)? > 0 {
@@ -168,7 +176,7 @@ impl Moving<'_> {
         Ok(())
     }
 
-    /// Writes what is not written yet.
+    /// Writes the rows that are not written yet.
     fn copy(&mut self, from: &mut dyn Side, to: &mut dyn Side) -> Result<(), MoveError> {
         let cursors = to.cursors()?;
         for table in self.tables.clone() {
@@ -186,13 +194,13 @@ impl Moving<'_> {
                 }
                 to.put(&table, batch, &encode(&key)?)?;
                 after = Some(key);
-                self.tell(Step::Copy, &table, rows, of)?;
+                self.tell(MoveStep::Copy, &table, rows, of)?;
             }
         }
         Ok(())
     }
 
-    /// Checks a row of the source, and says what becomes of it. None where it cannot be kept there.
+    /// Checks a row of the source, and converts it. `None` if the target cannot store it.
     fn check(
         &mut self,
         from: &mut dyn Side,
@@ -224,7 +232,7 @@ impl Moving<'_> {
         Ok(kept)
     }
 
-    /// A row in the form that both sides have, and whether it is what was written.
+    /// A row in the form that both sides share, and whether it is intact.
     fn whole(
         &mut self,
         of: &mut dyn Side,
@@ -256,9 +264,9 @@ impl Moving<'_> {
         Ok(Some(found))
     }
 
-    /// Reads both sides from their beginning, and says of each table what is in it.
-    fn compare(&mut self, from: &mut dyn Side, to: &mut dyn Side) -> Result<Vec<Compared>, MoveError> {
-        // Of the source alone, and anew: a run before this one may have found others.
+    /// Reads both sides from the beginning, and returns the sum of each table.
+    fn compare(&mut self, from: &mut dyn Side, to: &mut dyn Side) -> Result<Vec<ComparedTable>, MoveError> {
+        // Of the source only, and anew: an earlier run may have found others.
         self.damaged = (Vec::new(), 0);
         let mut compared = Vec::new();
         for table in self.tables.clone() {
@@ -270,7 +278,7 @@ impl Moving<'_> {
             if there != here {
                 return Err(MoveError::Differs { table: table.name, from: there.rows, to: here.rows });
             }
-            compared.push(Compared { table: table.name, rows: there.rows, sum: there.sum });
+            compared.push(ComparedTable { table: table.name, rows: there.rows, sum: there.sum });
         }
         Ok(compared)
     }
@@ -296,7 +304,7 @@ impl Moving<'_> {
                     sum.add(&row.values);
                 }
             }
-            self.tell(Step::Compare, table, done + sum.rows, all)?;
+            self.tell(MoveStep::Compare, table, done + sum.rows, all)?;
         }
     }
 
@@ -304,10 +312,10 @@ impl Moving<'_> {
         if self.options.batch_rows == 0 { BATCH_ROWS } else { self.options.batch_rows }
     }
 
-    fn tell(&mut self, step: Step, table: &Table, rows: u64, of: u64) -> Result<(), MoveError> {
-        match (self.told)(&Progress { step, table: table.name, rows, of }) {
-            Go::On => Ok(()),
-            Go::Stop => Err(MoveError::Stopped),
+    fn tell(&mut self, step: MoveStep, table: &Table, rows: u64, of: u64) -> Result<(), MoveError> {
+        match (self.told)(&MoveProgress { step, table: table.name, rows, of }) {
+            MoveControl::On => Ok(()),
+            MoveControl::Stop => Err(MoveError::Stopped),
         }
     }
 }
@@ -319,21 +327,21 @@ enum Whose {
     Target,
 }
 
-/// That a target has something in it.
+/// The error: a target is not empty.
 pub(in crate::stores) fn not_empty(place: &str, table: &str) -> MoveError {
     MoveError::Refused(format!(
         "{place} is not empty, there are {table} in it, and nothing is written over; name another schema or file"
     ))
 }
 
-/// A number that no other move has.
+/// A random number for a move.
 fn number() -> String {
     use std::hash::{BuildHasher as _, RandomState};
     let words = [(); 2].map(|()| RandomState::new().hash_one(std::process::id()));
     format!("{:016x}{:016x}", words[0], words[1])
 }
 
-/// A key as a text.
+/// A key as text.
 fn encode(key: &[Value]) -> Result<String, StoreError> {
     let words: Vec<serde_json::Value> = key
         .iter()
@@ -348,10 +356,12 @@ fn encode(key: &[Value]) -> Result<String, StoreError> {
 
 fn decode(cursor: &str) -> Result<Values, StoreError> {
     let words: Vec<serde_json::Value> =
-        serde_json::from_str(cursor).map_err(|_| broken("how far a move was cannot be read"))?;
+        serde_json::from_str(cursor).map_err(|_| broken("the progress of a move cannot be read"))?;
     let value = |word: serde_json::Value| match word {
         serde_json::Value::String(text) => Ok(Value::Text(text)),
-        word => word.as_i64().map(Value::Integer).ok_or_else(|| broken("how far a move was cannot be read")),
+        word => {
+            word.as_i64().map(Value::Integer).ok_or_else(|| broken("the progress of a move cannot be read"))
+        }
     };
     words.into_iter().map(value).collect()
 }

@@ -1,40 +1,40 @@
-//! A row on its way: checked, and brought into the one form that both sides have.
+//! A row on its way: checked, and converted to the one form that both sides share.
 //!
-//! An event is in one of two tables on either side, and what it says of its place in its key is the side's own: in a
-//! SQLite file those that wait for another are marked, in PostgreSQL nobody is. On its way an event is always whole,
-//! with all its columns, and simply lives; whoever puts it says the rest. So two stores that are the same have the same
-//! rows here, however each of them keeps them.
+//! An event is in one of two tables on either side, and each side keeps the order of keys in its own way: a SQLite
+//! file marks the events that wait for another, PostgreSQL marks none. On its way an event has all its columns, and
+//! simply lives; the target decides the rest. So two stores with the same contents have the same rows here, however
+//! each of them stores them.
 
 use std::sync::Arc;
 
 use redrive_core::Event;
-use redrive_core::entry::{Seq, StreamId};
 use redrive_core::event::{Mode, identity};
+use redrive_core::queue_entry::{Seq, StreamId};
 use sha2::{Digest, Sha256};
 
 use super::table::{Form, Kind, Table};
 use crate::sql::Value;
 use crate::stores::shared::cells::{Cells, Damage};
 use crate::stores::shared::columns::Columns;
-use crate::stores::shared::held::{Held, Stand};
+use crate::stores::shared::dedupe::{DedupeRecord, End};
 use crate::stores::shared::jobs::read_job_row;
+use crate::stores::shared::ledger::whole;
 use crate::stores::shared::numbers::{bits, stream_of};
-use crate::stores::shared::receipt::{End, Receipt};
-use crate::stores::shared::record::whole;
 use crate::stores::shared::rows::{EVENT_COLUMNS, EventRow, Stream};
+use crate::stores::shared::tracked::{RowState, TrackedEvent};
 
-/// Where the state of an event is.
+/// The position of an event's state.
 pub(in crate::stores) const STATE: usize = EVENT_COLUMNS + 1;
 
-/// A row that is put.
+/// A row to write.
 #[derive(Debug, Clone)]
 pub(in crate::stores) struct Row {
     pub(in crate::stores) values: Vec<Value>,
-    /// Where it belongs, if it is an event.
+    /// Its destination, if it is an event.
     pub(in crate::stores) home: Option<Home>,
 }
 
-/// Where an event belongs.
+/// The destination of an event.
 #[derive(Debug, Clone)]
 pub(in crate::stores) struct Home {
     pub(in crate::stores) stream: Arc<Stream>,
@@ -77,18 +77,18 @@ impl Cells for Part<'_> {
     }
 }
 
-/// The stream of an event that was read, by its seq.
+/// The stream of an event, by its seq.
 pub(in crate::stores) fn stream_at(values: &[Value]) -> Result<StreamId, Damage> {
     Part(values).number(0).map(|seq| stream_of(Seq(bits(seq))))
 }
 
-/// Checks a row of any table but that of events, as far as it can be checked.
+/// Checks a row of any table except events, as far as possible.
 pub(super) fn check(table: &Table, values: &[Value]) -> Result<(), Damage> {
     let row = Part(values);
     match table.form {
-        Form::Receipt => {
+        Form::DedupeRecord => {
             let stream = StreamId(u32::try_from(row.number(1)?).map_err(|_| Damage)?);
-            Receipt::read(&Part(&values[table.key..]), stream, &row.text(0)?).map(drop)
+            DedupeRecord::read(&Part(&values[table.key..]), stream, &row.text(0)?).map(drop)
         }
         Form::End => End::read(&Part(&values[table.key..]), Seq(bits(row.number(0)?))).map(drop),
         Form::Request => whole(&row).map(drop),
@@ -110,7 +110,7 @@ fn fits(kind: Kind, value: &Value) -> bool {
     }
 }
 
-/// What keeps a row from being written anywhere, or into PostgreSQL.
+/// Why a row cannot be written anywhere, or into PostgreSQL.
 pub(super) fn unfit(table: &Table, values: &[Value], to_postgres: bool) -> Option<String> {
     table.columns.iter().zip(values).find_map(|((name, kind), value)| match value {
         value if !fits(*kind, value) => Some(format!("its column {name} is no {}", word(*kind))),
@@ -129,7 +129,7 @@ const fn word(kind: Kind) -> &'static str {
     }
 }
 
-/// Brings an event into the form that both sides have. Whether it is what was written.
+/// Converts an event to the form that both sides share. Returns whether it is intact.
 pub(super) fn event(
     values: &mut Vec<Value>,
     stream: &Arc<Stream>,
@@ -140,9 +140,9 @@ pub(super) fn event(
     let (shard, is_fresh) = match &read {
         Ok((event, is_fresh)) => (identity::shard(event, shards), *is_fresh),
         Err(Damage) => {
-            // It keeps its wrong checksum and its table, and lives or not as before: who finds it names it.
+            // It keeps its wrong checksum and its table, and lives or not as before: its reader reports it.
             if let Some(Value::Integer(state @ (1 | 4))) = values.get_mut(STATE) {
-                *state = Stand::Waits as i64;
+                *state = RowState::Waiting as i64;
             }
             (identity::shard(&seen(values, stream), shards), is_bare)
         }
@@ -150,7 +150,7 @@ pub(super) fn event(
     (Home { stream: Arc::clone(stream), shard, is_fresh }, read.map(drop))
 }
 
-/// Reads an event, and writes out its columns where they are another side's own. The event, and whether it is fresh.
+/// Reads an event, and converts the columns that are specific to a side. Returns the event, and whether it is fresh.
 fn whole_event(
     values: &mut Vec<Value>,
     stream: &Stream,
@@ -158,22 +158,22 @@ fn whole_event(
 ) -> Result<(Arc<Event>, bool), Damage> {
     let row = EventRow::read(&Part(values), stream)?;
     let (seq, event, published) = (row.seq, Arc::clone(&row.event), row.published);
-    let fresh = Held::fresh(row, Stand::Waits).columns();
+    let fresh = TrackedEvent::fresh(row, RowState::Waiting).columns();
     let is_due = event.when.moment(published) <= published;
     if is_bare {
         set_columns(values, &fresh, seq);
         return Ok((event, is_due));
     }
     let mut columns = Columns::read(&Part(values), EVENT_COLUMNS, seq)?;
-    if columns.state == Stand::Blocked as i64 || columns.state == Stand::Withheld as i64 {
-        columns.state = Stand::Waits as i64;
+    if columns.state == RowState::Blocked as i64 || columns.state == RowState::Withheld as i64 {
+        columns.state = RowState::Waiting as i64;
         set_columns(values, &columns, seq);
     }
     let is_fresh = is_due && columns == fresh;
     Ok((event, is_fresh))
 }
 
-/// As much of an event as its shard wants to know, also where it is damaged.
+/// As much of an event as its shard depends on, even if it is damaged.
 fn seen(values: &[Value], stream: &Stream) -> Event {
     let row = Part(values);
     let text = |at: usize| row.maybe_text(at).ok().flatten();
@@ -184,46 +184,21 @@ fn seen(values: &[Value], stream: &Stream) -> Event {
     }
 }
 
-/// Whether an event has run: it counts as a retry then.
+/// Whether an event has run: it then counts as a retry.
 pub(in crate::stores) fn has_run(values: &[Value]) -> bool {
     let row = Part(values);
-    let is_live = matches!(row.word(EVENT_COLUMNS + 4), Ok(Some(mode)) if mode == Mode::Live.as_str());
-    !is_live || !matches!(row.maybe_number(EVENT_COLUMNS + 3), Ok(Some(0)))
+    let is_fresh = matches!(row.word(EVENT_COLUMNS + 4), Ok(Some(mode)) if mode == Mode::Live.as_str());
+    !is_fresh || !matches!(row.maybe_number(EVENT_COLUMNS + 3), Ok(Some(0)))
 }
 
-/// Writes the columns that change over those of a row.
+/// Replaces the changing columns of a row.
 pub(in crate::stores) fn set_columns(values: &mut Vec<Value>, columns: &Columns, seq: Seq) {
     values.truncate(EVENT_COLUMNS);
-    values.extend([
-        Value::Integer(columns.rev),
-        Value::Integer(columns.state),
-        Value::Integer(columns.due),
-        Value::Integer(columns.attempts),
-        columns.mode.as_str().into(),
-        columns.started.into(),
-        Value::Integer(columns.previous),
-        Value::Integer(columns.strikes),
-        Value::Integer(columns.suspect),
-        columns.story.as_ref().into(),
-        columns.reason.map(|reason| reason.as_str()).into(),
-        columns.died.into(),
-        columns.park_until.into(),
-        columns.park_count.into(),
-        columns.route.as_ref().into(),
-        Value::Integer(columns.out_of_order),
-        columns.cause.into(),
-        columns.death.into(),
-        columns.redrive.into(),
-        Value::Integer(columns.redriven),
-        columns.lease_attempt.into(),
-        columns.lease_token.map(|token| token.to_vec()).into(),
-        columns.lease_until.into(),
-        columns.lease_from.into(),
-        Value::Integer(columns.sum(seq)),
-    ]);
+    // The flow is not moved: it follows from the others.
+    values.extend(columns.params(seq).into_iter().skip(1).map(Value::from));
 }
 
-/// How much room a row takes.
+/// The size of a row.
 #[cfg(feature = "sqlite")]
 pub(in crate::stores) fn bytes(values: &[Value]) -> usize {
     let of = |value: &Value| match value {
@@ -234,7 +209,7 @@ pub(in crate::stores) fn bytes(values: &[Value]) -> usize {
     values.iter().map(|value| 16 + of(value)).sum()
 }
 
-/// What a row is called in messages.
+/// The name of a row in messages.
 pub(super) fn named(table: &Table, values: &[Value]) -> String {
     let key: Vec<String> = values
         .iter()
@@ -248,7 +223,7 @@ pub(super) fn named(table: &Table, values: &[Value]) -> String {
     format!("{} row {}", table.name, key.join(" "))
 }
 
-/// How many rows there are, and the sum of all: that of a set, whatever their order.
+/// The number of rows, and a checksum of them as a set, independent of their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Sum {
     pub(super) rows: u64,
@@ -256,7 +231,7 @@ pub(super) struct Sum {
 }
 
 impl Sum {
-    /// Another row. Half a SHA-256 of its values, each with its kind and length before it.
+    /// Adds a row: half a SHA-256 of its values, each prefixed with its kind and length.
     pub(super) fn add(&mut self, values: &[Value]) {
         let mut hash = Sha256::new();
         let mut part = |kind: u8, bytes: &[u8]| {

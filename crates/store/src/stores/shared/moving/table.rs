@@ -1,16 +1,16 @@
-//! What is moved: each table with its columns, in the words of both databases.
+//! The tables that are moved: their columns, under their names in both databases.
 //!
-//! Both kinds of SQL store have the same tables under other names, because they have their rows' codecs in common. The
-//! columns here are in the order that the codecs read, so a row that is moved is a row that can be checked, whichever
-//! side it came from.
+//! Both SQL stores have the same tables under different names, because they share the codecs of their rows. The
+//! columns here are in the order of the codecs, so a moved row can be checked, whichever side it came from.
 //!
-//! What is not here is not moved. `tests/moving_schemas.rs` looks through both schemas for columns that nobody thought of.
+//! A table that is not listed here is not moved. `tests/moving_schemas.rs` fails for every column of both schemas that
+//! is missing here.
 
-use crate::stores::shared::held::held_columns;
 use crate::stores::shared::jobs::job_columns;
-use crate::stores::shared::record::record_columns;
+use crate::stores::shared::ledger::record_columns;
+use crate::stores::shared::tracked::tracked_columns;
 
-/// What a column has in it.
+/// The type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::stores) enum Kind {
     Number,
@@ -18,14 +18,14 @@ pub(in crate::stores) enum Kind {
     Bytes,
 }
 
-/// How a row of a table is checked and put.
+/// How a row of a table is checked and written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::stores) enum Form {
-    /// It has no checksum, and is put as it is.
+    /// Without a checksum: written as it is.
     Plain,
     /// An event: in one of two tables, on both sides.
     Event,
-    Receipt,
+    DedupeRecord,
     End,
     Request,
     Job,
@@ -34,14 +34,14 @@ pub(in crate::stores) enum Form {
 /// A table that is moved.
 #[derive(Debug, Clone)]
 pub(in crate::stores) struct Table {
-    /// What it is called for people.
+    /// Its name in messages.
     pub(in crate::stores) name: &'static str,
     pub(in crate::stores) form: Form,
     /// Its name in SQLite.
     pub(in crate::stores) sqlite: &'static str,
     /// Its name in PostgreSQL, without the schema.
     pub(in crate::stores) postgres: &'static str,
-    /// The columns, those of its key first.
+    /// The columns, key columns first.
     pub(in crate::stores) columns: Vec<(&'static str, Kind)>,
     /// How many columns its key has.
     pub(in crate::stores) key: usize,
@@ -50,8 +50,8 @@ pub(in crate::stores) struct Table {
 /// Name, form, name in SQLite, name in PostgreSQL, columns in the key, columns.
 type Line = (&'static str, Form, &'static str, &'static str, usize, &'static str);
 
-/// The store's own tables, in the order in which they are moved: whoever puts an event asks for the rules. Columns are
-/// numbers where [`KINDS`] does not say otherwise.
+/// The store's own tables, in the order of the move: writing an event needs the rules. Columns are numbers unless
+/// [`KINDS`] says otherwise.
 const TABLES: [Line; 12] = [
     (
         "queues",
@@ -59,20 +59,27 @@ const TABLES: [Line; 12] = [
         "redrive_queue",
         "queue",
         1,
-        "name, ordered, window, horizon, pull, keep_time, keep_count",
+        "name, ordered, dedupe_window, horizon, pull, keep_time, keep_count",
     ),
     ("streams", Form::Plain, "redrive_stream", "stream", 1, "id, queue, tenant"),
     ("rules", Form::Plain, "redrive_rule", "rule", 1, "rule, since, until, who, why"),
-    ("events", Form::Event, "redrive_held", "held", 1, held_columns!()),
+    ("events", Form::Event, "redrive_tracked", "tracked", 1, tracked_columns!()),
     (
-        "receipts",
-        Form::Receipt,
-        "redrive_receipt",
-        "receipt",
+        "dedupe records",
+        Form::DedupeRecord,
+        "redrive_dedupe",
+        "dedupe",
         2,
-        "id, stream, fingerprint, seq, published, until, state, ended, attempts, story, result, became, crc",
+        "id, stream, fingerprint, seq, published, until, state, ended, attempts, history, result, became, crc",
     ),
-    ("ends", Form::End, "redrive_end", "ending", 1, "seq, state, ended, attempts, story, result, token, crc"),
+    (
+        "ends",
+        Form::End,
+        "redrive_ending",
+        "ending",
+        1,
+        "seq, state, ended, attempts, history, result, token, crc",
+    ),
     ("markers", Form::Plain, "redrive_inbox", "inbox", 2, "handler, id, until"),
     ("kept", Form::Plain, "redrive_kept", "kept", 1, "name, bytes"),
     ("requests", Form::Request, "redrive_request", "request", 3, concat!(record_columns!(), ", body")),
@@ -80,7 +87,7 @@ const TABLES: [Line; 12] = [
     (
         "groups",
         Form::Plain,
-        "redrive_group",
+        "redrive_tally",
         "tally",
         2,
         "stream, cause, title, letters, holding, first, last, redrive, redriven_at, redriven_letters, redriven_failed",
@@ -88,14 +95,14 @@ const TABLES: [Line; 12] = [
     ("audit", Form::Plain, "redrive_audit", "audit", 1, "number, at, who, place, verb, target, count, note"),
 ];
 
-/// The columns of each table that are texts, and those that are bytes.
+/// The text columns and the byte columns of each table.
 const KINDS: [(&str, &str, &str); 12] = [
     ("queues", "name", ""),
     ("streams", "queue, tenant", ""),
     ("rules", "rule, who, why", ""),
-    ("events", "id, key, tag, mode, story, reason, route", "payload, extra, lease_token"),
-    ("receipts", "id, state, story, became", "fingerprint, result"),
-    ("ends", "state, story", "result, token"),
+    ("events", "id, key, tag, mode, history, reason, route", "payload, extra, lease_token"),
+    ("dedupe records", "id, state, history, became", "fingerprint, result"),
+    ("ends", "state, history", "result, token"),
     ("markers", "handler, id", ""),
     ("kept", "name", "bytes"),
     ("requests", "tenant, operation, key, phase, headers, place, resource", "print, body"),
@@ -119,12 +126,4 @@ pub(in crate::stores) fn tables() -> Vec<Table> {
         Table { name, form: *form, sqlite, postgres, columns, key: *key }
     };
     TABLES.iter().map(table).collect()
-}
-
-impl Table {
-    /// What a column is called in PostgreSQL, which has a word of its own called `window`.
-    #[cfg(feature = "postgres")]
-    pub(in crate::stores) fn in_postgres(column: &'static str) -> &'static str {
-        if column == "window" { "remembered" } else { column }
-    }
 }

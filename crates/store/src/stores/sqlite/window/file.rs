@@ -1,25 +1,25 @@
 //! The file of a window: a row for every commit, with the marks of all ids that shared it.
 //!
-//! Not a row for every id: SQLite then writes and reads a quarter of the bytes, and ten million ids are loaded in the
-//! time of some thousand rows. The oldest rows go when all of their ids are over their time, or when those that
-//! came later fill the window by themselves; a few with every commit, so that forgetting costs no sync of its own.
+//! Not a row for every id: so SQLite writes and reads a quarter of the bytes, and ten million ids are loaded in the
+//! time of some thousand rows. The oldest rows are deleted when all of their ids have expired, or when later ids fill
+//! the window by themselves; a few with every commit, so that expiry costs no sync of its own.
 
 use std::path::Path;
 
 use redrive_core::Moment;
-use redrive_core::window::{Mark, Settings, Window};
+use redrive_core::window::{IdMark, WindowSettings, WindowState};
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
-use super::super::crash;
-use super::super::faults::damaged_row;
-use super::super::lock::Ownership;
-use super::super::open;
 use crate::error::StoreError;
+use crate::stores::sqlite::faults::damaged_row;
+use crate::stores::sqlite::open;
+use crate::stores::sqlite::open::lock::Ownership;
+use crate::stores::sqlite::writer::crash;
 
 /// The number of the schema that this program knows.
 const KNOWN: u32 = 1;
-/// How many rows go with one commit. More than the one that comes, so that it catches up.
+/// How many rows are deleted with one commit. More than the one that is added, so that it catches up.
 const FORGOTTEN_PER_COMMIT: usize = 8;
 /// Bytes of a mark.
 const MARK_BYTES: usize = 16;
@@ -28,11 +28,11 @@ const MARK_BYTES: usize = 16;
 pub(super) struct File {
     pub(super) conn: Connection,
     pub(super) ownership: Ownership,
-    settings: Settings,
+    settings: WindowSettings,
     next: i64,
     /// The time of the last row.
     last: i64,
-    /// What is in the file.
+    /// How many ids are in the file.
     ids: u64,
     oldest: Option<Row>,
 }
@@ -46,11 +46,11 @@ struct Row {
 }
 
 impl File {
-    /// Opens a file, makes it if there is none, and reads what it remembers into `window`. Gives the rows that
-    /// cannot be read: their ids are not known any more.
+    /// Opens a file, creates it if there is none, and reads its ids into `window`. Returns the rows that cannot be
+    /// read: their ids are lost.
     pub(super) fn open(
         path: &Path,
-        window: &mut Window,
+        window: &mut WindowState,
         now: Moment,
     ) -> Result<(Self, Vec<String>), StoreError> {
         let failed = |error| open::explain(path, error);
@@ -58,7 +58,7 @@ impl File {
         let mut ownership = Ownership::of(path);
         ownership.take().map_err(|error| not_ours(path, error))?;
         migrate(&mut conn, path)?;
-        // After an unclean stop what is seen may not be on the disk yet. Nobody is answered before it is.
+        // After an unclean stop, visible data may not be on the disk yet. No call is answered before it is.
         conn.wal_checkpoint_v2(None::<&str>, CheckpointMode::TRUNCATE).map_err(failed)?;
         let settings = *window.settings();
         let mut file = Self { conn, ownership, settings, next: 1, last: 0, ids: 0, oldest: None };
@@ -67,7 +67,7 @@ impl File {
         Ok((file, damaged))
     }
 
-    fn load(&mut self, window: &mut Window, now: Moment) -> rusqlite::Result<Vec<String>> {
+    fn load(&mut self, window: &mut WindowState, now: Moment) -> rusqlite::Result<Vec<String>> {
         let (mut damaged, mut ahead) = (Vec::new(), Vec::new());
         let mut statement = self.conn.prepare("SELECT n, at, crc, marks FROM redrive_window ORDER BY n")?;
         let mut rows = statement.query([])?;
@@ -86,7 +86,7 @@ impl File {
             self.last = self.last.max(at.min(nanos(now)));
             let at = Moment::from_nanos(at.unsigned_abs());
             for mark in marks.as_chunks::<MARK_BYTES>().0 {
-                window.restore(Mark(*mark), at, now);
+                window.restore(IdMark(*mark), at, now);
             }
         }
         drop(rows);
@@ -95,8 +95,8 @@ impl File {
         Ok(damaged)
     }
 
-    /// Rows of a clock that ran ahead count from now, in the file as in memory: they would outstay their time, and
-    /// keep those behind them.
+    /// Rows of a clock that ran ahead count from now, in the file as in memory: they would outlive their time, and
+    /// keep the rows behind them.
     fn set_right(&mut self, ahead: &[(i64, u32)], now: Moment) -> rusqlite::Result<()> {
         let tx = self.conn.transaction()?;
         for (n, crc) in ahead {
@@ -106,7 +106,7 @@ impl File {
         tx.commit()
     }
 
-    /// Writes a commit: the marks of all who share it. Gives the moment that it counts from.
+    /// Writes a commit: the marks of all ids that share it. Returns the moment that it counts from.
     pub(super) fn append(&mut self, marks: &[u8], now: Moment) -> Result<Moment, Failed> {
         self.write(marks, now).map_err(Failed::Before)?;
         crash::point("window-before-commit");
@@ -133,7 +133,7 @@ impl File {
         Ok(())
     }
 
-    /// Whether nobody needs a row any more.
+    /// Whether a row has expired.
     fn is_over(&self, row: &Row, now: i64) -> bool {
         let age = Moment::from_nanos(now.unsigned_abs()).since(Moment::from_nanos(row.at.unsigned_abs()));
         age >= self.settings.time || self.ids - row.ids >= self.settings.count as u64
@@ -148,7 +148,7 @@ impl File {
         self.conn.prepare_cached(oldest)?.query_row([], row).optional()
     }
 
-    /// After a commit that did not happen: back to what the file says.
+    /// After a commit that did not happen: back to the state of the file.
     pub(super) fn roll_back(&mut self) -> rusqlite::Result<()> {
         if !self.conn.is_autocommit() {
             self.conn.execute_batch("ROLLBACK")?;
@@ -194,7 +194,7 @@ fn migrate(conn: &mut Connection, path: &Path) -> Result<(), StoreError> {
     tx.execute_batch(include_str!("1.sql")).and_then(|()| tx.commit()).map_err(failed)
 }
 
-/// A window has one process, which has all claims in its memory.
+/// A window serves one process, which has all claims in memory.
 fn not_ours(path: &Path, error: StoreError) -> StoreError {
     match error {
         StoreError::NotOwner { pid, .. } => {
@@ -217,7 +217,7 @@ fn checksum(n: i64, at: i64, marks: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// A moment as SQLite keeps it; the last it can is in the year 2262.
+/// A moment as SQLite stores it; the last one is in the year 2262.
 fn nanos(moment: Moment) -> i64 {
     i64::try_from(moment.as_nanos()).unwrap_or(i64::MAX)
 }

@@ -1,7 +1,7 @@
-//! The writer of a window: one thread, one commit for all that waits.
+//! The writer of a window: one thread, one commit for all pending ids.
 //!
-//! Whoever commits has a claim, so no more can wait here than there are claims, and the channel needs no bound of
-//! its own. A claim is held until its commit is on the disk; only then is its id seen, and its holder answered.
+//! Every commit belongs to a claim, so no more can wait here than there are claims, and the channel needs no bound of
+//! its own. A claim is held until its commit is on the disk; only then its id is visible, and its holder answered.
 
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::sync::mpsc::Receiver;
@@ -9,30 +9,30 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redrive_core::Moment;
-use redrive_core::window::Pending;
+use redrive_core::window::PendingCommit;
 use rusqlite::wal::CheckpointMode;
 use tokio::sync::{oneshot, watch};
 
-use super::super::crash;
-use super::super::faults::{Health, Kind, kind, rolled_back};
 use super::file::{Failed, File};
 use crate::error::StoreError;
+use crate::stores::sqlite::faults::{Health, Kind, kind, rolled_back, told};
+use crate::stores::sqlite::writer::crash;
 use crate::window::State;
 
-/// How many commits share one at most: a row of 64 KiB.
+/// How many ids share one commit at most: a row of 64 KiB.
 const GROUP_MAX: usize = 4096;
-/// How many pages the log may have before it is written back: 16 MiB, which is read quickly at an opening.
+/// How many pages the log may have before it is written back: 16 MiB, which an opening reads quickly.
 const LOG_PAGES_MAX: i32 = 4000;
-/// How long nobody may claim anything after a commit that failed: effects that cannot be marked are better not begun.
+/// How long all claims are refused after a failed commit: an effect that cannot be marked had better not begin.
 const STALL: Duration = Duration::from_secs(1);
 
-/// What the writer is asked.
+/// A request to the writer.
 pub(super) enum Call {
-    /// To write a commit down, which began at this moment.
-    Commit(Pending, Moment, oneshot::Sender<Result<(), StoreError>>),
-    /// To end.
+    /// Write a commit, which began at this moment.
+    Commit(PendingCommit, Moment, oneshot::Sender<Result<(), StoreError>>),
+    /// Stop.
     Close,
-    /// To let a test at the connection.
+    /// Give a test access to the connection.
     #[cfg(feature = "planted")]
     Meddle(Box<dyn FnOnce(&mut rusqlite::Connection) + Send>, oneshot::Sender<()>),
 }
@@ -47,10 +47,10 @@ pub(super) struct Writer {
     pub(super) ended: watch::Sender<bool>,
 }
 
-type Group = Vec<(Pending, oneshot::Sender<Result<(), StoreError>>)>;
+type Group = Vec<(PendingCommit, oneshot::Sender<Result<(), StoreError>>)>;
 
 impl Writer {
-    /// Writes until it is told to end, or nobody can call any more.
+    /// Writes until it is stopped, or all callers are gone.
     pub(super) fn run(mut self) {
         let mut group = Group::new();
         let mut marks = Vec::new();
@@ -131,12 +131,12 @@ impl Writer {
 
     /// From now on everything fails.
     fn poison(&self, error: &rusqlite::Error) -> StoreError {
-        let what = error.to_string();
+        let what = told(error);
         self.health.poison(&what);
         StoreError::Poisoned { what }
     }
 
-    /// Writes the log back when it has grown. SQLite would do that by itself, but not tell when a sync failed.
+    /// Writes the log back when it has grown. SQLite would do that by itself, but not report a failed sync.
     fn write_log_back(&self) {
         if self.log_pages.load(Relaxed) < LOG_PAGES_MAX {
             return;
@@ -151,11 +151,11 @@ impl Writer {
     /// Closes the file.
     fn end(self) {
         let Self { file, health, ended, calls, .. } = self;
-        // Whoever still waits hears that it is closed.
+        // Waiting calls learn that the window is closed.
         drop(calls);
         let File { conn, mut ownership, .. } = file;
         if !health.is_poisoned() {
-            // What it cannot write back now is written back at the next opening.
+            // The next opening writes back what cannot be written back now.
             let _ = conn.wal_checkpoint_v2(None::<&str>, CheckpointMode::TRUNCATE);
         }
         drop(conn);
