@@ -1,7 +1,7 @@
 //! All public names of headers, metrics, labels and stop reasons in one place, so that HTTP, metrics and logs
 //! agree.
 //!
-//! The page `docs/names.md` explains them; `cargo xtask tidy` compares the two.
+//! The page `docs/reference/names.md` explains them; `cargo xtask tidy` compares the two.
 
 /// Headers of requests and responses.
 pub mod header {

@@ -9,7 +9,7 @@
 //! - `Opaque`: neither. If a process dies, the outcome is unknown, and the endpoint declares what follows.
 //!
 //! A request is identified by tenant, operation and key. Its fingerprint covers path, query, body, the headers that
-//! count, and the principal. The same key with another fingerprint is refused. `docs/idempotency.md` has the table of
+//! count, and the principal. The same key with another fingerprint is refused. `docs/guides/idempotency.md` has the table of
 //! states and responses, [`problem`] the layer's own responses.
 //!
 //! Cost: a replay is one query to the ledger; a first run is two commits, one before and one after.

@@ -1,4 +1,4 @@
-//! The operators' desk, its types in one place. The guide is docs/desk.md.
+//! The operators' desk, its types in one place. The guide is docs/operate/desk.md.
 //!
 //! A [`Desk`] is made by [`Redrive::desk`](crate::Redrive::desk).
 

@@ -135,40 +135,40 @@ pub struct Readme;
 
 /// The guide's examples, run.
 #[cfg(all(doctest, feature = "reqwest", feature = "serde", feature = "tracing", feature = "metrics"))]
-#[doc = include_str!("../../../docs/retrying.md")]
+#[doc = include_str!("../../../docs/guides/retrying.md")]
 pub struct Guide;
 
 /// The engine guide's examples, run.
 #[cfg(all(doctest, feature = "sqlite"))]
-#[doc = include_str!("../../../docs/engine.md")]
+#[doc = include_str!("../../../docs/guides/durable-events.md")]
 pub struct EngineGuide;
 
 /// The examples of the page on the operators' desk, run.
 #[cfg(all(doctest, feature = "engine"))]
-#[doc = include_str!("../../../docs/desk.md")]
+#[doc = include_str!("../../../docs/operate/desk.md")]
 pub struct DeskGuide;
 
 /// The examples of the page on retry-safe APIs, run.
 #[cfg(all(doctest, feature = "api"))]
-#[doc = include_str!("../../../docs/idempotency.md")]
+#[doc = include_str!("../../../docs/guides/idempotency.md")]
 pub struct IdempotencyGuide;
 
 /// The examples of the page on stored answers, run.
 #[cfg(all(doctest, feature = "api", feature = "seal"))]
-#[doc = include_str!("../../../docs/answers.md")]
+#[doc = include_str!("../../../docs/guides/stored-answers.md")]
 pub struct AnswersGuide;
 
 /// The examples of the page on the user's own transaction, compiled.
 #[cfg(all(doctest, feature = "api", feature = "postgres"))]
-#[doc = include_str!("../../../docs/outbox.md")]
+#[doc = include_str!("../../../docs/guides/outbox.md")]
 pub struct OutboxGuide;
 
 /// The window guide's examples, run.
 #[cfg(all(doctest, feature = "sqlite"))]
-#[doc = include_str!("../../../docs/window.md")]
+#[doc = include_str!("../../../docs/guides/dedupe-window.md")]
 pub struct WindowGuide;
 
 /// The examples of the page on errors, run.
 #[cfg(all(doctest, feature = "engine"))]
-#[doc = include_str!("../../../docs/errors.md")]
+#[doc = include_str!("../../../docs/reference/errors.md")]
 pub struct ErrorsGuide;

@@ -23,7 +23,7 @@
 //! # }
 //! ```
 //!
-//! The pool is the caller's, of the same `sqlx` release as [`sqlx`]. `docs/postgres.md` describes the behaviour at
+//! The pool is the caller's, of the same `sqlx` release as [`sqlx`]. `docs/guides/postgres.md` describes the behaviour at
 //! each isolation level.
 
 pub use crate::engine::Inbox;

@@ -37,7 +37,7 @@
 //! counted or reported. The window never loses a message: an error is never `First`, and never `Seen`. If effect and
 //! marker must be atomic, let them commit together: see [`Transaction`](crate::Transaction).
 //!
-//! A guide with the reasons is `docs/window.md`.
+//! A guide with the reasons is `docs/guides/dedupe-window.md`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

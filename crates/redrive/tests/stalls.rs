@@ -114,11 +114,13 @@ fn a_stalled_shard_in_postgres_is_noticed_in_time_and_its_events_are_done() {
     assert!(is_well, "an attempt has started since");
 }
 
-/// The control: without the watchdog they stay where they are.
+/// The control: without the watchdog they stay where they are. An arrival that was under way while the shards forgot
+/// their work may still run.
 #[test]
 fn without_the_watchdog_they_stay() {
     let (noticed, done, _) = in_a_process(Duration::from_secs(3600));
-    assert_eq!((noticed, done), (-1, 1));
+    assert_eq!(noticed, -1);
+    assert!((1..=EVENTS).contains(&done), "{done} of {} ran", 1 + EVENTS);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -11,7 +11,7 @@
 //! | [`LedgerStore`] | keep the idempotency records of an HTTP API |
 //!
 //! [`Store`] is all of them. `redrive_testkit::conformance` has a function for every promise below. The guide for a new
-//! store is `docs/new-store.md`.
+//! store is `docs/internals/new-store.md`.
 //!
 //! # Guarantees of every store
 //!

@@ -9,7 +9,7 @@ use super::source::Source;
 use super::tree::Tree;
 
 const CODE: &str = "crates/core/src/names.rs";
-const PAGE: &str = "docs/names.md";
+const PAGE: &str = "docs/reference/names.md";
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     let Some(code) = tree.text(CODE) else {

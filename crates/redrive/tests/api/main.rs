@@ -1,4 +1,4 @@
-//! The contract of the idempotent layer, row by row, over real sockets. `docs/idempotency.md` has the table.
+//! The contract of the idempotent layer, row by row, over real sockets. `docs/guides/idempotency.md` has the table.
 #![cfg(all(feature = "api", feature = "sqlite"))]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

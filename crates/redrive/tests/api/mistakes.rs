@@ -1,4 +1,4 @@
-//! Common mistakes of idempotency layers, each with a test that this one does not make it. `docs/idempotency.md` lists
+//! Common mistakes of idempotency layers, each with a test that this one does not make it. `docs/guides/idempotency.md` lists
 //! those that a row of the contract shows already.
 
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The API's own description, as an OpenAPI document.
 //!
 //! Written by hand, one file per part of the API, merged here. A test compares it with the routes and with
-//! `docs/openapi.json`; `cargo xtask schemathesis` compares it with real responses.
+//! `docs/reference/openapi.json`; `cargo xtask schemathesis` compares it with real responses.
 
 use std::sync::{Arc, LazyLock};
 

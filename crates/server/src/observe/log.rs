@@ -1,6 +1,6 @@
 //! Logs, to standard error: lines for people, or a JSON object a line.
 //!
-//! `docs/names.md` lists the log lines. The filter comes from `REDRIVE_LOG`, or from `observe.log`.
+//! `docs/reference/names.md` lists the log lines. The filter comes from `REDRIVE_LOG`, or from `observe.log`.
 
 use std::io::IsTerminal as _;
 

@@ -19,9 +19,9 @@ use redrive_server::reload::Reloading;
 use serde_json::Value;
 use tower::ServiceExt as _;
 
-const DASHBOARD: &str = include_str!("../../../../docs/ops/dashboard.json");
-const NAMES: &str = include_str!("../../../../docs/names.md");
-const RULES: &str = include_str!("../../../../docs/ops/alerts.yml");
+const DASHBOARD: &str = include_str!("../../../../docs/operate/deploy/dashboard.json");
+const NAMES: &str = include_str!("../../../../docs/reference/names.md");
+const RULES: &str = include_str!("../../../../docs/operate/deploy/alerts.yml");
 
 /// The names that are shown, each with its labels.
 type EventDetails = BTreeMap<String, BTreeSet<String>>;

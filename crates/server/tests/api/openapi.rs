@@ -103,13 +103,13 @@ fn every_reference_leads_somewhere() {
 /// To write the file anew: `UPDATE=1 cargo test -p redrive-server --test api openapi`.
 #[test]
 fn the_document_that_is_checked_in_is_the_one_that_is_served() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/openapi.json");
     let text = redrive_server::api::openapi::text();
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&file, &text).expect("it is written");
     }
-    let kept = std::fs::read_to_string(&file).expect("docs/openapi.json");
-    assert!(kept == text, "docs/openapi.json is not what is served; write it anew with UPDATE=1");
+    let kept = std::fs::read_to_string(&file).expect("docs/reference/openapi.json");
+    assert!(kept == text, "docs/reference/openapi.json is not what is served; write it anew with UPDATE=1");
 }
 
 #[tokio::test]

@@ -226,7 +226,7 @@ async fn what_would_mean_nothing_is_refused() {
 #[tokio::test]
 async fn a_policy_and_a_payload_are_as_the_page_says() {
     let server = TestServer::open(QUEUE).await;
-    let page = include_str!("../../../../docs/publishing.md");
+    let page = include_str!("../../../../docs/guides/publishing.md");
     let example =
         page.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
     let example: serde_json::Value = serde_json::from_str(example).expect("JSON");

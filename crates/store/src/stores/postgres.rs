@@ -18,7 +18,7 @@
 //! # }
 //! ```
 //!
-//! Costs and guarantees are in `docs/postgres.md`.
+//! Costs and guarantees are in `docs/guides/postgres.md`.
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
