@@ -129,7 +129,7 @@ pub use redrive_retry::{
 };
 
 /// The README's examples, compiled.
-#[cfg(all(doctest, feature = "reqwest", feature = "sqlite"))]
+#[cfg(all(doctest, feature = "api", feature = "sqlite"))]
 #[doc = include_str!("../../../README.md")]
 pub struct Readme;
 
@@ -142,6 +142,11 @@ pub struct Guide;
 #[cfg(all(doctest, feature = "sqlite"))]
 #[doc = include_str!("../../../docs/guides/durable-events.md")]
 pub struct EngineGuide;
+
+/// The examples of the page on handlers, run.
+#[cfg(all(doctest, feature = "sqlite"))]
+#[doc = include_str!("../../../docs/guides/handlers.md")]
+pub struct HandlersGuide;
 
 /// The examples of the page on the operators' desk, run.
 #[cfg(all(doctest, feature = "engine"))]
