@@ -32,7 +32,11 @@ fn holds(api: Api, states: usize) {
     let checker = api.checker().threads(2).finish_when(HasDiscoveries::AnyFailures);
     let checker = checker.target_state_count(10 * states).spawn_bfs().join();
     checker.assert_properties();
-    assert_eq!(checker.unique_state_count(), states, "the size of the model, which docs/internals/protocols.md tells");
+    assert_eq!(
+        checker.unique_state_count(),
+        states,
+        "the size of the model, which docs/internals/protocols.md tells"
+    );
 }
 
 /// Finds a schedule that breaks a rule.
