@@ -165,7 +165,7 @@ fn told(page: &Page, said: &str, is_late: bool) -> String {
         page.script.lines().nth(index).filter(|line| !line.is_empty())?;
         Some(index + 1)
     };
-    let last = traced.filter_map(|it| Some((of_page(&it)?, it.1))).last();
+    let last = traced.filter_map(|it| Some((of_page(&it)?, it.1))).next_back();
     let (line, command) = last.unwrap_or((0, "the shell itself"));
     let what = if is_late { format!("did not end within {} s", TIME.as_secs()) } else { "failed".to_owned() };
     let end = lines[lines.len().saturating_sub(SHOWN)..].join("\n  ");
