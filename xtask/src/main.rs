@@ -9,6 +9,7 @@ mod attack;
 mod bench;
 mod crash;
 mod deny;
+mod dist;
 mod faults;
 mod fuzz;
 mod install;
@@ -166,6 +167,20 @@ enum Task {
         seconds: u32,
     },
 
+    /// Build the release archive and its SHA-256 checksum
+    ///
+    /// Packs the program, README and docs, every setting with its default, and all licences as
+    /// `redrive-VERSION-TARGET.tar.gz`, beside a file `SHA256SUMS`. Unpacks it again and runs the program. Prints both
+    /// paths.
+    Dist {
+        /// Where to put them [default: target/dist]
+        #[arg(long, value_name = "FOLDER")]
+        out: Option<PathBuf>,
+        /// Pack this program, rather than build one
+        #[arg(long, value_name = "FILE")]
+        program: Option<PathBuf>,
+    },
+
     /// Check licences, sources and bans of all dependencies with cargo-deny
     ///
     /// Installs cargo-deny first if it is missing, which takes several minutes. The rules are in deny.toml.
@@ -201,6 +216,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         }
         Task::Sim(options) => sim::run(&workspace, &options),
         Task::Fuzz { target, seconds } => fuzz::run(&workspace, &fuzz::Options { target, seconds }),
+        Task::Dist { out, program } => dist::run(&workspace, &dist::Options { out, program }),
         Task::Deny => deny::run(&workspace),
     }
 }
