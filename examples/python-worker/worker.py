@@ -110,13 +110,13 @@ def attempt(server, job):
     """One attempt, and what is said of it."""
     print(f"begins {job['id']} at attempt {job['attempt']}", flush=True)
     try:
-        said = {"say": "ok", "result": work(job)}
+        said = {"disposition": "ok", "result": work(job)}
     except Permanent as error:
-        said = {"say": "permanent", "executed": "no", "error": told(error)}
+        said = {"disposition": "permanent", "executed": "no", "error": told(error)}
     except Exception as error:  # whatever it is, the queue's policy decides how often it is tried again
-        said = {"say": "retry", "error": told(error)}
+        said = {"disposition": "retry", "error": told(error)}
     answer = server.settle(job, **said)
-    print(f"{said['say']} {job['id']} at attempt {job['attempt']}: {answer['result']}", flush=True)
+    print(f"{said['disposition']} {job['id']} at attempt {job['attempt']}: {answer['result']}", flush=True)
 
 
 def told(error):

@@ -196,7 +196,7 @@ pub mod stop {
     /// No classifier knew the error.
     pub const UNCLASSIFIED: &str = "unclassified";
     /// The event was dropped as not needed.
-    pub const DISCARDED: &str = "discarded";
+    pub const DROPPED: &str = "dropped";
     /// No attempts left.
     pub const ATTEMPTS_SPENT: &str = "attempts_spent";
     /// The policy's total time is used up.

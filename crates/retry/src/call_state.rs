@@ -185,7 +185,7 @@ impl<P: Borrow<Policy>> CallState<P> {
         let forbidden = self.hint.and_then(RetryHint::reason);
         match run.settle(self.policy.borrow(), outcome, forbidden, &clock, &mut ThreadRandom) {
             Verdict::Done => Next::Stop(StopReason::Succeeded),
-            Verdict::Drop => Next::Stop(StopReason::Discarded),
+            Verdict::Drop => Next::Stop(StopReason::Dropped),
             Verdict::Dead(reason) => Next::Stop(reason),
             Verdict::RetryAt(at) => Next::Wait(at),
         }
@@ -210,7 +210,7 @@ impl<P: Borrow<Policy>> CallState<P> {
         let policy = self.policy.borrow();
         let run = self.run.get_or_insert_with(|| Run::new(policy));
         let report = run.end(policy, reason, &clock);
-        if !matches!(reason, StopReason::Succeeded | StopReason::Discarded) {
+        if !matches!(reason, StopReason::Succeeded | StopReason::Dropped) {
             self.advise_outer(&report);
         }
         report

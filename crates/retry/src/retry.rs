@@ -291,15 +291,15 @@ pub(crate) fn outcome<T, E, C: Classify<E>>(classifier: &C, result: &Result<T, E
     }
 }
 
-/// The output of a finished call, in the form of the classifier's answer: a discarded call is a success without a
+/// The output of a finished call, in the form of the classifier's answer: a dropped call is a success without a
 /// value.
 #[inline]
 pub(crate) fn output<A: Classification, T, E>(
     finished: CallResult<T, E>,
 ) -> Result<A::Output<T>, Stopped<E>> {
-    match (finished.into_result(), A::discarded()) {
+    match (finished.into_result(), A::dropped()) {
         (Ok(value), _) => Ok(A::worked(value)),
-        (Err(Stopped { report, .. }), Some(nothing)) if report.reason == StopReason::Discarded => Ok(nothing),
+        (Err(Stopped { report, .. }), Some(nothing)) if report.reason == StopReason::Dropped => Ok(nothing),
         (Err(stopped), _) => Err(stopped),
     }
 }

@@ -180,7 +180,7 @@ impl<E> Session<E> {
     }
 
     /// Runs the attempt: inside its scope, with its timeout, its error classified. Returns the value on success, in
-    /// the form of the classifier's answer: `Some(None)` if it was discarded. Once per [`next`](Self::next): a second
+    /// the form of the classifier's answer: `Some(None)` if it was dropped. Once per [`next`](Self::next): a second
     /// time nothing is called and `None` is returned.
     #[inline]
     pub fn run<T, F, C>(&mut self, attempt: F, classifier: C) -> Running<'_, E, F, C>
@@ -313,7 +313,7 @@ where
             _ => session.settle(Outcome::TimedOut),
         }
         Poll::Ready(match session.state {
-            State::Over(StopReason::Discarded) => C::Classification::discarded(),
+            State::Over(StopReason::Dropped) => C::Classification::dropped(),
             _ => None,
         })
     }

@@ -109,7 +109,7 @@ async fn all_call_styles_end_every_script_alike() {
         (exact, &[Err(Transient); 4], Err(Transient), Stop::AttemptsSpent, 4, 700),
         (exact, &[Err(Transient), Err(Permanent)], Err(Permanent), Stop::Permanent, 2, 100),
         (exact, &[Err(Unheard)], Err(Unheard), Stop::Unclassified, 1, 0),
-        (exact, &[Err(Transient), Err(NotNeeded)], Ok(None), Stop::Discarded, 2, 100),
+        (exact, &[Err(Transient), Err(NotNeeded)], Ok(None), Stop::Dropped, 2, 100),
         (without_budget, &[Err(Overload)], Err(Overload), Stop::BudgetSpent, 1, 0),
         (exact, &[Err(Overload), Ok(7)], Ok(Some(7)), Stop::Succeeded, 2, 100),
         (one_token, &[Err(Transient); 2], Err(Transient), Stop::BudgetSpent, 2, 100),

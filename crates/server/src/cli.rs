@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use redrive::Redrive;
 
+use self::output::say;
 use crate::app::AppServices;
 use crate::config::{Layer, Setting, Source};
 use crate::reload::Reloading;
@@ -119,7 +120,7 @@ pub fn main() -> ExitCode {
     match run(Cli::parse()) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("redrive: {}", told_once(&error));
+            say(told_once(&error));
             ExitCode::FAILURE
         }
     }
@@ -203,7 +204,7 @@ async fn check(configured: ConfigLocation) -> Result<ExitCode> {
     // Checks that need the engine: policies must be valid, and windows long enough for them.
     let outside = AppServices::new(&config, Reloading::never()).map_err(anyhow::Error::msg)?;
     queues::set_up(&Redrive::open("memory:").await?, &config, &outside).await?;
-    config.idle_settings().iter().for_each(|warning| eprintln!("redrive: {warning}"));
+    config.idle_settings().iter().for_each(|warning| say(warning));
     let file = source.path().map_or("the defaults".to_owned(), |path| path.display().to_string());
     let (queues, tokens) = (config.queues.len(), config.tokens.len());
     println!("{file}: fine; queues: {queues}, tokens: {tokens}");

@@ -215,10 +215,10 @@ async fn a_destination_that_repeats_what_it_was_sent_gets_nothing_of_it_into_the
     assert_eq!((&dead["kind"], &dead["code"]), (&json!("http"), &json!("422")), "{dead}");
     let history =
         client().get(program.url("/v1/queues/orders/events/order-17")).send().await.expect("an answer");
-    let history = history.text().await.expect("a story");
+    let history = history.text().await.expect("its attempt history");
     assert!(
         history.contains("Unprocessable Entity: \\\"a-payload-that"),
-        "the text is in the story: {history}"
+        "the text is in the attempt history: {history}"
     );
     program.signal();
     assert_eq!(program.end().await.code(), Some(0));

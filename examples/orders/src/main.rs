@@ -44,12 +44,12 @@ async fn main() -> anyhow::Result<ExitCode> {
     for (event, found) in &dead {
         let reason = found.reason.context("a dead letter has a reason")?;
         println!("\n{}/{} is a dead letter: {reason}", event.queue, event.id);
-        let history = found.history.as_deref().context("a dead letter has a story")?;
+        let history = found.history.as_deref().context("a dead letter has an attempt history")?;
         history.records().for_each(tell);
     }
     let shipped = redrive.event("", "shipments", "order-1").await?.context("a shipment is remembered")?;
     println!("\nshipments/order-1 is {} after {} attempts", shipped.state, shipped.attempts);
-    shipped.history.context("it was retried, so it has a story")?.records().for_each(tell);
+    shipped.history.context("it was retried, so it has an attempt history")?.records().for_each(tell);
     redrive.shutdown(Duration::from_secs(5)).await?;
 
     let Seen { calls, parcels } = carrier.seen();

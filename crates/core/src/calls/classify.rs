@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | [`Fault`] | not possible: it knows every error | `T` |
 //! | `Option<Fault>` | `None`: the next classifier decides; after the last one the error is `unclassified` | `T` |
-//! | [`Disposition`] | not possible | `Option<T>`: `None` if it returned [`Discard`](Disposition::Drop) |
+//! | [`Disposition`] | not possible | `Option<T>`: `None` if it returned [`Drop`](Disposition::Drop) |
 //! | `Option<Disposition>` | `None`, as above | `Option<T>` |
 //!
 //! A caller whose classifier cannot drop therefore never has to unwrap, and a caller whose classifier can
@@ -106,7 +106,7 @@ pub trait Classification: sealed::Sealed {
     fn worked<T>(value: T) -> Self::Output<T>;
 
     /// The output of a dropped attempt; `None` if this classifier cannot drop.
-    fn discarded<T>() -> Option<Self::Output<T>>;
+    fn dropped<T>() -> Option<Self::Output<T>>;
 
     /// The disposition, or `None` if the classifier does not know the error.
     fn disposition(self) -> Option<Disposition>;
@@ -123,7 +123,7 @@ impl Classification for Fault {
         value
     }
 
-    fn discarded<T>() -> Option<T> {
+    fn dropped<T>() -> Option<T> {
         None
     }
 
@@ -143,7 +143,7 @@ impl Classification for Disposition {
         Some(value)
     }
 
-    fn discarded<T>() -> Option<Option<T>> {
+    fn dropped<T>() -> Option<Option<T>> {
         Some(None)
     }
 
@@ -163,8 +163,8 @@ impl<A: Classification> Classification for Option<A> {
         A::worked(value)
     }
 
-    fn discarded<T>() -> Option<A::Output<T>> {
-        A::discarded()
+    fn dropped<T>() -> Option<A::Output<T>> {
+        A::dropped()
     }
 
     fn disposition(self) -> Option<Disposition> {

@@ -45,7 +45,7 @@ impl Outcome {
             Self::Classified(Disposition::Ok) => "ok",
             Self::Classified(Disposition::Retry(_)) => "retry",
             Self::Classified(Disposition::Permanent(_)) => "permanent",
-            Self::Classified(Disposition::Drop) => "discard",
+            Self::Classified(Disposition::Drop) => "drop",
             Self::Unclassified => "unclassified",
             Self::TimedOut => "timeout",
         }

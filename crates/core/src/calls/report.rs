@@ -21,7 +21,7 @@ pub enum StopReason {
     /// No classifier knew the error, so it counts as permanent.
     Unclassified,
     /// The classifier dropped it as not needed.
-    Discarded,
+    Dropped,
     /// The run used all attempts that the policy allows; inside another retry, that is one.
     AttemptsSpent,
     /// The next wait would have ended after the policy's total time.
@@ -44,7 +44,7 @@ impl StopReason {
         Self::Succeeded,
         Self::Permanent,
         Self::Unclassified,
-        Self::Discarded,
+        Self::Dropped,
         Self::AttemptsSpent,
         Self::TimeSpent,
         Self::Deadline,
@@ -61,7 +61,7 @@ impl StopReason {
             Self::Succeeded => stop::SUCCEEDED,
             Self::Permanent => stop::PERMANENT,
             Self::Unclassified => stop::UNCLASSIFIED,
-            Self::Discarded => stop::DISCARDED,
+            Self::Dropped => stop::DROPPED,
             Self::AttemptsSpent => stop::ATTEMPTS_SPENT,
             Self::TimeSpent => stop::TIME_SPENT,
             Self::Deadline => stop::DEADLINE,

@@ -76,7 +76,7 @@ pub struct AttemptRecord {
     pub at_ms: u64,
     /// How long it took, in milliseconds.
     pub took_ms: u64,
-    /// The disposition it ended with: `ok`, `retry`, `permanent`, `discard`, `unclassified`, `timeout`,
+    /// The disposition it ended with: `ok`, `retry`, `permanent`, `drop`, `unclassified`, `timeout`,
     /// `panic`.
     pub disposition: String,
     /// Whether it had its effect, if it failed.

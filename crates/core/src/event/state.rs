@@ -129,7 +129,7 @@ impl DeadReason {
             StopReason::TimeSpent | StopReason::Deadline => Self::TimeSpent,
             StopReason::BudgetSpent | StopReason::BreakerOpen => Self::BudgetSpent,
             StopReason::NotBeforeTooFar => Self::NotBeforeTooFar,
-            StopReason::Permanent | StopReason::Succeeded | StopReason::Discarded | StopReason::Cancelled => {
+            StopReason::Permanent | StopReason::Succeeded | StopReason::Dropped | StopReason::Cancelled => {
                 Self::Permanent
             }
         }

@@ -18,7 +18,7 @@ use tracing::{debug, info, trace, warn};
 /// | warn | `gave up` | it failed for good | `reason`: the stop reason; `executed`: `no` or `unknown` |
 /// | info | `gave up` | as above, because the caller cancelled it | as above |
 /// | debug | `gave up` | as above, because the first attempt got a permanent answer: nothing to retry | as above |
-/// | debug | `discarded` | the classifier said that it is not needed any more | |
+/// | debug | `dropped` | the classifier said that it is not needed any more | |
 /// | trace | `attempted` | an attempt ended, however | `disposition`, `took_ms` |
 ///
 /// `attempt` is the attempt that has just ended, and at the end the number of attempts. `policy` is the policy's
@@ -81,7 +81,7 @@ impl Observer for Tracing {
             StopReason::Succeeded => {
                 info!(target: "redrive", policy, attempt, waited_ms = millis(waited), "succeeded after retry");
             }
-            StopReason::Discarded => debug!(target: "redrive", policy, attempt, "discarded"),
+            StopReason::Dropped => debug!(target: "redrive", policy, attempt, "dropped"),
             StopReason::Cancelled => gave_up!(info),
             StopReason::Permanent if attempt <= 1 => gave_up!(debug),
             _ => gave_up!(warn),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cancelled_or_discarded_is_no_warning() {
+    fn a_cancelled_or_dropped_call_is_no_warning() {
         let policy = Policy::builder().observer(Tracing).build().unwrap();
         let lines = captured(async {
             let call = || ready(Err::<(), _>(()));
@@ -276,8 +276,8 @@ mod tests {
         });
         let last = lines.last().unwrap();
         assert_eq!((last.level.as_str(), last.fields["reason"].as_str()), ("INFO", "cancelled"));
-        let discarded = line("DEBUG", "discarded", &[("policy", "payments"), ("attempt", "1")]);
-        assert_eq!(log(&[Disposition::Drop]).last(), Some(&discarded));
+        let dropped = line("DEBUG", "dropped", &[("policy", "payments"), ("attempt", "1")]);
+        assert_eq!(log(&[Disposition::Drop]).last(), Some(&dropped));
     }
 
     #[test]

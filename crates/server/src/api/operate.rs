@@ -6,7 +6,7 @@
 //! | `GET /v1/queues/{queue}/attempts` | attempts as they happen, by long polls |
 //! | `GET /v1/failing/groups` | retrying events, put together by cause |
 //! | `GET /v1/events` | a page of events by state and filter |
-//! | `GET /v1/event`, `GET /v1/queues/{queue}/events/{id}` | one event with its story and what waits behind it |
+//! | `GET /v1/event`, `GET /v1/queues/{queue}/events/{id}` | one event with its attempt history and what waits behind it |
 //! | `GET /v1/lookup` | events with an id, whatever their queue |
 //! | `POST /v1/events/{verb}` | `redrive`, `discard`, `restore`, `kill`, `retry-now`: events by name, an answer for each |
 //! | `POST /v1/events/edit` | a dead letter goes on as a new event |

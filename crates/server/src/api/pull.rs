@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `POST /v1/queues/{queue}/leases` | leases up to `max` events, and waits for them |
 //! | `POST /v1/queues/{queue}/leases/extend` | makes leases good for longer |
-//! | `POST /v1/queues/{queue}/leases/settle` | says of each: `ok`, `retry`, `permanent`, `discard` |
+//! | `POST /v1/queues/{queue}/leases/settle` | says of each: `ok`, `retry`, `permanent`, `drop` |
 //!
 //! A lease is durable, and is judged by its attempt. Each item of an answer says for itself whether it was applied;
 //! where some were not, the status of the whole is 207.
@@ -185,24 +185,24 @@ async fn settle(
     let SettleRequest { leases } = body.object()?;
     bounded(&app, leases.len())?;
     let mut replies: Vec<(LeaseHandle, Reply)> = Vec::with_capacity(leases.len());
-    let mut says = Vec::with_capacity(leases.len());
+    let mut dispositions = Vec::with_capacity(leases.len());
     for (at, JsonObject(item)) in leases.into_iter().enumerate() {
-        let say = item.say;
+        let disposition = item.disposition;
         let (which, reply) = item.read().map_err(|what| senseless(format!("leases[{at}]: {what}")))?;
         replies.push((held(&caller, &queue, which)?, reply));
-        says.push(say);
+        dispositions.push(disposition);
     }
     // A retry becomes due later, and in an ordered queue the next event of a key may be leased. Otherwise there is
     // nothing new for waiting workers.
-    let frees_others = keeps_order(&app, &queue) || says.contains(&DispositionWord::Retry);
+    let frees_others = keeps_order(&app, &queue) || dispositions.contains(&DispositionWord::Retry);
     let said = app.redrive.settle(replies.clone()).await?;
     if frees_others {
         app.lines.ring(&queue);
     }
     let mut results = Vec::with_capacity(said.len());
-    for (((held, reply), say), said) in replies.iter().zip(says).zip(said) {
+    for (((held, reply), disposition), said) in replies.iter().zip(dispositions).zip(said) {
         // It is done, and this says that it is not.
-        let contradicts = said == LeaseSettleResult::Already && say != DispositionWord::Ok;
+        let contradicts = said == LeaseSettleResult::Already && disposition != DispositionWord::Ok;
         let said = if contradicts { now_so(&app, held).await? } else { said };
         if said == LeaseSettleResult::Applied && app.feed.is_watched() {
             let mut told = wire::attempt(&held.id, held.attempt, reply);

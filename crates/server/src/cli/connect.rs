@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 
 use super::ConfigLocation;
 use super::client::{DeskClient, client};
-use super::output::Output;
+use super::output::{Output, say};
 use crate::config::store_id;
 use crate::config::{Config, Layer, Source, StoreSettings};
 
@@ -98,13 +98,13 @@ impl ConnectArgs {
             let is_named = source.names_store()?;
             check_greeting(server, &greeting, is_named.then_some(&config))?;
             if self.verbose {
-                eprintln!("redrive: using the server at http://{server}");
+                say(format!("using the server at http://{server}"));
             }
             return DeskClient::to_server(&format!("http://{server}"), token);
         }
         let (store, address) = (config.store.place(), config.store.address.clone());
         if is_database(&address) || file_of(&address).is_some_and(Path::exists) {
-            eprintln!("redrive: no server at http://{server}; opening {store} directly");
+            say(format!("no server at http://{server}; opening {store} directly"));
             return DeskClient::to_file(config, &user()).await;
         }
         bail!(
@@ -123,7 +123,7 @@ impl ConnectArgs {
             _ => {}
         }
         let config = self.source([Layer::flag("--store", ["store", "address"], store)]).load()?;
-        eprintln!("redrive: opening {} directly", redrive::engine::shown(store));
+        say(format!("opening {} directly", redrive::engine::shown(store)));
         DeskClient::to_file(config, &user()).await
     }
 

@@ -193,7 +193,7 @@ fn told(event: &Value, with_body: bool) -> String {
         ("result", result(&event["result"])),
         ("rev", word("rev")),
     ]);
-    told.push_str(&history(&event["story"]));
+    told.push_str(&history(&event["history"]));
     let short = |event: &Value| {
         let mut row = ["id", "state", "attempts"].map(|name| text(event, name)).to_vec();
         row.push(ago(&text(event, "published")));

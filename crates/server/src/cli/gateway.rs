@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::ConfigLocation;
+use super::output::say;
 use super::serve::Signals;
 use crate::config::{
     Config, CredentialsSettings, CredentialsWord, EffectsWord, GatewaySettings, KeyWord, Layer,
@@ -60,7 +61,7 @@ pub(super) async fn run(args: Args) -> Result<ExitCode> {
     let gateway = Gateway::start(config).await?;
     for line in beginning(&gateway, &told) {
         if observing.is_text() {
-            eprintln!("redrive: {line}");
+            say(line);
         } else {
             tracing::info!("{line}");
         }

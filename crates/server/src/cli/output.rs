@@ -42,9 +42,11 @@ pub(super) fn put_bytes(bytes: &[u8]) -> Result<()> {
     }
 }
 
-/// Prints a message to stderr.
+/// Prints a message to stderr in one write. A stderr that is gone, such as a closed terminal, is not an error:
+/// `eprintln!` would panic, and end a server whose terminal closes while it writes.
 pub(super) fn say(text: impl std::fmt::Display) {
-    eprintln!("redrive: {text}");
+    let line = format!("redrive: {text}\n");
+    let _ = std::io::stderr().lock().write_all(line.as_bytes());
 }
 
 /// Escapes characters that would control a terminal.

@@ -10,6 +10,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::connect;
+use super::output::say;
 use crate::secrets;
 
 /// The subcommands of `redrive secret`.
@@ -92,7 +93,7 @@ impl SecretSource {
             return Ok(json!({}));
         }
         if std::io::stdin().is_terminal() {
-            eprintln!("redrive: type the secret, then Ctrl-D");
+            say("type the secret, then Ctrl-D");
         }
         let mut text = String::new();
         // Longer than any secret.
@@ -105,10 +106,10 @@ pub(super) fn run(verb: SecretCommand) -> Result<ExitCode> {
     match verb {
         SecretCommand::Key { file } => {
             secrets::make_key(&file)?;
-            eprintln!(
-                "redrive: store {} separately from backups of the store, and set secrets.key_file",
+            say(format!(
+                "store {} separately from backups of the store, and set secrets.key_file",
                 file.display()
-            );
+            ));
             Ok(ExitCode::SUCCESS)
         }
         verb => super::runtime()?.block_on(order(verb)),
@@ -195,12 +196,12 @@ impl ServerArgs {
         }
         let name = answer["name"].as_str().unwrap_or_default();
         match answer["version"].as_u64() {
-            Some(version) => eprintln!("redrive: `{name}` is at version {version}"),
-            None => eprintln!("redrive: `{name}`: done"),
+            Some(version) => say(format!("`{name}` is at version {version}")),
+            None => say(format!("`{name}`: done")),
         }
         if let Some(value) = answer["value"].as_str() {
             println!("{value}");
-            eprintln!("redrive: configure it at the receiver now; it is not shown again");
+            say("configure it at the receiver now; it is not shown again");
         }
     }
 }

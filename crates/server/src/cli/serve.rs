@@ -9,7 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::ConfigLocation;
 use super::connect::in_use;
-use super::output::several;
+use super::output::{say, several};
 use crate::config::{Config, Layer, Source};
 use crate::serve::Server;
 use crate::{observe, reload};
@@ -53,7 +53,7 @@ pub(super) async fn run(args: Args) -> Result<ExitCode> {
     let listening = format!("listening on http://{}", server.address());
     if observing.is_text() {
         let (queues, tokens) = (several(queues as u64, "queue"), several(tokens as u64, "token"));
-        eprintln!("redrive: {listening}, {queues}, {tokens}, events in {store}");
+        say(format!("{listening}, {queues}, {tokens}, events in {store}"));
     } else {
         tracing::info!(store, queues, tokens, "{listening}");
     }

@@ -9,6 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use clap::Subcommand;
 use sha2::{Digest, Sha256};
 
+use super::output::say;
 use crate::config::Right;
 
 /// The subcommands of `redrive token`.
@@ -44,7 +45,7 @@ pub(super) fn run(verb: TokenCommand) -> Result<ExitCode> {
     let token = format!("rdt_{}", URL_SAFE_NO_PAD.encode(bytes));
     let lines = lines(&new, &token)?;
     println!("{token}\n\n{lines}");
-    eprintln!("redrive: the token is not stored; add these lines to the configuration, then reload it");
+    say("the token is not stored; add these lines to the configuration, then reload it");
     Ok(ExitCode::SUCCESS)
 }
 

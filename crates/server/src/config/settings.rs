@@ -408,7 +408,7 @@ pub struct PushTo {
     /// Headers of every attempt, such as `authorization`: values, or the files and variables that have them.
     #[serde(default)]
     pub headers: BTreeMap<String, HeaderSource>,
-    /// Overrides of the meaning of statuses: `"404" = "discard"`, `"5xx" = "permanent"`.
+    /// Overrides of the meaning of statuses: `"404" = "drop"`, `"5xx" = "permanent"`.
     #[serde(default)]
     pub statuses: BTreeMap<String, StatusWord>,
 }
@@ -435,7 +435,7 @@ pub enum StatusWord {
     /// Trying again will not help.
     Permanent,
     /// It is not needed any more.
-    Discard,
+    Drop,
 }
 
 /// How workers fetch a queue's events.

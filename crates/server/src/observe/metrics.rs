@@ -51,7 +51,7 @@ fn describe() {
     describe_counter!(metric::SUCCESS_AFTER_RETRY, "Events done after at least one retry");
     describe_counter!(metric::DEAD, "Dead letters, by reason");
     describe_counter!(metric::DEAD_UNKNOWN, "Dead letters whose last attempt may have taken effect");
-    describe_counter!(metric::DROPPED, "Events that a handler discarded");
+    describe_counter!(metric::DROPPED, "Events that a handler dropped");
     describe_counter!(metric::EXPIRED, "Events that expired");
     describe_counter!(metric::FENCED, "Writes rejected because their owner had lost the shard");
     describe_gauge!(metric::SHARDS, "Shards this process owns");

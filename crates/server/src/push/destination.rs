@@ -118,7 +118,7 @@ fn status_map(words: &BTreeMap<String, StatusWord>) -> Result<StatusMap, String>
 fn means(word: StatusWord, usual: Disposition) -> Disposition {
     match (word, usual) {
         (StatusWord::Ok, _) => Disposition::Ok,
-        (StatusWord::Discard, _) => Disposition::Drop,
+        (StatusWord::Drop, _) => Disposition::Drop,
         (StatusWord::Permanent, _) => Fault::permanent().into(),
         // A retried status keeps its class: an overload is paid for by the budget.
         (StatusWord::Retry, Disposition::Retry(again)) => Disposition::Retry(again),
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn single_statuses_go_before_classes_and_both_before_the_table() {
         let words = [
-            ("4xx", StatusWord::Discard),
+            ("4xx", StatusWord::Drop),
             ("404", StatusWord::Ok),
             ("408", StatusWord::Retry),
             ("5xx", StatusWord::Retry),

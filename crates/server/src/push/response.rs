@@ -43,7 +43,7 @@ pub(super) async fn judge(
         // Half a result is worse than none.
         Disposition::Ok if kept.whole && !kept.bytes.is_empty() => return Ok(Reply::with_result(kept.bytes)),
         Disposition::Ok => return Ok(Reply::ok()),
-        Disposition::Drop => return Ok(Reply::discard()),
+        Disposition::Drop => return Ok(Reply::drop()),
         Disposition::Retry(again) => Fault::Retry(again),
         Disposition::Permanent(executed) => Fault::Permanent(executed),
     };

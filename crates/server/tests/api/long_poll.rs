@@ -45,7 +45,7 @@ async fn a_worker_that_waits_gets_the_next_of_a_key_when_the_one_before_is_settl
     let first = lease(&server, json!({ "lease": "1h" })).await;
     let settling = async {
         until_waiting(&server, 1).await;
-        settle(&server, &first, json!({ "say": "ok" })).await;
+        settle(&server, &first, json!({ "disposition": "ok" })).await;
     };
     let (second, ()) = tokio::join!(lease(&server, json!({ "wait": "50s" })), settling);
     assert_eq!(second["id"], "2");

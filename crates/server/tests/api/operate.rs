@@ -125,7 +125,7 @@ async fn an_event_is_shown_with_its_story_whatever_its_id() {
         server.get("/v1/queues/orders/events/a%2Fb%20%C3%B6%3F%26%23%25..?contents=1").await;
     assert_eq!((status, &shown["id"], &shown["state"]), (200, &json!(id), &json!("dead")), "{shown}");
     assert_eq!(shown["payload"], json!({ "order": id }).to_string());
-    assert_eq!((&shown["holds_key"], &shown["story"][0]["attempt"]), (&json!(true), &json!(1)));
+    assert_eq!((&shown["holds_key"], &shown["history"][0]["attempt"]), (&json!(true), &json!(1)));
     assert_eq!(each(&shown, "behind", "id"), ["next", ".."]);
     let (_, bare) = server.get("/v1/event?queue=orders&id=a%2Fb%20%C3%B6%3F%26%23%25..").await;
     assert_eq!((&bare["id"], &bare["payload"]), (&json!(id), &json!(null)));

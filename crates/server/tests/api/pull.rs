@@ -36,9 +36,9 @@ pub(crate) fn held(lease: &Value) -> Value {
 }
 
 /// Settles one; the status of all, and what is said of it.
-pub(crate) async fn settle(server: &TestServer, lease: &Value, say: Value) -> (u16, Value) {
+pub(crate) async fn settle(server: &TestServer, lease: &Value, disposition: Value) -> (u16, Value) {
     let mut item = held(lease);
-    item.as_object_mut().expect("an object").extend(say.as_object().expect("an object").clone());
+    item.as_object_mut().expect("an object").extend(disposition.as_object().expect("an object").clone());
     let (status, mut told) = server.post("/v1/queues/jobs/leases/settle", json!({ "leases": [item] })).await;
     (status, told["results"][0].take())
 }
@@ -86,13 +86,13 @@ async fn a_settle_is_judged_by_its_attempt_also_after_a_restart() {
     let first = lease(&server, json!({ "lease": "1h" })).await;
     server.stop().await;
     server.start().await;
-    let (status, told) = settle(&server, &first, json!({ "say": "ok", "result": "booked" })).await;
+    let (status, told) = settle(&server, &first, json!({ "disposition": "ok", "result": "booked" })).await;
     assert_eq!((status, &told["status"], &told["result"]), (200, &json!(200), &json!("applied")), "{told}");
     server.stop().await;
     server.start().await;
-    let (status, told) = settle(&server, &first, json!({ "say": "ok" })).await;
+    let (status, told) = settle(&server, &first, json!({ "disposition": "ok" })).await;
     assert_eq!((status, &told["status"], &told["result"]), (200, &json!(200), &json!("already")), "{told}");
-    let (status, told) = settle(&server, &first, json!({ "say": "permanent" })).await;
+    let (status, told) = settle(&server, &first, json!({ "disposition": "permanent" })).await;
     assert_eq!(
         (status, &told["status"], &told["now"]["state"]),
         (207, &json!(409), &json!("done")),
@@ -100,7 +100,7 @@ async fn a_settle_is_judged_by_its_attempt_also_after_a_restart() {
     );
     let mut nobody = first.clone();
     nobody["id"] = json!("nobody");
-    let (status, told) = settle(&server, &nobody, json!({ "say": "ok" })).await;
+    let (status, told) = settle(&server, &nobody, json!({ "disposition": "ok" })).await;
     assert_eq!((status, &told["status"], &told["result"]), (207, &json!(404), &json!("unknown")), "{told}");
     let (_, again) = server.post("/v1/queues/jobs/events", json!({ "id": "1" })).await;
     assert_eq!((&again["first"]["state"], &again["first"]["result"]), (&json!("done"), &json!("booked")));
@@ -114,13 +114,13 @@ async fn who_is_late_is_told_what_is_so_now() {
     let second = lease(&server, json!({ "wait": "30s" })).await;
     assert_eq!((&second["attempt"], &second["mode"]), (&json!(2), &json!("retry")));
     for _ in 0..2 {
-        let (status, told) = settle(&server, &late, json!({ "say": "ok" })).await;
+        let (status, told) = settle(&server, &late, json!({ "disposition": "ok" })).await;
         assert_eq!((status, &told["status"], &told["result"]), (207, &json!(409), &json!("conflict")));
         assert_eq!(told["now"]["state"], "running", "{told}");
         server.stop().await;
         server.start().await;
     }
-    assert_eq!(settle(&server, &second, json!({ "say": "ok" })).await.0, 200);
+    assert_eq!(settle(&server, &second, json!({ "disposition": "ok" })).await.0, 200);
 }
 
 #[tokio::test]
@@ -135,21 +135,21 @@ async fn each_word_has_its_meaning() {
     }
     let (bad, gone) = (lease(&server, json!({})).await, lease(&server, json!({})).await);
     let error = json!({ "kind": "CardDeclined", "code": "402", "message": "no money" });
-    let say = json!({ "say": "permanent", "error": error, "executed": "no" });
+    let say = json!({ "disposition": "permanent", "error": error, "executed": "no" });
     assert_eq!(settle(&server, &bad, say).await.0, 200);
     let dead = fate("bad").await;
     assert_eq!((&dead["state"], &dead["reason"]), (&json!("dead"), &json!("permanent")), "{dead}");
-    assert_eq!(settle(&server, &gone, json!({ "say": "discard" })).await.0, 200);
+    assert_eq!(settle(&server, &gone, json!({ "disposition": "drop" })).await.0, 200);
     assert_eq!(fate("gone").await["state"], "dropped");
     publish(&server, json!({ "id": "busy" })).await;
     let busy = lease(&server, json!({})).await;
-    assert_eq!(settle(&server, &busy, json!({ "say": "retry", "after": "200ms" })).await.0, 200);
+    assert_eq!(settle(&server, &busy, json!({ "disposition": "retry", "after": "200ms" })).await.0, 200);
     assert_eq!(lease(&server, json!({})).await, Value::Null, "it is not due");
     let again = lease(&server, json!({ "wait": "30s" })).await;
     assert_eq!((&again["id"], &again["attempt"]), (&json!("busy"), &json!(2)));
     for attempt in 2..=3 {
         let busy = if attempt == 2 { again.clone() } else { lease(&server, json!({ "wait": "30s" })).await };
-        assert_eq!(settle(&server, &busy, json!({ "say": "retry" })).await.0, 200);
+        assert_eq!(settle(&server, &busy, json!({ "disposition": "retry" })).await.0, 200);
     }
     assert_eq!(fate("busy").await["reason"], "attempts_spent");
 }
@@ -165,7 +165,7 @@ async fn a_batch_is_settled_item_by_item() {
     assert_eq!(leases.len(), 2);
     let mut items: Vec<Value> = leases.iter().map(held).collect();
     items.push(json!({ "id": "3", "attempt": 1, "token": "0.0" }));
-    items.iter_mut().for_each(|item| item["say"] = json!("ok"));
+    items.iter_mut().for_each(|item| item["disposition"] = json!("ok"));
     let (status, told) = server.post("/v1/queues/jobs/leases/settle", json!({ "leases": items })).await;
     let statuses: Vec<_> =
         told["results"].as_array().expect("a list").iter().map(|item| &item["status"]).collect();
@@ -190,7 +190,7 @@ async fn a_lease_can_be_made_longer_while_it_is_held() {
     let until = humantime::parse_rfc3339(fate["first"]["until"].as_str().expect("a time")).expect("a time");
     let left = until.duration_since(std::time::SystemTime::now()).expect("it is later").as_secs();
     assert!(left > 3000, "{left}");
-    settle(&server, &lease, json!({ "say": "ok" })).await;
+    settle(&server, &lease, json!({ "disposition": "ok" })).await;
     let told = extend(json!([held(&lease)])).await;
     assert_eq!((&told[0]["status"], &told[0]["now"]["state"]), (&json!(409), &json!("done")), "{told}");
 }
@@ -206,7 +206,7 @@ async fn what_makes_no_sense_is_refused_and_changes_nothing() {
         item.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
         item
     };
-    let two = |more: Value| json!({ "leases": [with(json!({ "say": "ok" })), with(more)] });
+    let two = |more: Value| json!({ "leases": [with(json!({ "disposition": "ok" })), with(more)] });
     let long = "x".repeat(20_000);
     for (path, body, status, kind) in [
         ("jobs/leases", json!({ "max": 0 }), 422, "senseless"),
@@ -221,20 +221,30 @@ async fn what_makes_no_sense_is_refused_and_changes_nothing() {
         ("mails/leases", json!({}), 409, "not-pulled"),
         ("mails/leases/settle", json!({ "leases": [] }), 409, "not-pulled"),
         ("jobs/leases/extend", json!({ "leases": [held(&lease)], "lease": "2h" }), 422, "senseless"),
-        ("jobs/leases/settle", json!({ "leases": [{ "id": "1", "say": "ok" }] }), 400, "bad-request"),
-        ("jobs/leases/settle", two(json!({ "say": "fine" })), 400, "bad-request"),
-        ("jobs/leases/settle", two(json!({ "say": "ok", "after": "1s" })), 422, "senseless"),
-        ("jobs/leases/settle", two(json!({ "say": "ok", "error": {} })), 422, "senseless"),
-        ("jobs/leases/settle", two(json!({ "say": "retry", "result": "x" })), 422, "senseless"),
-        ("jobs/leases/settle", two(json!({ "say": "ok", "result": long })), 422, "senseless"),
-        ("jobs/leases/settle", two(json!({ "say": "retry", "error": { "kind": "a\nb" } })), 422, "senseless"),
-        ("jobs/leases/settle", json!({ "leases": vec![with(json!({ "say": "ok" })); 3] }), 413, "too-many"),
+        ("jobs/leases/settle", json!({ "leases": [{ "id": "1", "disposition": "ok" }] }), 400, "bad-request"),
+        ("jobs/leases/settle", two(json!({ "disposition": "fine" })), 400, "bad-request"),
+        ("jobs/leases/settle", two(json!({ "disposition": "ok", "after": "1s" })), 422, "senseless"),
+        ("jobs/leases/settle", two(json!({ "disposition": "ok", "error": {} })), 422, "senseless"),
+        ("jobs/leases/settle", two(json!({ "disposition": "retry", "result": "x" })), 422, "senseless"),
+        ("jobs/leases/settle", two(json!({ "disposition": "ok", "result": long })), 422, "senseless"),
+        (
+            "jobs/leases/settle",
+            two(json!({ "disposition": "retry", "error": { "kind": "a\nb" } })),
+            422,
+            "senseless",
+        ),
+        (
+            "jobs/leases/settle",
+            json!({ "leases": vec![with(json!({ "disposition": "ok" })); 3] }),
+            413,
+            "too-many",
+        ),
     ] {
         let (is, told) = server.post(&format!("/v1/queues/{path}"), body.clone()).await;
         let told = told["type"].as_str().unwrap_or_default().to_owned();
         assert_eq!((is, told), (status, format!("urn:redrive:problem:{kind}")), "{path} {body}");
     }
-    assert_eq!(settle(&server, &lease, json!({ "say": "ok" })).await.1["result"], "applied");
+    assert_eq!(settle(&server, &lease, json!({ "disposition": "ok" })).await.1["result"], "applied");
 }
 
 #[tokio::test]
@@ -286,7 +296,7 @@ async fn a_token_for_a_tenant_consumes_that_tenants_events_alone() {
 
 fn with_say(lease: &Value) -> Value {
     let mut item = held(lease);
-    item["say"] = json!("ok");
+    item["disposition"] = json!("ok");
     item
 }
 
@@ -316,7 +326,7 @@ async fn whose_lease_is_over_hears_that_its_answer_still_counts() {
     let (status, told) = extend().await;
     assert_eq!((status, &told["status"], &told["result"]), (207, &json!(409), &json!("lapsed")), "{told}");
     assert_eq!((&told["settle_counts"], &told["now"]["state"]), (&json!(true), &json!("dead")), "{told}");
-    let (status, told) = settle(&server, &late, json!({ "say": "ok" })).await;
+    let (status, told) = settle(&server, &late, json!({ "disposition": "ok" })).await;
     assert_eq!((status, &told["result"]), (200, &json!("applied")), "{told}");
     let (_, told) = extend().await;
     assert_eq!((&told["result"], &told["settle_counts"]), (&json!("conflict"), &Value::Null), "{told}");
@@ -327,10 +337,10 @@ async fn who_has_not_done_it_is_not_told_so() {
     let server = TestServer::open(QUEUE).await;
     publish(&server, json!({ "id": "1" })).await;
     let first = lease(&server, json!({})).await;
-    assert_eq!(settle(&server, &first, json!({ "say": "ok" })).await.0, 200);
+    assert_eq!(settle(&server, &first, json!({ "disposition": "ok" })).await.0, 200);
     let mut forged = first.clone();
     forged["token"] = json!("a guess");
-    let (status, told) = settle(&server, &forged, json!({ "say": "ok" })).await;
+    let (status, told) = settle(&server, &forged, json!({ "disposition": "ok" })).await;
     assert_eq!((status, &told["status"], &told["result"]), (207, &json!(409), &json!("conflict")), "{told}");
-    assert_eq!(settle(&server, &first, json!({ "say": "ok" })).await.1["result"], "already");
+    assert_eq!(settle(&server, &first, json!({ "disposition": "ok" })).await.1["result"], "already");
 }

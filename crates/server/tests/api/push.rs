@@ -158,8 +158,8 @@ async fn a_wait_that_is_asked_for_is_kept() {
 async fn statuses_mean_what_the_destination_says() {
     for (answer, told, state) in [
         (404, "", State::Dead),
-        (404, "statuses = { \"404\" = \"discard\" }", State::Dropped),
-        (409, "statuses = { \"4xx\" = \"discard\", \"409\" = \"ok\" }", State::Done),
+        (404, "statuses = { \"404\" = \"drop\" }", State::Dropped),
+        (409, "statuses = { \"4xx\" = \"drop\", \"409\" = \"ok\" }", State::Done),
         (500, "", State::Waiting),
         (500, "statuses = { \"5xx\" = \"permanent\" }", State::Dead),
         (418, "statuses = { \"418\" = \"retry\" }", State::Waiting),

@@ -141,13 +141,13 @@ fn request(
         return server.client.get(url);
     }
     let event = json!({ "queue": queue, "tenant": tenant, "id": "17" });
-    let lease = json!({ "id": "17", "tenant": tenant, "attempt": 1, "token": "t", "say": "ok" });
+    let lease = json!({ "id": "17", "tenant": tenant, "attempt": 1, "token": "t", "disposition": "ok" });
     let body = match path.as_str() {
         "/v1/queues/{queue}/events" => json!({ "id": "new", "tenant": tenant }),
         "/v1/queues/{queue}/leases" => json!({ "tenant": tenant }),
         "/v1/queues/{queue}/leases/extend" => {
             let mut lease = lease;
-            lease.as_object_mut().expect("an object").remove("say");
+            lease.as_object_mut().expect("an object").remove("disposition");
             json!({ "leases": [lease] })
         }
         "/v1/queues/{queue}/leases/settle" => json!({ "leases": [lease] }),

@@ -148,7 +148,7 @@ async fn what_should_be_signed_is_not_sent_without_its_secret() {
     assert_eq!((status, &ready["warnings"]), (200, &json!([warning])));
     server.publish(json!({ "id": "a" })).await;
     let found = server.fate("a", 1).await;
-    let history = found.history.expect("a story");
+    let history = found.history.expect("its attempt history");
     let failed = history.records().next().expect("an attempt");
     assert_eq!(failed.executed, Some(redrive::Executed::No));
     assert_eq!(failed.cause.as_ref().expect("a cause").kind, "no-secret");
@@ -236,7 +236,7 @@ async fn a_key_that_does_not_fit_is_told_as_such() {
         assert!(warnings.len() == 1 && warnings[0].starts_with(told), "{warnings:?}");
         let id = format!("a{}", key.len());
         server.publish(json!({ "id": id })).await;
-        let history = server.fate(&id, 1).await.history.expect("a story");
+        let history = server.fate(&id, 1).await.history.expect("its attempt history");
         let cause = history.records().next().and_then(|record| record.cause.clone()).expect("a cause");
         assert_eq!(cause.kind, "secret-locked", "{cause:?}");
         server.stop().await;

@@ -122,8 +122,7 @@ async fn attempts_are_printed_as_they_happen() {
         let lease = lease().await;
         let (id, tenant, attempt, token) =
             (&lease["id"], &lease["tenant"], &lease["attempt"], &lease["token"]);
-        let mut settled =
-            serde_json::json!({ "id": id, "tenant": tenant, "attempt": attempt, "token": token, "say": say });
+        let mut settled = serde_json::json!({ "id": id, "tenant": tenant, "attempt": attempt, "token": token, "disposition": say });
         if say == "retry" {
             settled["error"] = serde_json::json!({ "kind": "Shop", "code": "503", "message": "no room" });
         }

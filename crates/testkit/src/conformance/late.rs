@@ -23,7 +23,7 @@ fn permanent(park: ParkFollowers) -> SettleDecision {
 
 fn dropped() -> SettleDecision {
     Box::new(|entry, _| {
-        let EventProgress { attempts, history, .. } = after(entry, "discard", 0);
+        let EventProgress { attempts, history, .. } = after(entry, "drop", 0);
         EventChange::Dropped { attempts, history }
     })
 }
@@ -89,7 +89,7 @@ pub async fn a_late_answer_ends_a_letter_that_was_passed<S: Subject>(subject: S)
     assert_eq!(owner.late(32, dropped()).await, LeaseSettleResult::Applied);
     let found = owner.found(&work("1")).await;
     assert_eq!((found.state, found.attempts), (State::Dropped, 2));
-    assert_eq!(dispositions(found.history.as_ref()), ["lapsed", "discard"]);
+    assert_eq!(dispositions(found.history.as_ref()), ["lapsed", "drop"]);
     assert_eq!(owner.counted().await, []);
     assert_eq!(owner.lease_ids(&[4], 33).await, [""; 0], "a worker has another event of its key leased");
     conflict(owner.late(34, done()).await);

@@ -47,7 +47,7 @@ impl Reply {
 
     /// The event is not needed any more.
     #[must_use]
-    pub const fn discard() -> Self {
+    pub const fn drop() -> Self {
         Self::only(Disposition::Drop)
     }
 
@@ -60,7 +60,7 @@ impl Reply {
         Self { result, ..Self::ok() }
     }
 
-    /// The disposition as a word: `ok`, `retry`, `permanent`, `discard`, or `unclassified`.
+    /// The disposition as a word: `ok`, `retry`, `permanent`, `drop`, or `unclassified`.
     #[must_use]
     pub fn word(&self) -> &'static str {
         self.disposition.as_ref().map_or(Outcome::Unclassified, |said| Outcome::Classified(*said)).as_str()

@@ -11,7 +11,7 @@ use redrive_core::{Event, Executed};
 use redrive_store::{PublishError, Published};
 
 /// The dispositions that are counted separately.
-const SAID: [&str; 7] = ["ok", "retry", "permanent", "discard", "unclassified", "timeout", "panic"];
+const SAID: [&str; 7] = ["ok", "retry", "permanent", "drop", "unclassified", "timeout", "panic"];
 
 /// The counters of a queue's attempts. The handles are made once, so that an attempt costs no lookup.
 pub(in crate::engine) struct Meters {

@@ -194,7 +194,7 @@ async fn shown(
     {
         members.extend(wire::contents(event));
     }
-    answer["story"] = shown.found.history.as_deref().map_or(json!([]), wire::history);
+    answer["history"] = shown.found.history.as_deref().map_or(json!([]), wire::history);
     let behind = shown.behind.iter().map(|(event, found)| to_json::event(event, found));
     answer["behind"] = behind.collect();
     Ok(Json(answer))

@@ -24,7 +24,7 @@ pub(super) struct Settlement {
     tenant: Option<String>,
     attempt: u32,
     token: String,
-    pub(super) say: DispositionWord,
+    pub(super) disposition: DispositionWord,
     /// Not to be tried again before.
     #[serde(default, with = "redrive::config::optional")]
     after: Option<Duration>,
@@ -44,7 +44,7 @@ pub(super) enum DispositionWord {
     /// Trying again will not help.
     Permanent,
     /// It is not needed any more.
-    Discard,
+    Drop,
 }
 
 /// Why it failed.
@@ -67,26 +67,29 @@ enum ResultBytes {
 impl Settlement {
     /// The lease and the settlement.
     pub(super) fn read(self) -> Result<(LeaseRef, Reply), String> {
-        let Self { id, tenant, attempt, token, say, after, error, executed, result } = self;
-        let failed = matches!(say, DispositionWord::Retry | DispositionWord::Permanent);
-        if after.is_some() && say != DispositionWord::Retry {
+        let Self { id, tenant, attempt, token, disposition, after, error, executed, result } = self;
+        let failed = matches!(disposition, DispositionWord::Retry | DispositionWord::Permanent);
+        if after.is_some() && disposition != DispositionWord::Retry {
             return Err("`after` applies to `retry` only".to_owned());
         }
         if (error.is_some() || executed.is_some()) && !failed {
             return Err("`error` and `executed` apply to `retry` and `permanent` only".to_owned());
         }
-        if result.is_some() && say != DispositionWord::Ok {
+        if result.is_some() && disposition != DispositionWord::Ok {
             return Err("`result` applies to `ok` only".to_owned());
         }
-        let reply = match say {
+        let reply = match disposition {
             DispositionWord::Ok => match result.map(ResultBytes::bytes).transpose()? {
                 Some(result) => Reply::with_result(result),
                 None => Reply::ok(),
             },
-            DispositionWord::Discard => Reply::discard(),
+            DispositionWord::Drop => Reply::drop(),
             DispositionWord::Retry | DispositionWord::Permanent => {
-                let fault =
-                    if say == DispositionWord::Retry { Fault::transient() } else { Fault::permanent() };
+                let fault = if disposition == DispositionWord::Retry {
+                    Fault::transient()
+                } else {
+                    Fault::permanent()
+                };
                 let fault = fault.executed(executed.unwrap_or_default());
                 let fault = after.map_or(fault, |after| fault.not_before(after));
                 Failure::new(fault, error.unwrap_or_default().cause()?).into()

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::cli::client::{DeskClient, QueryParams, encoded};
 use crate::cli::connect::ConnectArgs;
-use crate::cli::output::{Output, plain, put, text};
+use crate::cli::output::{Output, plain, put, say, text};
 
 /// How long a request waits for the next attempt.
 const WAIT: &str = "30s";
@@ -60,7 +60,7 @@ async fn follow(
         let answer = client.get(&path, &query).await?;
         if from.is_none() {
             // Attempts are kept from here on.
-            eprintln!("redrive: waiting for attempts of {}", plain(queue));
+            say(format!("waiting for attempts of {}", plain(queue)));
         }
         from = answer["next"].as_u64();
         for attempt in answer["attempts"].as_array().into_iter().flatten() {
