@@ -20,7 +20,7 @@ pub trait SettleStore {
     fn transact(&self, job: TxJob) -> StoreFuture<TxOutcome>;
 
     /// Leases events to a worker outside the engine, and lets leases lapse that were not settled in time. Without
-    /// tokens it only does the latter, also for a queue that is no longer pulled from.
+    /// tokens it only does the latter, also for a queue that is no longer pulled from, and need not say when more is due.
     fn lease(&self, lease: LeaseRequest) -> StoreFuture<LeasedEvents>;
 
     /// Extends leases to `until`.

@@ -46,11 +46,40 @@ impl WriterTx {
             return Err(broken(what).into());
         }
         self.advance_clock(call.at);
-        let streams = self.streams_for(call)?;
+        let is_sweep = call.tokens.is_empty();
+        let streams = if is_sweep { self.streams_to_sweep(call)? } else { self.streams_for(call)? };
         let lapsed = self.lapse(&streams, call)?;
         self.let_overdue_go(&streams, call.at)?;
+        if is_sweep {
+            return Ok(LeasedEvents { entries: Vec::new(), lapsed, next_due: None });
+        }
         let entries = self.lease_due(&streams, call)?;
         Ok(LeasedEvents { entries, lapsed, next_due: self.next_for(&streams, call.at)? })
+    }
+
+    /// The streams with a lease or a block that is over. A sweep runs about once a second for each queue, so it must not
+    /// cost more with every tenant that the queue has ever seen.
+    fn streams_to_sweep(&mut self, call: &LeaseRequest) -> Step<Vec<Arc<Stream>>> {
+        let ids: Vec<StreamId> = {
+            let mut select = self.conn.prepare_cached(concat!(
+                "SELECT DISTINCT stream FROM redrive_tracked WHERE state = ",
+                states!(Leased),
+                " AND lease_until <= ?1 UNION SELECT DISTINCT stream FROM redrive_tracked WHERE state = ",
+                states!(DeadHolding),
+                " AND park_until IS NOT NULL AND park_until <= ?1 ORDER BY 1"
+            ))?;
+            let ids = select.query_map([from_moment(call.at)], |row| row.get(0).map(StreamId))?;
+            ids.collect::<rusqlite::Result<_>>()?
+        };
+        let mut streams = Vec::with_capacity(ids.len());
+        for id in ids {
+            let stream = self.names.of(&self.conn, id)?;
+            let is_meant = |stream: &Arc<Stream>| {
+                stream.queue == call.queue && call.tenant.as_ref().is_none_or(|tenant| *tenant == stream.tenant)
+            };
+            streams.extend(stream.filter(is_meant));
+        }
+        Ok(streams)
     }
 
     /// The streams of a call: all of its queue, or the one of its tenant.
