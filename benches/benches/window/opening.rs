@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use redrive::Moment;
-use redrive::store::window::{ClaimResult, IdMark, SharedWindow, WindowSettings};
+use redrive::store::window::{ClaimResult, DedupeWindow, IdMark, WindowSettings};
 
 /// Commits that are handed in together.
 const TOGETHER: usize = 1_000;
@@ -26,7 +26,7 @@ pub(crate) fn measure(folder: &Path, ids: usize) -> Result<Figures, String> {
     let path = folder.join("full.db");
     let settings = WindowSettings { count: ids, ..WindowSettings::default() };
     let now = Moment::from(SystemTime::now());
-    let open = || SharedWindow::open(&path, settings, now).map_err(|error| error.to_string());
+    let open = || DedupeWindow::open(&path, settings, now).map_err(|error| error.to_string());
     let window = open()?;
     let start = Instant::now();
     for first in (0..ids).step_by(TOGETHER) {

@@ -43,7 +43,7 @@ mod slots;
 
 mod peaks;
 
-pub use id::WindowId;
+pub use id::ScopedId;
 pub use mark::IdMark;
 
 use claims::{Claims, Held};
@@ -137,7 +137,7 @@ pub enum ClaimResult {
 /// A claim on an id, until it expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClaimTicket {
-    id: WindowId,
+    id: ScopedId,
     token: u64,
     until: Moment,
 }
@@ -160,7 +160,7 @@ impl ClaimTicket {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "to be confirmed when it is written down, or given up"]
 pub struct PendingCommit {
-    id: WindowId,
+    id: ScopedId,
     token: u64,
 }
 
@@ -242,12 +242,12 @@ pub struct WindowStats {
 /// A window of ids.
 ///
 /// ```
-/// use redrive_core::window::{ClaimResult, WindowId, WindowSettings, WindowState};
+/// use redrive_core::window::{ClaimResult, ScopedId, WindowSettings, WindowState};
 /// use redrive_core::Moment;
 ///
 /// let mut window = WindowState::new(WindowSettings::default()).unwrap();
 /// let now = Moment::from_nanos(0);
-/// let id = WindowId::of("orders", b"order-17");
+/// let id = ScopedId::of("orders", b"order-17");
 /// let ClaimResult::First(ticket) = window.claim(id, now).unwrap() else { panic!("the window is empty") };
 /// assert!(matches!(window.claim(id, now), Ok(ClaimResult::Busy { .. })));
 /// // … the effect …
@@ -292,7 +292,7 @@ impl WindowState {
     ///
     /// # Errors
     /// If the window holds only live claims.
-    pub fn claim(&mut self, id: impl Into<WindowId>, now: Moment) -> Result<ClaimResult, WindowFull> {
+    pub fn claim(&mut self, id: impl Into<ScopedId>, now: Moment) -> Result<ClaimResult, WindowFull> {
         let now = self.pass(now);
         let id = id.into();
         let held = self.claims.get(id.mark).copied();
@@ -405,7 +405,7 @@ impl WindowState {
     }
 
     /// When an id was committed, if it is still remembered.
-    fn since(&self, id: &WindowId, now: Moment) -> Option<Moment> {
+    fn since(&self, id: &ScopedId, now: Moment) -> Option<Moment> {
         self.ids.find(id).filter(|at| !self.is_over(*at, now))
     }
 
@@ -418,7 +418,7 @@ impl WindowState {
     }
 
     /// Remembers a committed id, perhaps for the second time: a caller may commit twice without waiting.
-    fn remember(&mut self, id: &WindowId, at: Moment, had_a_place: bool) {
+    fn remember(&mut self, id: &ScopedId, at: Moment, had_a_place: bool) {
         let found = self.ids.find(id);
         let is_seen = found.is_some_and(|since| !self.is_over(since, at));
         if !is_seen && (had_a_place || self.make_room(at).is_ok()) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use redrive_core::Moment;
 use redrive_core::window::{
-    ClaimResult, ClaimTicket, CommitRefused, PendingCommit, WindowId, WindowSettings, WindowState,
+    ClaimResult, ClaimTicket, CommitRefused, PendingCommit, ScopedId, WindowSettings, WindowState,
 };
 
 /// The remembered ids, oldest first, and the claims; nothing is removed, every search reads the whole list.
@@ -143,9 +143,9 @@ fn name(id: u8) -> (&'static str, String) {
     }
 }
 
-fn id_of(id: u8) -> WindowId {
+fn id_of(id: u8) -> ScopedId {
     let (scope, name) = name(id);
-    WindowId::of(scope, name.as_bytes())
+    ScopedId::of(scope, name.as_bytes())
 }
 
 #[derive(Debug, Clone)]

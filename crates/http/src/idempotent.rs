@@ -36,7 +36,7 @@ pub use body::{Body, BoxError};
 pub use drain::DrainReport;
 pub use endpoint::bounds::EndpointError;
 pub use endpoint::probe::{ProbeOutcome, ProbeRequest};
-pub use endpoint::render::RenderRequest;
+pub use endpoint::rendered_reply::RenderRequest;
 pub use endpoint::{Endpoint, Tenant, Unset};
 #[cfg(feature = "axum")]
 pub use extractor::MissingOperation;

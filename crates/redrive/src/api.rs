@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use redrive::api::{Effects, Endpoint, Idempotent, StoredReply, Tenant};
-//! use redrive::{Committed, Operation, Redrive};
+//! use redrive::{CommittedReply, Operation, Redrive};
 //! use std::sync::Arc;
 //!
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -15,7 +15,7 @@
 //! let endpoint = Endpoint::new("POST /bookings").tenant(Tenant::fixed("acme")).effects(Effects::Transactional);
 //! let layer = Idempotent::new(Arc::new(redrive.ledger()), endpoint)?;
 //!
-//! async fn book(op: Operation) -> Result<Committed, redrive::api::CommitError> {
+//! async fn book(op: Operation) -> Result<CommittedReply, redrive::api::CommitError> {
 //!     let email = op.event("emails", "confirmation").payload(*b"booked");
 //!     op.commit(move |tx| {
 //!         tx.memory().ok_or("not in memory")?.insert("cabin-7".to_owned(), b"taken".to_vec());
@@ -30,7 +30,7 @@
 //! # tokio::runtime::Runtime::new().unwrap().block_on(run()).unwrap();
 //! ```
 
-mod commit;
+mod commit_reply;
 #[cfg(feature = "postgres")]
 mod complete;
 mod memory;
@@ -38,7 +38,7 @@ mod observe;
 mod operation;
 mod requests;
 
-pub use commit::{CommitError, Committed};
+pub use commit_reply::{CommitError, CommittedReply};
 #[cfg(feature = "postgres")]
 pub use complete::Completing;
 pub use operation::{NoLedger, Operation};

@@ -53,7 +53,6 @@ use redrive_store::{
 mod handling;
 
 pub mod blocking;
-mod builder;
 #[cfg(feature = "postgres")]
 mod caller_tx;
 mod clock;
@@ -67,21 +66,22 @@ pub mod lease;
 mod observe;
 mod open;
 mod queue;
+mod queue_builder;
 mod run;
 
 use driver::{attempt_batch, control, local_slots, perform};
 use handling::{delivery, handler, lineage, reply, sqlstate, transaction};
 
 pub use crate::address::shown;
-pub use builder::QueueBuilder;
 #[cfg(feature = "postgres")]
 pub use caller_tx::Inbox;
 pub use clock::EventClock;
 pub use delivery::Delivery;
 pub use desk::Desk;
 pub use error::{QueueError, StartError, TransactError};
-pub use gauges::Pressure;
+pub use gauges::DownstreamLoad;
 pub use open::OpenOptions;
+pub use queue_builder::QueueBuilder;
 pub use redrive_core::scheduler::AfterDead;
 pub use redrive_store::Memory;
 pub use reply::{Failure, IntoReply, Reply};

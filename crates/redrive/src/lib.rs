@@ -99,7 +99,7 @@ mod address;
 pub mod prelude;
 
 #[cfg(feature = "api")]
-pub use api::{Committed, Operation};
+pub use api::{CommittedReply, Operation};
 #[cfg(feature = "engine")]
 pub use engine::{AfterDead, Delivery, Failure, Redrive, Reply, Transaction};
 #[cfg(feature = "engine")]

@@ -73,7 +73,7 @@ pub struct Window {
 
 #[derive(Debug)]
 struct Shared {
-    store: store::SharedWindow,
+    store: store::DedupeWindow,
     clock: EventClock,
     claims: AtomicU64,
     /// Early evictions that were reported.
@@ -106,7 +106,7 @@ impl Window {
                 let now = clock.now();
                 // Ten million ids take some seconds to read, and must not block the runtime.
                 let opening =
-                    tokio::task::spawn_blocking(move || store::SharedWindow::open(path, settings, now));
+                    tokio::task::spawn_blocking(move || store::DedupeWindow::open(path, settings, now));
                 Ok(Self::over(opening.await.map_err(|_| StoreError::Closed)??, clock))
             }
             #[cfg(feature = "postgres")]
@@ -159,7 +159,7 @@ impl Window {
     }
 
     fn memory(address: &str, settings: WindowSettings, clock: EventClock) -> Result<Self, StoreError> {
-        let store = store::SharedWindow::memory(settings).map_err(|error| StoreError::Open {
+        let store = store::DedupeWindow::memory(settings).map_err(|error| StoreError::Open {
             path: address.into(),
             why: error.to_string(),
             source: Some(Arc::new(error)),
@@ -167,7 +167,7 @@ impl Window {
         Ok(Self::over(store, clock))
     }
 
-    fn over(store: store::SharedWindow, clock: EventClock) -> Self {
+    fn over(store: store::DedupeWindow, clock: EventClock) -> Self {
         observe::damaged(store.damaged());
         let shared = Shared { store, clock, claims: AtomicU64::new(0), told: AtomicU64::new(0) };
         Self { shared: Arc::new(shared) }
@@ -178,7 +178,7 @@ impl Window {
             self.shared.clock.follow();
             let _ = self.figures();
         }
-        let claimed = self.shared.store.claim(store::WindowId::of(scope, id), self.now())?;
+        let claimed = self.shared.store.claim(store::ScopedId::of(scope, id), self.now())?;
         Ok(match claimed {
             store::ClaimResult::First(ticket) => Claim::First(Ticket::new(self.clone(), ticket)),
             store::ClaimResult::Seen { since } => {

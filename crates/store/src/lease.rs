@@ -23,11 +23,11 @@ use crate::event_status::EventStatus;
 
 /// Decides the outcome of a leased event from its entry at the time of the lease and, if it has become a dead letter
 /// since, from the lapse that killed it. It may be called more than once, and must not block.
-pub type SettleDecision = Box<dyn FnMut(&QueueEntry, Option<DeadByExpiry>) -> EventChange + Send>;
+pub type DecideSettle = Box<dyn FnMut(&QueueEntry, Option<DeadByExpiry>) -> EventChange + Send>;
 
 /// Decides the outcome of an event whose lease ran out before it was settled, from its entry at the time of the lease
 /// and from the period of the lease. It may be called more than once, and must not block.
-pub type ExpiryDecision = Box<dyn FnMut(&QueueEntry, LeasePeriod) -> EventChange + Send>;
+pub type DecideExpiry = Box<dyn FnMut(&QueueEntry, LeasePeriod) -> EventChange + Send>;
 
 /// The period of a lease: a lapse that is noticed late still happened at the end of the period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +83,7 @@ pub struct LeaseRequest {
     /// How many bytes of payload in all, roughly: the event that exceeds it is the last.
     pub bytes_max: usize,
     /// The outcome of events whose lease ran out before they were settled.
-    pub lapsed: ExpiryDecision,
+    pub lapsed: DecideExpiry,
 }
 
 impl std::fmt::Debug for LeaseRequest {
@@ -128,7 +128,7 @@ pub struct LeaseSettle {
     /// When.
     pub at: Moment,
     /// Decides the outcome.
-    pub decide: SettleDecision,
+    pub decide: DecideSettle,
 }
 
 impl std::fmt::Debug for LeaseSettle {

@@ -51,7 +51,7 @@ pub mod window;
 pub use error::{PublishError, StoreError, StoreErrorSource};
 pub use event_status::{EventCount, EventPage, EventQuery, EventStatus, FilterMatches, Named, PAGE_BYTES};
 pub use ledger::LedgerStore;
-pub use stats::{Commits, DiskSpace, Histogram, StoreStats};
+pub use stats::{CommitAndDiskStats, Commits, DiskSpace, Histogram};
 pub use store::{
     Arrivals, DeadLetterRetention, DeclaredBy, Domain, EventStore, LoadRequest, LoadedEvents, NewEvent,
     OperatorStore, OverdueDeadLetter, PendingReplies, Published, QueueSpec, SettleStore, ShardStore, Store,
@@ -63,4 +63,4 @@ pub use stores::postgres::{self, Postgres};
 #[cfg(feature = "sqlite")]
 pub use stores::sqlite::{self, Sqlite};
 pub use transaction::{CompleteError, Tx, TxJob, TxOutcome, TxSettle, TxWork};
-pub use window::SharedWindow;
+pub use window::DedupeWindow;

@@ -3,7 +3,7 @@
 /// Statistics since the store was opened. A value that a store does not know is `None`, not zero.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
-pub struct StoreStats {
+pub struct CommitAndDiskStats {
     /// Its commits; `None` if it does not count them.
     pub commits: Option<Commits>,
     /// Disk space; `None` if the store has no disk, or the system does not report it.

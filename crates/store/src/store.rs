@@ -61,7 +61,7 @@ use redrive_core::{Event, Moment};
 use crate::error::StoreError;
 use crate::event_status::EventStatus;
 use crate::ledger::LedgerStore;
-use crate::stats::StoreStats;
+use crate::stats::CommitAndDiskStats;
 
 mod events;
 
@@ -253,8 +253,8 @@ pub trait Store:
     }
 
     /// Statistics since the store was opened, if it has any. Costs nothing.
-    fn figures(&self) -> StoreStats {
-        StoreStats::default()
+    fn figures(&self) -> CommitAndDiskStats {
+        CommitAndDiskStats::default()
     }
 
     /// Writes a copy as of one moment to a file that does not exist yet, while calls go on. The copy is a store of its

@@ -5,13 +5,13 @@
 //!
 //! ```
 //! use redrive_core::Moment;
-//! use redrive_store::window::{ClaimResult, WindowId, WindowSettings, SharedWindow};
+//! use redrive_store::window::{ClaimResult, ScopedId, WindowSettings, DedupeWindow};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let window = SharedWindow::memory(WindowSettings::default())?;
+//! let window = DedupeWindow::memory(WindowSettings::default())?;
 //! let now = Moment::from_nanos(0);
-//! if let ClaimResult::First(ticket) = window.claim(WindowId::of("orders", b"order-17"), now)? {
+//! if let ClaimResult::First(ticket) = window.claim(ScopedId::of("orders", b"order-17"), now)? {
 //!     // … the effect …
 //!     window.commit(ticket, now).wait().await?;
 //! }
@@ -32,7 +32,7 @@ use crate::stores::sqlite::window::Keeper;
 mod error;
 
 pub use core::{
-    ClaimResult, ClaimTicket, IdMark, WindowFull, WindowId, WindowSettings, WindowSettingsError, WindowStats,
+    ClaimResult, ClaimTicket, IdMark, ScopedId, WindowFull, WindowSettings, WindowSettingsError, WindowStats,
 };
 pub use error::{WindowClaimError, WindowCommitError};
 
@@ -47,14 +47,14 @@ pub(crate) struct State {
 
 /// A window of ids.
 #[derive(Debug)]
-pub struct SharedWindow {
+pub struct DedupeWindow {
     state: Arc<Mutex<State>>,
     damaged: Vec<String>,
     #[cfg(feature = "sqlite")]
     keeper: Option<Keeper>,
 }
 
-impl SharedWindow {
+impl DedupeWindow {
     /// An empty window that ends with the process.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl SharedWindow {
     ///
     /// # Errors
     /// If the window cannot decide now: the file failed, or claims fill all of it. An error never means `First`.
-    pub fn claim(&self, id: impl Into<WindowId>, now: Moment) -> Result<ClaimResult, WindowClaimError> {
+    pub fn claim(&self, id: impl Into<ScopedId>, now: Moment) -> Result<ClaimResult, WindowClaimError> {
         self.check()?;
         let mut state = self.state();
         state.check(now)?;

@@ -2,10 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod memory {
-    use redrive_store::window::{SharedWindow, WindowSettings};
+    use redrive_store::window::{DedupeWindow, WindowSettings};
 
-    fn open(settings: WindowSettings) -> (SharedWindow, ()) {
-        (SharedWindow::memory(settings).unwrap(), ())
+    fn open(settings: WindowSettings) -> (DedupeWindow, ()) {
+        (DedupeWindow::memory(settings).unwrap(), ())
     }
 
     redrive_testkit::window_tests!(open);
@@ -13,13 +13,13 @@ mod memory {
 
 #[cfg(feature = "sqlite")]
 mod sqlite {
-    use redrive_store::window::{SharedWindow, WindowSettings};
+    use redrive_store::window::{DedupeWindow, WindowSettings};
     use redrive_testkit::window::start;
     use tempfile::TempDir;
 
-    fn open(settings: WindowSettings) -> (SharedWindow, TempDir) {
+    fn open(settings: WindowSettings) -> (DedupeWindow, TempDir) {
         let folder = tempfile::tempdir().unwrap();
-        (SharedWindow::open(folder.path().join("seen.db"), settings, start()).unwrap(), folder)
+        (DedupeWindow::open(folder.path().join("seen.db"), settings, start()).unwrap(), folder)
     }
 
     redrive_testkit::window_tests!(open);

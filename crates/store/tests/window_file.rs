@@ -11,7 +11,7 @@ use std::time::Duration;
 use redrive_core::Moment;
 use redrive_store::StoreError;
 use redrive_store::window::{
-    ClaimResult, SharedWindow, WindowClaimError, WindowCommitError, WindowSettings, WindowSettingsError,
+    ClaimResult, DedupeWindow, WindowClaimError, WindowCommitError, WindowSettings, WindowSettingsError,
 };
 use redrive_testkit::window::{first, id, mark, small, start};
 use rusqlite::Connection;
@@ -32,12 +32,12 @@ impl TestStore {
         Self { folder, path }
     }
 
-    fn open(&self, now: Moment) -> SharedWindow {
-        SharedWindow::open(&self.path, small(1_000), now).unwrap()
+    fn open(&self, now: Moment) -> DedupeWindow {
+        DedupeWindow::open(&self.path, small(1_000), now).unwrap()
     }
 
     fn refusal(&self) -> String {
-        SharedWindow::open(&self.path, small(10), start()).unwrap_err().to_string()
+        DedupeWindow::open(&self.path, small(10), start()).unwrap_err().to_string()
     }
 
     fn raw(&self) -> Connection {
@@ -49,7 +49,7 @@ impl TestStore {
     }
 }
 
-fn is_seen(window: &SharedWindow, n: usize, now: Moment) -> bool {
+fn is_seen(window: &DedupeWindow, n: usize, now: Moment) -> bool {
     matches!(window.claim(id(n), now), Ok(ClaimResult::Seen { .. }))
 }
 
@@ -93,7 +93,7 @@ async fn a_clock_that_ran_ahead_is_set_right_by_a_restart() {
 #[tokio::test]
 async fn the_file_forgets_as_the_window_does() {
     let store_dir = TestStore::new();
-    let window = SharedWindow::open(&store_dir.path, small(50), start()).unwrap();
+    let window = DedupeWindow::open(&store_dir.path, small(50), start()).unwrap();
     for n in 0..200 {
         mark(&window, id(n), start()).await;
     }
@@ -104,7 +104,7 @@ async fn the_file_forgets_as_the_window_does() {
     }
     assert_eq!(store_dir.rows(), 20, "by time");
     drop(window);
-    let window = SharedWindow::open(&store_dir.path, small(10), later).unwrap();
+    let window = DedupeWindow::open(&store_dir.path, small(10), later).unwrap();
     assert!((210..220).all(|n| is_seen(&window, n, later)), "the latest stay where less fits");
 }
 
@@ -218,7 +218,7 @@ async fn a_flipped_bit_is_named_and_everything_else_is_seen() {
 #[tokio::test]
 async fn what_cannot_be_opened_says_what_to_do() {
     let store_dir = TestStore::new();
-    let nowhere = SharedWindow::open(store_dir.folder.path().join("missing/seen.db"), small(10), start());
+    let nowhere = DedupeWindow::open(store_dir.folder.path().join("missing/seen.db"), small(10), start());
     let nowhere = nowhere.unwrap_err().to_string();
     assert!(nowhere.contains("there is no folder") && nowhere.contains("make it first"), "{nowhere}");
     std::fs::write(&store_dir.path, "a letter to my mother, ".repeat(10)).unwrap();
@@ -236,13 +236,13 @@ async fn what_cannot_be_opened_says_what_to_do() {
     assert!(store_dir.refusal().contains("another process has it"), "{}", store_dir.refusal());
     drop(owner);
     store_dir.raw().execute("UPDATE redrive_window_meta SET schema = 99", []).unwrap();
-    let newer = SharedWindow::open(&store_dir.path, small(10), start());
+    let newer = DedupeWindow::open(&store_dir.path, small(10), start());
     assert!(matches!(newer, Err(StoreError::Newer { found: 99, known: 1, .. })), "{newer:?}");
 
-    let none = SharedWindow::memory(WindowSettings { count: 0, ..small(10) });
+    let none = DedupeWindow::memory(WindowSettings { count: 0, ..small(10) });
     assert!(matches!(none, Err(WindowSettingsError::Count(0))), "{none:?}");
     let long = WindowSettings { claim: 61 * SECOND, ..small(10) };
-    let long = SharedWindow::open(&store_dir.path, long, start()).unwrap_err().to_string();
+    let long = DedupeWindow::open(&store_dir.path, long, start()).unwrap_err().to_string();
     assert!(long.contains("outlast the window"), "{long}");
 }
 
@@ -250,7 +250,7 @@ async fn what_cannot_be_opened_says_what_to_do() {
 #[tokio::test]
 async fn the_process_that_is_killed() {
     let Some(path) = std::env::var_os(PLACE) else { return };
-    let window = SharedWindow::open(path, small(100_000), start()).unwrap();
+    let window = DedupeWindow::open(path, small(100_000), start()).unwrap();
     for n in 0..20_000 {
         let ticket = match window.claim(id(n), start()).unwrap() {
             ClaimResult::First(ticket) => ticket,
@@ -279,7 +279,7 @@ fn look(store_dir: &TestStore, said: &[String], when: &str) {
         let numbers = said.iter().filter_map(|line| line.split_once(word)?.1.trim().parse().ok());
         numbers.collect()
     };
-    let window = SharedWindow::open(&store_dir.path, small(100_000), start()).unwrap();
+    let window = DedupeWindow::open(&store_dir.path, small(100_000), start()).unwrap();
     for n in heard("committed ") {
         assert!(is_seen(&window, n, start()), "{n} was committed and is gone, {when}");
     }
@@ -323,7 +323,7 @@ async fn a_kill_at_any_time_loses_no_commit_that_was_answered() {
 fn a_window_is_no_store_of_events() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("seen.db");
-    drop(SharedWindow::open(&path, small(10), start()).unwrap());
+    drop(DedupeWindow::open(&path, small(10), start()).unwrap());
     let refused =
         redrive_store::Sqlite::open(&path, redrive_store::sqlite::SqliteSettings::default()).unwrap_err();
     assert!(refused.to_string().contains("it is a dedupe window"), "{refused}");

@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use redrive_core::Moment;
 use redrive_store::window::{
-    ClaimResult, ClaimTicket, IdMark, SharedWindow, WindowClaimError, WindowCommitError, WindowSettings,
+    ClaimResult, ClaimTicket, DedupeWindow, IdMark, WindowClaimError, WindowCommitError, WindowSettings,
 };
 
 /// How to open a window under test: empty, with these bounds. Its storage is returned beside it.
-pub type Open<T> = fn(WindowSettings) -> (SharedWindow, T);
+pub type Open<T> = fn(WindowSettings) -> (DedupeWindow, T);
 
 /// Makes a test of every promise.
 #[macro_export]
@@ -75,7 +75,7 @@ pub fn id(n: usize) -> IdMark {
 }
 
 /// Claims an id that must be free.
-pub fn first(window: &SharedWindow, mark: IdMark, now: Moment) -> ClaimTicket {
+pub fn first(window: &DedupeWindow, mark: IdMark, now: Moment) -> ClaimTicket {
     match window.claim(mark, now) {
         Ok(ClaimResult::First(ticket)) => ticket,
         other => panic!("another caller has it: {other:?}"),
@@ -83,15 +83,15 @@ pub fn first(window: &SharedWindow, mark: IdMark, now: Moment) -> ClaimTicket {
 }
 
 /// Claims and commits.
-pub async fn mark(window: &SharedWindow, mark: IdMark, now: Moment) {
+pub async fn mark(window: &DedupeWindow, mark: IdMark, now: Moment) {
     window.commit(first(window, mark, now), now).wait().await.unwrap();
 }
 
-fn is_seen(window: &SharedWindow, mark: IdMark, now: Moment) -> bool {
+fn is_seen(window: &DedupeWindow, mark: IdMark, now: Moment) -> bool {
     matches!(window.claim(mark, now), Ok(ClaimResult::Seen { .. }))
 }
 
-fn is_busy(window: &SharedWindow, mark: IdMark, now: Moment) -> bool {
+fn is_busy(window: &DedupeWindow, mark: IdMark, now: Moment) -> bool {
     matches!(window.claim(mark, now), Ok(ClaimResult::Busy { .. }))
 }
 

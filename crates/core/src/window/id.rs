@@ -12,12 +12,12 @@ const WORDS: usize = HEAD_BYTES / 8;
 
 /// An id within its scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WindowId {
+pub struct ScopedId {
     pub(super) mark: IdMark,
     pub(super) rank: Rank,
 }
 
-impl WindowId {
+impl ScopedId {
     /// An id within a scope; see [`IdMark::of`].
     #[must_use]
     pub fn of(scope: &str, id: &[u8]) -> Self {
@@ -32,7 +32,7 @@ impl WindowId {
 }
 
 /// An id of which only the mark is known. It is found like any other, but always needs a lookup.
-impl From<IdMark> for WindowId {
+impl From<IdMark> for ScopedId {
     fn from(mark: IdMark) -> Self {
         Self { mark, rank: Rank::UNKNOWN }
     }

@@ -19,7 +19,7 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use super::id::{Rank, WindowId};
+use super::id::{Rank, ScopedId};
 use super::mark::IdMark;
 use super::peaks::Peaks;
 use super::slots::Slots;
@@ -107,7 +107,7 @@ impl Ids {
     }
 
     /// When an id was committed last.
-    pub(super) fn find(&self, id: &WindowId) -> Option<Moment> {
+    pub(super) fn find(&self, id: &ScopedId) -> Option<Moment> {
         let found = match self.seek(&self.young_slots, id.mark) {
             None if !self.peaks.are_below(&id.rank) => self.seek(&self.slots, id.mark),
             found => found,
@@ -117,7 +117,7 @@ impl Ids {
 
     /// Adds an id at the end; it must be absent or expired. `is_new` means that the caller searched and found
     /// nothing. There must be room, and no later moment in the ring.
-    pub(super) fn push(&mut self, id: &WindowId, at: Moment, is_new: bool) {
+    pub(super) fn push(&mut self, id: &ScopedId, at: Moment, is_new: bool) {
         self.make_room();
         let number = self.number(self.ring.len());
         let before = if is_new { None } else { self.seek(&self.young_slots, id.mark) };
@@ -133,7 +133,7 @@ impl Ids {
     }
 
     /// Adds an id at the end that may be present and not expired.
-    pub(super) fn push_again(&mut self, id: &WindowId, at: Moment) {
+    pub(super) fn push_again(&mut self, id: &ScopedId, at: Moment) {
         self.make_room();
         if let Some((_, place)) = self.seek(&self.slots, id.mark) {
             self.again.insert(self.number(place));

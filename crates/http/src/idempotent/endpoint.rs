@@ -5,7 +5,7 @@
 
 pub(super) mod bounds;
 pub(super) mod probe;
-pub(super) mod render;
+pub(super) mod rendered_reply;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,7 +22,7 @@ use super::problem::PAGE;
 use crate::fingerprint;
 use crate::idempotent::endpoint::bounds::{DAY, HOUR, MIB, MINUTE, SECOND};
 use crate::idempotent::endpoint::probe::{Probe, ProbeOutcome, ProbeRequest};
-use crate::idempotent::endpoint::render::{Render, RenderRequest};
+use crate::idempotent::endpoint::rendered_reply::{Render, RenderRequest};
 use crate::idempotent::protection::ReplyProtection;
 
 /// A property that an endpoint still needs.

@@ -27,7 +27,7 @@ use super::operation::{Commit, KeyedOperation, RunMode};
 use super::problem::Problem;
 use super::run::{RunResult, run};
 use crate::idempotent::endpoint::probe::ProbeOutcome;
-use crate::idempotent::endpoint::render::RenderRequest;
+use crate::idempotent::endpoint::rendered_reply::RenderRequest;
 use crate::idempotent::replay_cache::CacheHit;
 use crate::idempotent::run::lease::{ClaimedRecord, Lease};
 use crate::idempotent::run::outcome::{in_doubt, is_uncommitted, kept, not_committed, respond};

@@ -7,7 +7,7 @@ use redrive_http::idempotent;
 use redrive_store::postgres::sqlx::PgTransaction;
 use redrive_store::{CompleteError, postgres};
 
-use super::commit::{CommitError, Committed};
+use super::commit_reply::{CommitError, CommittedReply};
 use super::operation::Operation;
 use super::requests::EngineLedger;
 use crate::Redrive;
@@ -20,8 +20,8 @@ impl Operation {
     /// idle for a third of the store's lease.
     ///
     /// ```no_run
-    /// # use redrive::{Committed, Operation, api::{CommitError, StoredReply}, postgres::sqlx::{self, PgPool}};
-    /// async fn book(op: Operation, pool: PgPool) -> Result<Committed, CommitError> {
+    /// # use redrive::{CommittedReply, Operation, api::{CommitError, StoredReply}, postgres::sqlx::{self, PgPool}};
+    /// async fn book(op: Operation, pool: PgPool) -> Result<CommittedReply, CommitError> {
     ///     let mut tx = pool.begin().await.map_err(CommitError::work)?;
     ///     let insert = sqlx::query("INSERT INTO booking (guest) VALUES ('Ada')");
     ///     insert.execute(&mut *tx).await.map_err(CommitError::work)?;
@@ -108,12 +108,12 @@ impl Completing {
     /// # Errors
     /// If the transaction was rolled back, or its outcome is unknown: the layer then answers that repeating the
     /// request finds out.
-    pub async fn commit(self, tx: PgTransaction<'_>) -> Result<Committed, CommitError> {
+    pub async fn commit(self, tx: PgTransaction<'_>) -> Result<CommittedReply, CommitError> {
         let Self { operation, reply } = self;
         match postgres::commit(tx).await {
             Ok(()) => {
                 operation.committed(Arc::clone(&reply));
-                Ok(Committed(reply))
+                Ok(CommittedReply(reply))
             }
             Err(error) => {
                 if !error.is_definite() {

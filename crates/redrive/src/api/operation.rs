@@ -11,7 +11,7 @@ use redrive_core::Event;
 use redrive_core::ledger::StoredReply;
 use redrive_http::idempotent::{self, Ledger, Problem};
 
-use super::commit::{self, CommitError, Committed};
+use super::commit_reply::{self as commit, CommitError, CommittedReply};
 use super::requests::EngineLedger;
 use crate::{Redrive, Transaction};
 
@@ -37,7 +37,7 @@ impl Operation {
     pub async fn commit<E>(
         &self,
         work: impl FnMut(&mut Transaction<'_>) -> Result<StoredReply, E> + Send + 'static,
-    ) -> Result<Committed, CommitError>
+    ) -> Result<CommittedReply, CommitError>
     where
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use redrive_core::breaker::BreakerState;
 use redrive_store::nodes::NodeList;
-use redrive_store::{StoreError, StoreStats};
+use redrive_store::{CommitAndDiskStats, StoreError};
 
 use super::Redrive;
 
 /// The load on the service that a queue calls, by the queue's policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pressure {
+pub struct DownstreamLoad {
     /// The queue.
     pub queue: String,
     /// The called service: the policy's name.
@@ -27,12 +27,12 @@ pub struct Pressure {
 impl Redrive {
     /// The present budgets and breakers of the queues that run here.
     #[must_use]
-    pub fn pressures(&self) -> Vec<Pressure> {
+    pub fn pressures(&self) -> Vec<DownstreamLoad> {
         // Budgets and breakers may be shared with calls outside the engine, and use their clock.
         let now = redrive_retry::clock();
         let pressure = |queue: std::sync::Arc<super::queue::Queue>| {
             let policy = &queue.plan.policy;
-            Pressure {
+            DownstreamLoad {
                 queue: queue.name().to_owned(),
                 target: policy.name().to_owned(),
                 budget_tokens: policy.budget().map(|budget| budget.tokens(now)),
@@ -66,7 +66,7 @@ impl Redrive {
 
     /// The store's own statistics since it was opened.
     #[must_use]
-    pub fn figures(&self) -> StoreStats {
+    pub fn figures(&self) -> CommitAndDiskStats {
         self.store().figures()
     }
 

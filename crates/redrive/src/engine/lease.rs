@@ -37,8 +37,8 @@ use redrive_core::scheduler::{AttemptEnd, EndedAttempt, SettledEvent, judge};
 use redrive_core::triage::Filter;
 use redrive_core::{Event, Moment, SeededRandom};
 use redrive_store::lease::{
-    DeadByExpiry, ExpiryDecision, LeasePeriod, LeaseRef as Kept, LeaseRequest as Call, LeaseSettle,
-    LeaseSettleResult, SettleDecision,
+    DeadByExpiry, DecideExpiry, DecideSettle, LeasePeriod, LeaseRef as Kept, LeaseRequest as Call,
+    LeaseSettle, LeaseSettleResult,
 };
 use redrive_store::{EventQuery, Store, StoreError};
 
@@ -314,7 +314,7 @@ impl Decided {
 }
 
 /// The attempt ended with its lease, whenever that is noticed; its consequences start now.
-fn lapsed(queue: Arc<Queue>, now: Moment, seen: &Decided) -> ExpiryDecision {
+fn lapsed(queue: Arc<Queue>, now: Moment, seen: &Decided) -> DecideExpiry {
     let seen = seen.clone();
     Box::new(move |entry, LeasePeriod { from, until }| {
         let cause = Some(Cause::new("lease", "its lease ran out before it was settled"));
@@ -335,7 +335,7 @@ fn decide(
     ended: EndedAttempt,
     (began, now): (Moment, Moment),
     seen: &Decided,
-) -> SettleDecision {
+) -> DecideSettle {
     let seen = seen.clone();
     Box::new(move |entry, lapsed| {
         // The same waits for each call: a commit may be tried twice.

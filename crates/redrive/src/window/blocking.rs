@@ -64,7 +64,7 @@ impl Window {
             Address::Memory => super::Window::memory(address, settings, clock)?,
             #[cfg(feature = "sqlite")]
             Address::Sqlite(path) => {
-                super::Window::over(super::store::SharedWindow::open(path, settings, clock.now())?, clock)
+                super::Window::over(super::store::DedupeWindow::open(path, settings, clock.now())?, clock)
             }
             #[cfg(feature = "postgres")]
             Address::Postgres(_) => return Err(crate::address::no_window()),

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use redrive::api::{CommitError, Effects, Endpoint, StoredReply, Tenant};
 use redrive::store::memory::InjectedFault;
-use redrive::{Committed, Operation, PublishError, Redrive, testing};
+use redrive::{CommittedReply, Operation, PublishError, Redrive, testing};
 
 use crate::shop::{BOOK, Calls, keyed, memory, records, serve};
 use crate::spy::Gate;
@@ -18,7 +18,7 @@ fn transactional() -> Endpoint<Tenant, Effects> {
 }
 
 /// Books a cabin, and puts the confirmation on the outbox.
-async fn book(op: &Operation, who: &'static str) -> Result<Committed, CommitError> {
+async fn book(op: &Operation, who: &'static str) -> Result<CommittedReply, CommitError> {
     let email = op.event("emails", "confirmation");
     op.commit(move |tx| {
         let cabins = tx.memory().unwrap();

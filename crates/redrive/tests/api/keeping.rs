@@ -9,7 +9,7 @@ use redrive::api::{
 use redrive::desk::{RecordPhase, RequestScope};
 use redrive::http::idempotent::Ledger as _;
 use redrive::http::seal::{KeyRing, SealKey};
-use redrive::{Committed, Operation, Redrive, testing};
+use redrive::{CommittedReply, Operation, Redrive, testing};
 
 use crate::shop::{BOOK, Calls, keyed, serve};
 use crate::wire::{Server, post};
@@ -109,7 +109,7 @@ async fn what_a_handler_commits_itself_is_left_out_and_sealed_as_well() {
     let redrive = testing::memory();
     let endpoint = || Endpoint::new(BOOK).tenant(Tenant::fixed("acme")).effects(Effects::Transactional);
     let protection = || ReplyProtection::new().sealed(ring(&[1])).without(["/card/number"]).unwrap();
-    async fn book(op: Operation) -> Result<Committed, CommitError> {
+    async fn book(op: Operation) -> Result<CommittedReply, CommitError> {
         op.commit(|_| Ok::<_, std::io::Error>(StoredReply::new(201).body(CARD))).await
     }
     let server = serve(&redrive, endpoint().protect(protection()), book).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::post as on_post;
-use redrive::api::{CommitError, Committed, EngineLedger, Idempotent, StoredReply};
+use redrive::api::{CommitError, CommittedReply, EngineLedger, Idempotent, StoredReply};
 use redrive::http::idempotent::{
     ClaimRequest, FencedRun, Ledger, LedgerClaim, LedgerFuture, LedgerRecord, RenewResult, RequestScope,
     RunEnding,
@@ -59,7 +59,7 @@ impl Ledger for Before {
     }
 }
 
-async fn book(op: Operation) -> Result<Committed, CommitError> {
+async fn book(op: Operation) -> Result<CommittedReply, CommitError> {
     op.commit(|_| Ok::<_, CommitError>(StoredReply::new(201).body("booked"))).await
 }
 

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redrive::Redrive;
-use redrive::engine::Pressure;
+use redrive::engine::DownstreamLoad;
 use redrive::names::{label, metric};
-use redrive::store::{Commits, DiskSpace, EventCount, Histogram, StoreError, StoreStats};
+use redrive::store::{CommitAndDiskStats, Commits, DiskSpace, EventCount, Histogram, StoreError};
 use tokio::sync::Mutex;
 
 use crate::push::target::Target;
@@ -104,18 +104,18 @@ fn few(mut counts: Vec<(String, u64)>) -> Vec<(String, u64)> {
     counts
 }
 
-fn write_pressures(pressures: &[Pressure], targets: &BTreeMap<String, Target>, text: &mut String) {
+fn write_pressures(pressures: &[DownstreamLoad], targets: &BTreeMap<String, Target>, text: &mut String) {
     // Of several queues that share a budget and a breaker, the first one reports them.
-    let is_told = |pressure: &&Pressure| {
+    let is_told = |pressure: &&DownstreamLoad| {
         targets
             .get(&pressure.queue)
             .and_then(|target| target.queues.first())
             .is_none_or(|it| *it == pressure.queue)
     };
-    let pressures: Vec<&Pressure> = pressures.iter().filter(is_told).collect();
+    let pressures: Vec<&DownstreamLoad> = pressures.iter().filter(is_told).collect();
     // Others may have the same name but their own budget: then the queue label distinguishes them.
     let is_twice = |target: &str| pressures.iter().filter(|other| other.target == target).count() > 1;
-    let mut family = |name, kind, help, value: &dyn Fn(&Pressure) -> Option<u64>| {
+    let mut family = |name, kind, help, value: &dyn Fn(&DownstreamLoad) -> Option<u64>| {
         let mut family = Family::new(text, name, kind, help);
         for pressure in &pressures {
             if let Some(value) = value(pressure) {
@@ -134,7 +134,7 @@ fn write_pressures(pressures: &[Pressure], targets: &BTreeMap<String, Target>, t
     );
 }
 
-fn write_figures(figures: &StoreStats, text: &mut String) {
+fn write_figures(figures: &CommitAndDiskStats, text: &mut String) {
     if let Some(Commits { count, batch, sync }) = &figures.commits {
         Family::new(text, metric::COMMITS, "counter", "Store commits").line(&[], count);
         Family::new(text, metric::COMMIT_BATCH, "histogram", "Changes per commit").spread(batch);

@@ -1,7 +1,7 @@
 //! Queues that send to one destination, and what they share.
 
 use redrive::breaker::BreakerState;
-use redrive::engine::Pressure;
+use redrive::engine::DownstreamLoad;
 use redrive::event::State;
 use serde_json::json;
 
@@ -28,7 +28,7 @@ impl TestServer {
         assert_eq!(told.0, 202, "{told:?}");
     }
 
-    fn pressure(&self, queue: &str) -> Pressure {
+    fn pressure(&self, queue: &str) -> DownstreamLoad {
         let pressures = self.server.as_ref().expect("it runs").app().redrive.pressures();
         pressures.into_iter().find(|pressure| pressure.queue == queue).expect("a queue")
     }
@@ -47,7 +47,7 @@ async fn retries_of_two_queues_to_one_destination_are_bounded_together() {
     attempts.sort_unstable();
     assert_eq!(attempts, ["1", "1", "1", "2"]);
     let spent = |queue| {
-        let Pressure { target, budget_tokens, budget_spent, .. } = server.pressure(queue);
+        let DownstreamLoad { target, budget_tokens, budget_spent, .. } = server.pressure(queue);
         (target, budget_tokens, budget_spent)
     };
     let origin = format!("http://{}", receiver.address);

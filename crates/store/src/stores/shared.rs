@@ -23,7 +23,7 @@ pub(in crate::stores) mod rules;
 
 pub(in crate::stores) mod user_statements;
 
-pub(in crate::stores) mod letters;
+pub(in crate::stores) mod dead_letter_filter;
 
 pub(in crate::stores) mod acts;
 

@@ -48,7 +48,7 @@ use crate::operate::{
     AuditLine, CommandResult, FailingGroup, FailingQuery, Group, GroupQuery, JobAdvance, OperatorCommand,
     Retrying,
 };
-use crate::stats::{Commits, DiskSpace, StoreStats};
+use crate::stats::{CommitAndDiskStats, Commits, DiskSpace};
 use crate::store::{
     DeclaredBy, Domain, EventStore, LoadRequest, LoadedEvents, NewEvent, OperatorStore, Published, QueueSpec,
     SettleStore, ShardStore, Store, StoreFuture, TakenShard, Watcher,
@@ -291,11 +291,11 @@ impl Store for Sqlite {
         self.newest
     }
 
-    fn figures(&self) -> StoreStats {
+    fn figures(&self) -> CommitAndDiskStats {
         let free = disk::free(&disk::folder_of(&self.path));
         let disk = free.map(|free| DiskSpace { free, least: self.disk_least });
         let (count, batch, sync) = (self.stats.done().0, self.stats.batch(), self.stats.sync());
-        StoreStats { commits: Some(Commits { count, batch, sync }), disk }
+        CommitAndDiskStats { commits: Some(Commits { count, batch, sync }), disk }
     }
 
     fn backup(&self, to: PathBuf) -> StoreFuture<()> {

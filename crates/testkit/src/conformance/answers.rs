@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use redrive_core::event::{DeadReason, Mode, State};
 use redrive_core::queue_entry::ParkFollowers;
-use redrive_store::lease::{ExpiryDecision, LeasePeriod, LeaseRequest, LeaseSettleResult};
+use redrive_store::lease::{DecideExpiry, LeasePeriod, LeaseRequest, LeaseSettleResult};
 use redrive_store::operate::EventAction;
 
 use super::Subject;
@@ -72,7 +72,7 @@ pub async fn a_lapse_is_as_of_its_lease<S: Subject>(subject: S) {
     let owner = owner.crash().await;
     let terms = Arc::new(Mutex::new(BTreeMap::new()));
     let (seen, mut decide) = (Arc::clone(&terms), again("lapsed", 100));
-    let lapsed: ExpiryDecision = Box::new(move |entry, term| {
+    let lapsed: DecideExpiry = Box::new(move |entry, term| {
         seen.lock().unwrap().insert(id(entry), term);
         decide(entry, None)
     });

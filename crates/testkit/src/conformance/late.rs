@@ -5,7 +5,7 @@ use redrive_core::event::{DeadReason, State};
 use redrive_core::queue_entry::{EventChange, EventProgress, ParkFollowers};
 use redrive_core::triage::job::JobAct;
 use redrive_core::triage::{Filter, JobPlan, JobStrategy, RedriveOptions};
-use redrive_store::lease::{LeaseSettleResult, SettleDecision};
+use redrive_store::lease::{DecideSettle, LeaseSettleResult};
 use redrive_store::operate::{EventAction, GroupQuery, JobAdvance, OperatorAction};
 
 use super::Subject;
@@ -14,14 +14,14 @@ use super::owner::{Owner, at};
 use super::worker::{PULLED, after, again, conflict, dies, dispositions, done, held, lapsed, work};
 
 /// A permanent failure, with a reason of its own.
-fn permanent(park: ParkFollowers) -> SettleDecision {
+fn permanent(park: ParkFollowers) -> DecideSettle {
     Box::new(move |entry, _| {
         let (reason, progress) = (DeadReason::Permanent, after(entry, "permanent", 0));
         EventChange::Dead { reason, progress, park }
     })
 }
 
-fn dropped() -> SettleDecision {
+fn dropped() -> DecideSettle {
     Box::new(|entry, _| {
         let EventProgress { attempts, history, .. } = after(entry, "drop", 0);
         EventChange::Dropped { attempts, history }
@@ -44,7 +44,7 @@ impl<S: Subject> Owner<S> {
         owner.crash().await
     }
 
-    async fn late(&self, when: u64, decide: SettleDecision) -> LeaseSettleResult {
+    async fn late(&self, when: u64, decide: DecideSettle) -> LeaseSettleResult {
         self.settle_lease(held(&work("1"), 2, 2), when, decide).await
     }
 

@@ -6,7 +6,7 @@ use redrive_core::Event;
 use redrive_core::event::{AttemptHistory, AttemptRecord, DeadReason, Mode};
 use redrive_core::queue_entry::{EventChange, EventProgress, ParkFollowers, QueueEntry};
 use redrive_store::lease::{
-    ExpiryDecision, LeaseRef, LeaseRequest, LeaseSettle, LeaseSettleResult, LeasedEvents, SettleDecision,
+    DecideExpiry, DecideSettle, LeaseRef, LeaseRequest, LeaseSettle, LeaseSettleResult, LeasedEvents,
 };
 use redrive_store::{DeclaredBy, EventStatus, QueueSpec};
 
@@ -49,11 +49,11 @@ pub(super) fn after(entry: &QueueEntry, disposition: &str, due: u64) -> EventPro
     }
 }
 
-pub(super) fn again(disposition: &'static str, due: u64) -> SettleDecision {
+pub(super) fn again(disposition: &'static str, due: u64) -> DecideSettle {
     Box::new(move |entry, _| EventChange::Retry(after(entry, disposition, due)))
 }
 
-pub(super) fn dies(park: ParkFollowers) -> SettleDecision {
+pub(super) fn dies(park: ParkFollowers) -> DecideSettle {
     Box::new(move |entry, _| EventChange::Dead {
         reason: DeadReason::AttemptsSpent,
         progress: after(entry, "retry", 0),
@@ -61,12 +61,12 @@ pub(super) fn dies(park: ParkFollowers) -> SettleDecision {
     })
 }
 
-pub(super) fn done() -> SettleDecision {
+pub(super) fn done() -> DecideSettle {
     Box::new(|_, _| EventChange::Done)
 }
 
 /// The same decision for a lapsed lease, whenever it lapsed.
-pub(super) fn lapse(mut decide: SettleDecision) -> ExpiryDecision {
+pub(super) fn lapse(mut decide: DecideSettle) -> DecideExpiry {
     Box::new(move |entry, _| decide(entry, None))
 }
 
@@ -90,7 +90,7 @@ impl<S: Subject> Owner<S> {
         self.lease_or(tokens, when, again("lapsed", when + 1)).await
     }
 
-    pub(super) async fn lease_or(&self, tokens: &[u8], when: u64, lapsed: SettleDecision) -> LeasedEvents {
+    pub(super) async fn lease_or(&self, tokens: &[u8], when: u64, lapsed: DecideSettle) -> LeasedEvents {
         self.lease_of(None, tokens, when, lapsed).await
     }
 
@@ -100,7 +100,7 @@ impl<S: Subject> Owner<S> {
         tenant: Option<&str>,
         tokens: &[u8],
         when: u64,
-        lapsed: SettleDecision,
+        lapsed: DecideSettle,
     ) -> LeasedEvents {
         let tokens = tokens.iter().map(|token| [*token; 16]).collect();
         let (queue, tenant, bytes_max) = (PULLED.to_owned(), tenant.map(str::to_owned), usize::MAX);
@@ -118,7 +118,7 @@ impl<S: Subject> Owner<S> {
         &self,
         lease: LeaseRef,
         when: u64,
-        decide: SettleDecision,
+        decide: DecideSettle,
     ) -> LeaseSettleResult {
         let settle = LeaseSettle { lease, at: at(when), decide };
         self.store.settle_leased(vec![settle]).await.unwrap().remove(0)

@@ -44,7 +44,7 @@ mod audit;
 
 mod crossing;
 
-mod watchdog;
+mod stalled_shards;
 
 use crossing::Crossing;
 use node::{Node, Op};

@@ -7,8 +7,8 @@ use crate::{RandomSource, SeededRandom};
 
 const TIME: Duration = Duration::from_nanos(1_000);
 
-fn id(n: u32) -> WindowId {
-    WindowId::of("", &n.to_be_bytes())
+fn id(n: u32) -> ScopedId {
+    ScopedId::of("", &n.to_be_bytes())
 }
 
 fn at(n: u32) -> Moment {

@@ -11,7 +11,7 @@ use super::row::{Hand, Identity, Row};
 use super::state::State;
 use crate::error::StoreError;
 use crate::lease::{
-    DeadByExpiry, ExpiryDecision, LeasePeriod, LeaseRef, LeaseRequest, LeaseSettle, LeaseSettleResult,
+    DeadByExpiry, DecideExpiry, LeasePeriod, LeaseRef, LeaseRequest, LeaseSettle, LeaseSettleResult,
     LeasedEvents, TokenHash,
 };
 
@@ -52,7 +52,7 @@ impl State {
     }
 
     /// Lets expired leases lapse: each is an attempt of unknown outcome.
-    fn lapse(&mut self, streams: &[StreamId], at: Moment, decide: &mut ExpiryDecision) -> usize {
+    fn lapse(&mut self, streams: &[StreamId], at: Moment, decide: &mut DecideExpiry) -> usize {
         let out = self.rows.iter().map(|(_, row)| row).filter(|row| streams.contains(&row.entry.stream));
         let over = out.filter(|row| row.lease.as_ref().is_some_and(|lease| lease.out && lease.until <= at));
         let over: Vec<_> = over.take(LAPSED_MAX).cloned().collect();

@@ -27,10 +27,10 @@ use crate::nodes::NodeLease;
 use crate::store::Arrivals;
 use crate::stores::shared::rules::StoreClock;
 use crate::stores::shared::user_statements::UserStatements;
+use arrival_notifier::{Notifier, Open};
 use autocommit::AutocommitPool;
 use cache::Cache;
 use commit_ids::{CommitId, CommitIds, Earlier, numbers};
-use notify::{Notifier, Open};
 
 pub(super) mod autocommit;
 
@@ -40,7 +40,7 @@ pub(super) mod commit_ids;
 
 pub(super) mod seq_reserve;
 
-pub(super) mod notify;
+pub(super) mod arrival_notifier;
 
 pub(super) mod arrivals;
 

@@ -17,7 +17,7 @@ use super::events::tracked::{LastLease, RowState, TrackedEvent, read_tracked, tr
 use super::faults::{Step, broken};
 use super::keys::{holds_too_many, is_head, seq_at};
 use super::tx::{OwnTx, maybe, one, rows};
-use crate::lease::{ExpiryDecision, LeasePeriod, LeaseRequest, LeasedEvents, TokenHash};
+use crate::lease::{DecideExpiry, LeasePeriod, LeaseRequest, LeasedEvents, TokenHash};
 use crate::store::QueueSpec;
 use crate::stores::shared::numbers::{column, from_moment, span, to_moment};
 use crate::stores::shared::tracked::states;
@@ -88,7 +88,7 @@ impl OwnTx {
         self.grant_wish(&wish, &mut call.lapsed).await
     }
 
-    async fn grant_wish(&mut self, call: &Wish, lapsed: &mut ExpiryDecision) -> Step<LeasedEvents> {
+    async fn grant_wish(&mut self, call: &Wish, lapsed: &mut DecideExpiry) -> Step<LeasedEvents> {
         // Leases of a queue that is no longer pulled from still lapse: no other call handles them.
         let may = |queue: &QueueSpec| queue.pull || call.tokens.is_empty();
         if !self.spec(&call.queue).await?.is_some_and(|queue| may(&queue)) {
@@ -122,12 +122,7 @@ impl OwnTx {
     }
 
     /// Lets expired leases lapse: each is an attempt of unknown outcome.
-    async fn lapse(
-        &mut self,
-        streams: &[Arc<Stream>],
-        at: Moment,
-        decide: &mut ExpiryDecision,
-    ) -> Step<usize> {
+    async fn lapse(&mut self, streams: &[Arc<Stream>], at: Moment, decide: &mut DecideExpiry) -> Step<usize> {
         let mut lapsed = 0;
         for stream in streams {
             let over = rows!(

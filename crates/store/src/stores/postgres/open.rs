@@ -9,10 +9,10 @@ use sqlx::{ConnectOptions, Connection, PgConnection};
 use tokio::sync::RwLock;
 
 use super::database::Database;
+use super::database::arrival_notifier::Notifier;
 use super::database::autocommit::AutocommitPool;
 use super::database::cache::Cache;
 use super::database::commit_ids::CommitIds;
-use super::database::notify::Notifier;
 use super::faults::{Kind, kind, said};
 use super::moving;
 use super::nodes;

@@ -4,8 +4,8 @@ use redrive_core::queue_entry::Seq;
 
 use super::cells::{Cells, Damage};
 use super::columns::Columns;
+use super::dead_letter_filter::LETTER_CHANGES;
 use super::history::read_history;
-use super::letters::LETTER_CHANGES;
 use super::numbers::{bits, to_moment};
 use super::rows::Stream;
 use super::tracked::RowState;
@@ -15,7 +15,7 @@ use crate::operate::{Failed, Failings};
 const STATE: usize = 1;
 const ATTEMPTS: usize = 3;
 
-/// The columns of a row of [`letter_columns`](super::letters::letter_columns), if it is of a retrying event.
+/// The columns of a row of [`letter_columns`](super::dead_letter_filter::letter_columns), if it is of a retrying event.
 pub(in crate::stores) fn retrying(row: &impl Cells) -> Result<Option<Columns>, Damage> {
     let number = |at: usize| row.number(LETTER_CHANGES + at);
     if number(STATE)? != RowState::Waiting as i64 || number(ATTEMPTS)? == 0 {
@@ -24,7 +24,7 @@ pub(in crate::stores) fn retrying(row: &impl Cells) -> Result<Option<Columns>, D
     Columns::read(row, LETTER_CHANGES, Seq(bits(row.number(0)?))).map(Some)
 }
 
-/// Counts a row of [`letter_columns`](super::letters::letter_columns). A damaged one is left out.
+/// Counts a row of [`letter_columns`](super::dead_letter_filter::letter_columns). A damaged one is left out.
 pub(in crate::stores) fn look(failings: &mut Failings<'_>, row: &impl Cells, stream: &Stream) {
     let Ok(Some(columns)) = retrying(row) else { return };
     let Ok(history) = read_history(columns.history.as_deref()) else { return };

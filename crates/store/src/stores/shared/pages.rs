@@ -12,7 +12,7 @@ use redrive_core::queue_entry::Seq;
 use redrive_core::triage::FilterSubject;
 
 use super::cells::{Cells, Damage};
-use super::letters::{LOOKED_MAX, died, is_letter, is_meant};
+use super::dead_letter_filter::{LOOKED_MAX, died, is_letter, is_meant};
 use super::numbers::{bits, column};
 use super::rows::{EVENT_COLUMNS, EventRow, Stream};
 use super::tracked::{RowState, TrackedEvent};

@@ -75,7 +75,8 @@ impl WriterTx {
         for id in ids {
             let stream = self.names.of(&self.conn, id)?;
             let is_meant = |stream: &Arc<Stream>| {
-                stream.queue == call.queue && call.tenant.as_ref().is_none_or(|tenant| *tenant == stream.tenant)
+                stream.queue == call.queue
+                    && call.tenant.as_ref().is_none_or(|tenant| *tenant == stream.tenant)
             };
             streams.extend(stream.filter(is_meant));
         }

@@ -9,9 +9,7 @@ use redrive_core::queue_entry::{EventChange, QueueEntry, Seq};
 use redrive_core::scheduler::{AttemptEnd, EndedAttempt, QueuePlan, judge};
 use redrive_core::triage::Filter;
 use redrive_core::{Disposition, Fault, Moment, SeededRandom};
-use redrive_store::lease::{
-    LeaseRef, LeaseRequest, LeaseSettle, LeaseSettleResult, SettleDecision, TokenHash,
-};
+use redrive_store::lease::{DecideSettle, LeaseRef, LeaseRequest, LeaseSettle, LeaseSettleResult, TokenHash};
 use redrive_store::{EventQuery, prelude::*};
 
 use super::World;
@@ -143,7 +141,7 @@ impl World {
     }
 
     /// A worker's outcome, as a decision that is recorded.
-    fn decide(&self, queue: usize, ended: EndedAttempt, decided: &Decided) -> SettleDecision {
+    fn decide(&self, queue: usize, ended: EndedAttempt, decided: &Decided) -> DecideSettle {
         let plan: QueuePlan = self.plan.queues[queue].plan();
         let (now, decided) = (self.now, Arc::clone(decided));
         Box::new(move |entry: &QueueEntry, _| {

@@ -8,8 +8,8 @@ use sqlx::Row as _;
 use crate::operate::{FailingGroup, FailingQuery, Failings, Retrying};
 use crate::stores::postgres::faults::Step;
 use crate::stores::postgres::tx::{OwnTx, rows};
+use crate::stores::shared::dead_letter_filter::letter_columns;
 use crate::stores::shared::failing::look;
-use crate::stores::shared::letters::letter_columns;
 use crate::stores::shared::numbers::{bits, column, to_moment};
 use crate::stores::shared::tracked::states;
 

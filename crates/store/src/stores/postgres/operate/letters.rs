@@ -9,7 +9,9 @@ use crate::event_status::FilterMatches;
 use crate::stores::postgres::faults::Step;
 use crate::stores::postgres::tx::{OwnTx, maybe, one, rows};
 use crate::stores::shared::cells::Cells;
-use crate::stores::shared::letters::{LETTER_CHANGES, LOOKED_MAX, Matched, died, is_meant, letter_columns};
+use crate::stores::shared::dead_letter_filter::{
+    LETTER_CHANGES, LOOKED_MAX, Matched, died, is_meant, letter_columns,
+};
 use crate::stores::shared::numbers::{bits, column, signed, span, stream_of};
 use crate::stores::shared::tracked::states;
 

@@ -6,8 +6,8 @@ use redrive_core::queue_entry::StreamId;
 use rusqlite::{Connection, params};
 
 use crate::operate::{FailingGroup, FailingQuery, Failings, Retrying};
+use crate::stores::shared::dead_letter_filter::letter_columns;
 use crate::stores::shared::failing::look;
-use crate::stores::shared::letters::letter_columns;
 use crate::stores::shared::numbers::{bits, column, to_moment};
 use crate::stores::shared::tracked::states;
 use crate::stores::sqlite::events::stream_names::StreamNames;

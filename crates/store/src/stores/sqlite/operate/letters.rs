@@ -10,10 +10,10 @@ use redrive_core::triage::{CauseId, Filter};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 
 use crate::event_status::FilterMatches;
-pub(in crate::stores::sqlite) use crate::stores::shared::letters::{
+pub(in crate::stores::sqlite) use crate::stores::shared::dead_letter_filter::{
     LETTER_CHANGES, LOOKED_MAX, died, is_meant,
 };
-use crate::stores::shared::letters::{Matched, letter_columns};
+use crate::stores::shared::dead_letter_filter::{Matched, letter_columns};
 use crate::stores::shared::numbers::{bits, signed, span, stream_of};
 use crate::stores::shared::tracked::states;
 use crate::stores::sqlite::events::fresh::Stream;

@@ -16,9 +16,9 @@ use crate::{Redrive, Transaction};
 
 /// The answer of a request, committed together with the request's writes.
 #[derive(Debug, Clone)]
-pub struct Committed(pub(super) Arc<StoredReply>);
+pub struct CommittedReply(pub(super) Arc<StoredReply>);
 
-impl Committed {
+impl CommittedReply {
     /// The answer.
     #[must_use]
     pub fn reply(&self) -> &StoredReply {
@@ -26,7 +26,7 @@ impl Committed {
     }
 }
 
-impl IntoResponse for Committed {
+impl IntoResponse for CommittedReply {
     fn into_response(self) -> Response {
         respond(&self.0).map(axum_core::body::Body::new)
     }
@@ -116,7 +116,7 @@ pub(super) async fn commit<E>(
     redrive: &Redrive,
     operation: &KeyedOperation,
     mut work: impl FnMut(&mut Transaction<'_>) -> Result<StoredReply, E> + Send + 'static,
-) -> Result<Committed, CommitError>
+) -> Result<CommittedReply, CommitError>
 where
     E: Into<Box<dyn Error + Send + Sync>>,
 {
@@ -135,7 +135,7 @@ where
     match redrive.transact(work).await {
         Ok(reply) => {
             operation.committed(Arc::clone(&reply));
-            Ok(Committed(reply))
+            Ok(CommittedReply(reply))
         }
         Err(TransactError::Work(error)) => Err(match error.downcast::<Stop>().map(|stop| *stop) {
             Ok(Stop::Work(error)) => CommitError::Work(error),
