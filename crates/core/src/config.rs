@@ -38,7 +38,7 @@ pub mod duration {
 
         fn visit_str<E: Error>(self, text: &str) -> Result<Duration, E> {
             humantime::parse_duration(text).map_err(|error| {
-                E::custom(format!("`{text}` is no duration ({error}); write it as \"250ms\" or \"10s\""))
+                E::custom(format!("`{text}` is not a duration ({error}); write it as \"250ms\" or \"10s\""))
             })
         }
     }

@@ -117,7 +117,7 @@ impl EventProgress {
     /// it leased.
     #[must_use]
     pub fn taken_away(&self, at: Moment) -> Self {
-        let cause = Cause::new("lease", "an operator took it away while it was leased");
+        let cause = Cause::new("lease", "an operator took it from the worker that had leased it");
         let attempt = self.attempts + 1;
         Self { attempts: attempt, ..self.with_record(attempt, at, "timeout", Some(Executed::Unknown), cause) }
     }

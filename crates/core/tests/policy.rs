@@ -55,12 +55,15 @@ fn nonsense_is_refused_and_told_what_to_change() {
         (
             Breaker::new(BreakerSettings { probes: 0, ..BreakerSettings::default() })
                 .and_then(|breaker| Policy::builder().breaker(breaker).build()),
-            "probes is 1 to 1000",
+            "probes 1 to 1000",
         ),
-        (Limit::fixed(0).and_then(|limit| Policy::builder().limit(limit).build()), "least is at least 1"),
+        (
+            Limit::fixed(0).and_then(|limit| Policy::builder().limit(limit).build()),
+            "least must be at least 1",
+        ),
         (
             Limit::adaptive(2, 1).and_then(|limit| Policy::builder().limit(limit).build()),
-            "most at least as many",
+            "most at least as large",
         ),
         (Rate::new(0.0, 1).and_then(|rate| Policy::builder().rate(rate).build()), "use a number above zero"),
         (Rate::new(1.0, 0).and_then(|rate| Policy::builder().rate(rate).build()), "use at least 1"),

@@ -27,9 +27,9 @@ impl Address {
         match address.split_once(':').unwrap_or((address, "")) {
             ("memory", _) => Ok(Self::Memory),
             ("sqlite", "" | "//") => Err(cannot("it names no file; write `sqlite:orders.db`")),
-            ("sqlite", ":memory:") => Err(cannot("a database in memory keeps nothing; use `memory:`")),
+            ("sqlite", ":memory:") => Err(cannot("a SQLite database in memory keeps nothing; use `memory:`")),
             ("sqlite", path) if path.contains('?') => {
-                Err(cannot("an address has no `?…`; settings are given beside it"))
+                Err(cannot("an address must not contain `?…`; pass settings separately"))
             }
             #[cfg(feature = "sqlite")]
             ("sqlite", path) => Ok(Self::Sqlite(path.trim_start_matches("//").into())),
@@ -55,8 +55,7 @@ impl Address {
 /// Why a window cannot live in a database.
 #[cfg(feature = "postgres")]
 pub(crate) fn no_window() -> StoreError {
-    let why = "a window is in memory or in a SQLite file; in a database, mark what was done in the inbox"
-        .to_owned();
+    let why = "a window is in memory or in a SQLite file; with a database, use the inbox".to_owned();
     StoreError::Open { path: "the database".into(), why, source: None }
 }
 

@@ -64,7 +64,7 @@ async fn an_address_that_leads_nowhere_is_told_without_its_password() {
     for (address, told) in [
         ("postgres:shop", "begins with `postgres://`"),
         ("postgres://ann:hush@127.0.0.1:1/shop", "it cannot be reached"),
-        ("postgres://ann:hush@127.0.0.1:noport/shop", "not one of a PostgreSQL database"),
+        ("postgres://ann:hush@127.0.0.1:noport/shop", "not that of a PostgreSQL database"),
     ] {
         let error = Redrive::open(address).await.unwrap_err();
         let text = format!("{error} {error:?}");

@@ -39,7 +39,7 @@ async fn the_number_in_a_placeholder_counts_and_not_where_it_stands() {
     assert!(rows[0].get::<bool>(4).unwrap());
     assert_eq!(rows[1].get::<Option<String>>(1).unwrap(), None);
     let wrong = rows[1].get::<String>(1).unwrap_err();
-    assert_eq!(wrong.to_string(), "column 1 is nothing, and a text was asked for");
+    assert_eq!(wrong.to_string(), "column 1 is nothing, not a text");
     assert!(matches!(rows[1].get::<String>(9), Err(SqlError::Column { column: 9, columns: 5 })));
 }
 

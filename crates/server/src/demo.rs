@@ -45,7 +45,7 @@ pub(crate) struct Args {
 
 fn for_how_long(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
-        Ok(Duration::ZERO) => Err("the duration must be at least some seconds".to_owned()),
+        Ok(Duration::ZERO) => Err("the duration must be at least a few seconds".to_owned()),
         Ok(time) => Ok(time),
         Err(error) => Err(error.to_string()),
     }
@@ -155,17 +155,17 @@ fn opening(args: &Args, address: &str, downstream: &Downstream) {
     let until = args
         .time
         .map_or("until Ctrl-C".to_owned(), |time| format!("for {}", humantime::format_duration(time)));
-    say(format_args!("Redrive is at {address}, with its events in a file, {until}."));
+    say(format_args!("Redrive runs at {address} {until}, with its events in a file."));
     say(format_args!(
-        "A shop publishes {} orders a second to it over HTTP; it sends each to a service at",
+        "A shop publishes {} orders per second over HTTP. Redrive sends each order to a service at",
         args.rate
     ));
     say(format_args!(
-        "{}, which starts slowly, has bursts of 503, loses answers after the",
+        "{}, which starts slowly, has bursts of 503, loses responses after the",
         downstream.url()
     ));
     say(
-        "order took effect, and is down for some seconds. A few orders are nonsense, and a few are sent twice.\n",
+        "order took effect, and is down for some seconds. A few orders are invalid, and a few are sent twice.\n",
     );
     say("In another terminal:");
     say(format_args!("  {program} dead groups --url {address}"));

@@ -272,6 +272,6 @@ fn shared(config: &Config) -> Result<Shared> {
 /// A name of this gateway's own.
 fn name() -> Result<String> {
     let mut random = [0; 8];
-    getrandom::fill(&mut random).map_err(|error| anyhow!("no random numbers: {error}"))?;
+    getrandom::fill(&mut random).map_err(|error| anyhow!("the system gave no random bytes: {error}"))?;
     Ok(format!("redrive-{:016x}", u64::from_be_bytes(random)))
 }

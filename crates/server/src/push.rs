@@ -186,7 +186,7 @@ pub fn client(settings: &PushSettings, guard: SsrfGuard) -> Result<reqwest::Clie
         .pool_idle_timeout(settings.idle_time)
         .pool_max_idle_per_host(settings.idle_max)
         .build()
-        .map_err(|error| format!("cannot make the client that sends events: {error}"))
+        .map_err(|error| format!("cannot create the HTTP client: {error}"))
 }
 
 /// A mistake of the configuration or of a name server, not of the event: nothing was sent, and it may be fixed while

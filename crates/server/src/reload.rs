@@ -58,7 +58,7 @@ pub enum ReloadError {
     #[error("nothing was changed, because these settings need a restart: {}", .0.join(", "))]
     Restart(Vec<String>),
     /// The audit line could not be written.
-    #[error("cannot write the audit")]
+    #[error("cannot write the audit log")]
     Audit(#[from] StoreError),
 }
 

@@ -251,7 +251,7 @@ async fn a_store_is_backed_up_through_the_server_and_past_it() {
         let (code, said) = run(&["restore", copy, store]).await;
         assert!(code == Some(0) && said.contains("20 events, 20 identities"), "{said}");
         let (code, said) = run(&["restore", copy, store]).await;
-        assert!(code == Some(1) && said.contains("nothing is written over"), "{said}");
+        assert!(code == Some(1) && said.contains("nothing is overwritten"), "{said}");
     }
     program.signal();
     assert_eq!(program.end().await.code(), Some(0));

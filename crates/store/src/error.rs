@@ -10,7 +10,7 @@ use redrive_core::event::EventError;
 #[non_exhaustive]
 pub enum StoreError {
     /// Nothing was changed, and the cause may pass.
-    #[error("{what}; nothing was changed, and it may be tried again")]
+    #[error("{what}; nothing was changed; try again")]
     Passing {
         /// The obstacle: the disk is full, the database is busy.
         what: String,
@@ -20,8 +20,7 @@ pub enum StoreError {
     },
     /// The disk is nearly full. Publishing stops early, so that there is room to settle.
     #[error(
-        "only {free} bytes are free where the store is, and publishing stops below {least}; free some space, \
-         and it goes on by itself"
+        "only {free} bytes are free on the store's disk, and publishing stops below {least}; free some space, and publishing resumes by itself"
     )]
     DiskLow {
         /// Free bytes.
@@ -40,8 +39,7 @@ pub enum StoreError {
     },
     /// The database answered neither a commit nor the calls that asked about it. The store goes on.
     #[error(
-        "the database did not answer a commit ({what}), which may or may not have happened; ask for the same again \
-         to find out"
+        "the database did not answer a commit ({what}), which may or may not have happened; repeat the call to find out"
     )]
     Unanswered {
         /// What went wrong.
@@ -66,7 +64,7 @@ pub enum StoreError {
         pid: Option<u32>,
     },
     /// A row does not have the checksum it was written with.
-    #[error("{row} is damaged: its checksum does not fit; restore it from a backup")]
+    #[error("{row} is damaged: its checksum does not match; restore it from a backup")]
     Damaged {
         /// The row's table and number.
         row: String,
@@ -148,7 +146,7 @@ pub enum PublishError {
         id: String,
     },
     /// The queue is not declared.
-    #[error("there is no queue `{queue}`; {}. Declare it before publishing", say_known(known))]
+    #[error("there is no queue `{queue}`; {}; declare it before publishing", say_known(known))]
     NoQueue {
         /// The name.
         queue: String,
@@ -167,7 +165,7 @@ pub enum PublishError {
     },
     /// A handler's name without a version.
     #[error(
-        "`{name}` names no version of a handler; write it as `projector.v1`, and raise it when the effect changes"
+        "`{name}` has no version; write it as `projector.v1`, and raise the version when the effect changes"
     )]
     Handler {
         /// The name.

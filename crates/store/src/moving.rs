@@ -124,7 +124,7 @@ pub enum MoveError {
     #[error("{0}")]
     Refused(String),
     /// A row is damaged.
-    #[error("{row} is damaged; `--even-damaged` copies such rows as they are")]
+    #[error("{row} is damaged; use `--even-damaged` to copy such rows as they are")]
     Damaged {
         /// The row's table and number.
         row: String,
@@ -151,7 +151,7 @@ pub enum MoveError {
         to: u64,
     },
     /// The caller stopped the move.
-    #[error("stopped; the same command goes on where it was")]
+    #[error("stopped; run the same command to continue")]
     Stopped,
 }
 

@@ -135,7 +135,7 @@ pub(crate) fn check_route(from: (&str, bool), to: (&str, bool)) -> Result<(), Re
     match [from, to].into_iter().find(|(_, pulls)| *pulls) {
         None => Ok(()),
         Some((queue, _)) => {
-            let what = format!("the queue {queue} has no handler: its events are leased to workers outside");
+            let what = format!("the queue {queue} has no handler: external workers lease its events");
             Err(Refusal::Senseless(what))
         }
     }
@@ -144,7 +144,7 @@ pub(crate) fn check_route(from: (&str, bool), to: (&str, bool)) -> Result<(), Re
 /// Refuses a command for too many events.
 pub(crate) fn check_targets<T>(targets: &[T]) -> Result<(), Refusal> {
     let few = targets.len() <= TARGETS_MAX;
-    let what = || format!("a command names {TARGETS_MAX} events at most; start a job for more");
+    let what = || format!("a command may name at most {TARGETS_MAX} events; start a job for more");
     if few { Ok(()) } else { Err(Refusal::Senseless(what())) }
 }
 
@@ -247,10 +247,10 @@ pub struct CommandResult {
 #[non_exhaustive]
 pub enum Refusal {
     /// There is no such event.
-    #[error("there is no such event, or it is forgotten")]
+    #[error("there is no such event, or it has been forgotten")]
     Unknown,
     /// It was changed concurrently.
-    #[error("it was changed meanwhile (rev {is}); look at it again")]
+    #[error("it has changed since (rev {is}); look at it again")]
     Changed {
         /// Its present revision.
         is: u32,
@@ -268,10 +268,10 @@ pub enum Refusal {
         into: String,
     },
     /// Later events of its key may have run before it.
-    #[error("later events of its key may have run already; say that it may run out of order")]
+    #[error("later events of its key may have run already; allow it with `out_of_order`")]
     OutOfOrder,
     /// It has expired by its own setting: it would end without a run.
-    #[error("it has expired, and would not run; edit it: the replacement does not expire")]
+    #[error("it has expired and would not run; edit it, because the replacement does not expire")]
     Expired,
     /// The new id was used before.
     #[error("the id {id} is taken")]
@@ -298,7 +298,7 @@ pub enum Refusal {
         is: &'static str,
     },
     /// There is no such request.
-    #[error("there is no such request, or it is forgotten")]
+    #[error("there is no such request, or it has been forgotten")]
     NoRequest,
     /// The outcome of the request is known.
     #[error("it is {is}: only an unknown outcome can be resolved")]
@@ -307,7 +307,7 @@ pub enum Refusal {
         is: &'static str,
     },
     /// Nothing blocks the key.
-    #[error("no dead letter holds up this key")]
+    #[error("no dead letter blocks this key")]
     NotParked,
     /// The command makes no sense.
     #[error("{0}")]

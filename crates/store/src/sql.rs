@@ -136,7 +136,7 @@ pub enum SqlError {
     #[error("the statement failed: {0}")]
     Statement(#[source] StoreErrorSource),
     /// There is no such column.
-    #[error("the row has {columns} columns, and column {column} was asked for, counting from 0")]
+    #[error("the row has {columns} columns; there is no column {column}, counting from 0")]
     Column {
         /// The requested column.
         column: usize,
@@ -144,7 +144,7 @@ pub enum SqlError {
         columns: usize,
     },
     /// The column has another type.
-    #[error("column {column} is {is}, and {wanted} was asked for")]
+    #[error("column {column} is {is}, not {wanted}")]
     Kind {
         /// The column.
         column: usize,

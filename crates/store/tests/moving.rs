@@ -84,7 +84,7 @@ async fn from_one_database_to_another_it_is_the_same() {
             Err(MoveError::Stopped) => stops += 1,
             Err(error) => panic!("{error}"),
         }
-        assert!(why_closed(&one).await.contains("it was moved, or is about to be, to postgres"));
+        assert!(why_closed(&one).await.contains("it was moved, or is being moved, to postgres"));
         assert!(why_closed(&two).await.contains("is not finished"));
     };
     assert!(stops > 20 && moved.tables.iter().all(|table| table.rows > 0), "{stops}: {moved:?}");

@@ -17,7 +17,7 @@ use moving_common::{
     ask, database, file_with, open_database, open_file, publish, run, run_while, say, settings, why_closed,
 };
 
-const UNFINISHED: &str = "into it is not finished; run the same `redrive move` again to go on";
+const UNFINISHED: &str = "into it is not finished; run the same `redrive move` again to continue";
 /// How many events a store has here.
 const EVENTS: usize = 7;
 
@@ -151,7 +151,7 @@ async fn what_is_about_to_be_written_to_a_target_is_waited_for() {
         assert!(began.elapsed() < Duration::from_secs(60) && !moving.is_finished(), "it does not wait");
     }
     sqlx::raw_sql("COMMIT").execute(&mut conn).await.unwrap();
-    refused(moving.await.unwrap(), "is not empty, there are kept in it");
+    refused(moving.await.unwrap(), "is not empty: it has kept");
     open_database(&schema).await.close().await.unwrap();
     publish(&*open_file(&path), "more").await.unwrap();
 }
@@ -227,17 +227,17 @@ async fn nothing_else_is_emptied() {
         let there = events(&to).await;
         assert!(there > 0);
         // It belongs to another source.
-        refused(run(&two, &to, starting_over()).await, "nothing was taken away");
+        refused(run(&two, &to, starting_over()).await, "nothing was deleted");
         // Another store is at the address of the source.
         undo(&one).await.unwrap();
         std::fs::rename(path("one.db"), path("kept.db")).unwrap();
         small_file(&path("one.db")).await;
-        refused(run(&one, &to, starting_over()).await, "as it was then, and not of this");
+        refused(run(&one, &to, starting_over()).await, "and not of this");
         std::fs::rename(path("kept.db"), path("one.db")).unwrap();
         // The source is being moved elsewhere.
         let elsewhere = StoreLocation::File(path(&format!("elsewhere-{n}.db")));
         begin(&one, &elsewhere).await;
-        refused(run(&one, &to, starting_over()).await, "this is another place");
+        refused(run(&one, &to, starting_over()).await, "which is another target");
         undo(&one).await.unwrap();
         assert_eq!(events(&to).await, there, "all of it is still there");
 
@@ -261,7 +261,7 @@ async fn half_a_store_is_not_moved_on() {
     {
         begin(&from, half).await;
         let on = StoreLocation::File(folder.path().join(format!("on-{n}.db")));
-        refused(run(half, &on, few()).await, "that is not all of a store");
+        refused(run(half, &on, few()).await, "so the store is incomplete");
         run(&from, half, few()).await.unwrap();
         run(half, &on, few()).await.unwrap();
         undo(&from).await.unwrap();
@@ -293,7 +293,7 @@ async fn of_two_moves_at_once_one_is_refused() {
         })
     };
     tokio::task::block_in_place(|| told.recv().unwrap());
-    let busy = "another `redrive move` is at work on";
+    let busy = "another `redrive move` is running on";
     refused(run(&one, &two, few()).await, busy);
     refused(run(&one, &other, starting_over()).await, busy);
     refused(run(&two, &other, few()).await, busy);

@@ -97,12 +97,12 @@ async fn a_target_of_another_move_is_refused() {
     assert!(matches!(stopped, Err(MoveError::Stopped)));
     let error = run(&second, &database(&schema), MoveOptions::default()).await.unwrap_err();
     assert!(
-        matches!(&error, MoveError::Refused(why) if why.contains("given up or is another one")),
+        matches!(&error, MoveError::Refused(why) if why.contains("abandoned or is another one")),
         "{error}"
     );
     open_file(&two).close().await.unwrap();
     let error = run(&first, &database(&other), MoveOptions::default()).await.unwrap_err();
-    assert!(matches!(&error, MoveError::Refused(why) if why.contains("this is another place")), "{error}");
+    assert!(matches!(&error, MoveError::Refused(why) if why.contains("which is another target")), "{error}");
 
     // After it is abandoned, the source is as it was, and the unfinished target belongs to no source.
     let (given_up, place) = (first.clone(), format!("schema {schema}"));
@@ -111,7 +111,7 @@ async fn a_target_of_another_move_is_refused() {
     publish(&*open_file(&one), "2").await.unwrap();
     let error = run(&first, &database(&schema), MoveOptions::default()).await.unwrap_err();
     assert!(
-        matches!(&error, MoveError::Refused(why) if why.contains("given up or is another one")),
+        matches!(&error, MoveError::Refused(why) if why.contains("abandoned or is another one")),
         "{error}"
     );
     run(&first, &database(&other), MoveOptions::default()).await.unwrap();
@@ -138,7 +138,7 @@ async fn who_opens_what_was_moved_hears_where_it_went_and_no_secret() {
     }
     assert!(said[0].contains("it was moved to") && said[0].contains("--undo"), "{said:?}");
     let again = run(&from, &to, MoveOptions::default()).await.unwrap_err();
-    assert!(matches!(&again, MoveError::Refused(why) if why.contains("was moved to")), "{again}");
+    assert!(matches!(&again, MoveError::Refused(why) if why.contains("was already moved to")), "{again}");
 
     // A database, too; and a client that writes to its tables directly.
     let back = StoreLocation::File(folder.path().join("back.db"));

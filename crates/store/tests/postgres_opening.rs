@@ -132,12 +132,12 @@ async fn what_is_wrong_is_told_with_what_to_do_and_without_the_secret() {
         (wrong(SECRET, "hush-0815"), "the user or the password is wrong"),
         (wrong("/postgres?", "/nowhere?"), "createdb"),
         (wrong("ann:", "bob:"), "max_connections"),
-        (wrong("ann:", "eve:"), "create a schema"),
+        (wrong("ann:", "eve:"), "grant this user CREATE"),
         (wrong("?sslmode", "?sslmood"), "`sslmood`"),
         (format!("{right}&sslpassword={SECRET}"), "`sslpassword`"),
-        (wrong("?sslmode=require", &format!("?sslmode={SECRET}x")), "not one of a PostgreSQL database"),
+        (wrong("?sslmode=require", &format!("?sslmode={SECRET}x")), "not that of a PostgreSQL database"),
         (wrong(&format!(":{}", guarded.port), ":1"), "it cannot be reached"),
-        (wrong(&format!(":{}", guarded.port), ":x"), "not one of a PostgreSQL database"),
+        (wrong(&format!(":{}", guarded.port), ":x"), "not that of a PostgreSQL database"),
     ] {
         let error = open(&url).await.unwrap_err();
         let said = all_of(&error);

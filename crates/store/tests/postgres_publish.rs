@@ -191,7 +191,7 @@ async fn what_cannot_be_kept_is_refused_in_the_same_words() {
         assert_eq!(said, answers[0].as_ref().unwrap_err().to_string());
     }
     for (event, part) in [
-        (Event::new(ORDERS, "a\nb"), "the id \"a\\nb\" has a control character in it"),
+        (Event::new(ORDERS, "a\nb"), "the id \"a\\nb\" contains a control character"),
         (good().header("a", "b\u{7f}"), "the value of a header"),
         (
             good().delay(Duration::from_secs(9)).expires_after(Duration::from_secs(8)),

@@ -114,7 +114,7 @@ async fn a_step_that_has_to_wait_holds_up_nobody_for_long() {
     let mut left_open = store_dir.raw().await;
     left_open.say("BEGIN; SELECT redrive.publish('orders', 'left-open')").await.unwrap();
     let error = open(&store_dir, &[ADDS]).await.unwrap_err().to_string();
-    assert!(error.contains("a transaction that is left open is in the way"), "{error}");
+    assert!(error.contains("an open transaction blocks that"), "{error}");
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ async fn what_cannot_be_opened_says_what_to_do() {
     let store_dir = TestStore::new();
     let open = |path: &std::path::Path| refusal(Sqlite::open(path, SqliteSettings::default()));
     let nowhere = open(&store_dir.folder.path().join("missing/store.db"));
-    assert!(nowhere.contains("there is no folder") && nowhere.contains("make it first"), "{nowhere}");
+    assert!(nowhere.contains("there is no folder") && nowhere.contains("create it first"), "{nowhere}");
     let folder = open(store_dir.folder.path());
     assert!(folder.contains("it is a folder"), "{folder}");
     std::fs::write(

@@ -220,7 +220,7 @@ async fn what_cannot_be_opened_says_what_to_do() {
     let store_dir = TestStore::new();
     let nowhere = DedupeWindow::open(store_dir.folder.path().join("missing/seen.db"), small(10), start());
     let nowhere = nowhere.unwrap_err().to_string();
-    assert!(nowhere.contains("there is no folder") && nowhere.contains("make it first"), "{nowhere}");
+    assert!(nowhere.contains("there is no folder") && nowhere.contains("create it first"), "{nowhere}");
     std::fs::write(&store_dir.path, "a letter to my mother, ".repeat(10)).unwrap();
     assert!(store_dir.refusal().contains("not a SQLite database"), "{}", store_dir.refusal());
 

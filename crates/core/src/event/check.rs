@@ -15,7 +15,7 @@ pub enum EventError {
     #[error("an event needs an id, minted by the owner of the intent; use the same id for a retry")]
     NoId,
     /// A part is too long.
-    #[error("the {part} has {bytes} bytes, and {max} are allowed")]
+    #[error("the {part} has {bytes} bytes; the limit is {max}")]
     TooLong {
         /// The part's name.
         part: &'static str,
@@ -25,7 +25,7 @@ pub enum EventError {
         max: usize,
     },
     /// A part contains a control character, which logs and tables cannot show.
-    #[error("the {part} `{}` has a control character in it", text.escape_debug())]
+    #[error("the {part} `{}` contains a control character", text.escape_debug())]
     ActiveRule {
         /// The part's name.
         part: &'static str,
@@ -41,7 +41,7 @@ pub enum EventError {
         expires: Duration,
     },
     /// The name of a queue has characters that a metric label or a path cannot have.
-    #[error("`{}` is no name for a queue; use letters, digits, `.`, `_` and `-`", name.escape_debug())]
+    #[error("`{}` is not a valid queue name; use letters, digits, `.`, `_` and `-`", name.escape_debug())]
     QueueName {
         /// The name.
         name: String,
@@ -122,9 +122,9 @@ mod tests {
         let good = || Event::new("orders", "order-17");
         let cases: Vec<(Event, &str)> = vec![
             (Event::new("orders", ""), "needs an id"),
-            (Event::new("", "1"), "no name for a queue"),
+            (Event::new("", "1"), "not a valid queue name"),
             (Event::new("or/ders", "1"), "use letters"),
-            (Event::new("q".repeat(101), "1"), "100 are allowed"),
+            (Event::new("q".repeat(101), "1"), "the limit is 100"),
             (Event::new("orders", "i".repeat(257)), "the id has 257 bytes"),
             (Event::new("orders", "a\nb"), "control character"),
             (good().key("k".repeat(257)), "the key has 257 bytes"),

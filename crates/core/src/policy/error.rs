@@ -57,7 +57,9 @@ pub enum PolicyError {
         share: f64,
     },
     /// The floor is not a rate.
-    #[error("a budget floor of {floor} a second is no rate; use a number from 0 (no floor) to 1e9")]
+    #[error(
+        "a budget floor of {floor} per second is not a valid rate; use a number from 0 (no floor) to 1e9"
+    )]
     Floor {
         /// The floor.
         floor: f64,
@@ -70,13 +72,12 @@ pub enum PolicyError {
     },
     /// The breaker's settings are outside their ranges.
     #[error(
-        "the breaker makes no sense: failing is above 0 and at most 1, window is 1 to 40 calls, least_calls is 1 to \
-         window, probes is 1 to 1000, open_for is above zero; got {0:?}"
+        "the breaker settings are out of range: failing must be above 0 and at most 1, window 1 to 40 calls, least_calls 1 to window, probes 1 to 1000, open_for above zero; got {0:?}"
     )]
     Breaker(BreakerSettings),
     /// The limit is zero, too large, or `most` is below `least`.
     #[error(
-        "a limit of {least} to {most} at once makes no sense; least is at least 1, most at least as many and at most 524288"
+        "a limit of {least} to {most} at once is out of range; least must be at least 1, most at least as large and at most 524288"
     )]
     Limit {
         /// The smallest width.
@@ -85,12 +86,12 @@ pub enum PolicyError {
         most: u32,
     },
     /// The rate is not a positive number.
-    #[error("a rate of {per_second} a second is no rate; use a number above zero, or leave the rate out")]
+    #[error("a rate of {per_second} per second is not valid; use a number above zero, or leave the rate out")]
     Rate {
         /// The rate.
         per_second: f64,
     },
     /// The burst lets nothing through.
-    #[error("a burst of zero lets nothing through; use at least 1")]
+    #[error("a burst of zero allows nothing; use at least 1")]
     ZeroBurst,
 }

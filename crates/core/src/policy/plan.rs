@@ -197,7 +197,7 @@ impl fmt::Display for Horizon {
         }
         match limit {
             Some(limit) if *limit < waits.saturating_add(*attempts) => {
-                write!(f, ", within {limit:?} in all")
+                write!(f, ", within {limit:?} in total")
             }
             _ => Ok(()),
         }?;

@@ -125,7 +125,7 @@ impl Scheduler {
         let progress = &held.entry.progress;
         let route = progress.route.as_deref().unwrap_or_default();
         let word = DeadReason::Unroutable.as_str();
-        let cause = Cause::new(word, format!("no handler of the queue {route} runs here"));
+        let cause = Cause::new(word, format!("this process runs no handler of the queue {route}"));
         let progress = progress.with_record(progress.attempts, now, word, None, cause);
         let park = self.queues[held.queue].plan.after_dead.park(now);
         self.settle(seq, EventChange::Dead { reason: DeadReason::Unroutable, progress, park }, now);

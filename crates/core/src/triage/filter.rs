@@ -68,9 +68,9 @@ impl Filter {
     /// What is wrong with it.
     pub fn check(&self) -> Result<(), String> {
         match self.text.as_ref().map(String::len) {
-            Some(bytes) if bytes > TEXT_BYTES_MAX => Err(format!(
-                "the text to look for has {bytes} bytes, and at most {TEXT_BYTES_MAX} are allowed"
-            )),
+            Some(bytes) if bytes > TEXT_BYTES_MAX => {
+                Err(format!("the search text has {bytes} bytes; the limit is {TEXT_BYTES_MAX}"))
+            }
             _ => Ok(()),
         }
     }

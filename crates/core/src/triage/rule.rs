@@ -146,10 +146,10 @@ pub fn check_words(why: &str) -> Result<(), String> {
 
 fn check_name(what: &str, name: &str, bytes_max: usize) -> Result<(), String> {
     if name.len() > bytes_max {
-        return Err(format!("{what} has {} bytes, and at most {bytes_max} are allowed", name.len()));
+        return Err(format!("{what} has {} bytes; the limit is {bytes_max}", name.len()));
     }
     if name.chars().any(char::is_control) {
-        return Err(format!("{what} has letters that cannot be shown"));
+        return Err(format!("{what} contains control characters"));
     }
     Ok(())
 }

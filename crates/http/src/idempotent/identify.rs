@@ -220,7 +220,7 @@ fn first_sent(shared: &Shared, headers: &HeaderMap, key: &str) -> Result<Option<
         let date = value.to_str().ok().and_then(|text| httpdate::parse_http_date(text).ok());
         return date.map(|date| Some(Moment::from(date))).ok_or_else(|| {
             let detail =
-                "Repeatability-First-Outgoing is an HTTP date, such as `Sun, 06 Nov 1994 08:49:37 GMT`";
+                "Repeatability-First-Sent must be an HTTP date, such as `Sun, 06 Nov 1994 08:49:37 GMT`";
             Problem::new(StatusCode::BAD_REQUEST, "first-sent-invalid", detail)
         });
     }

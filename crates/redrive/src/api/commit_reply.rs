@@ -46,10 +46,10 @@ pub enum CommitError {
     #[error("the work in a transaction took too long")]
     TimedOut,
     /// Another run took the request over. Everything is rolled back, and the client gets the answer of that run.
-    #[error("another run has the request; this one was rolled back")]
+    #[error("another run took over the request; this one was rolled back")]
     Fenced,
     /// The request was committed before; this work did not run.
-    #[error("the request has committed already; put all that it does into one commit")]
+    #[error("the request has already committed; put everything into one commit")]
     Twice,
     /// The store operation failed.
     #[error(transparent)]

@@ -27,13 +27,13 @@ pub enum QueueError {
         sum: String,
     },
     /// It has a handler already.
-    #[error("queue `{queue}` has a handler already; a queue has one")]
+    #[error("queue `{queue}` already has a handler; a queue has one")]
     Twice {
         /// The queue.
         queue: String,
     },
     /// Handlers run already.
-    #[error("queue `{queue}` was set up after the start; set all of them up before")]
+    #[error("queue `{queue}` was set up after the start; set up all queues before `start`")]
     Started {
         /// The queue.
         queue: String,
@@ -56,7 +56,7 @@ pub enum QueueError {
 #[non_exhaustive]
 pub enum StartError {
     /// They were started before.
-    #[error("it is started already")]
+    #[error("the engine is already started")]
     Twice,
     /// The store refused, or failed while handlers ran.
     #[error(transparent)]

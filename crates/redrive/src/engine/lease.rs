@@ -177,7 +177,7 @@ impl Redrive {
         time: Duration,
     ) -> Result<LeasedBatch, StoreError> {
         let Some(queue) = self.0.queues.to_pull().into_iter().find(|known| known.name() == queue) else {
-            let what = format!("the queue `{queue}` is not pulled from; set it up with `pull`");
+            let what = format!("workers cannot pull from the queue `{queue}`; set it up with `pull`");
             return Err(StoreError::Broken { what, source: None });
         };
         let at = self.now();
@@ -317,7 +317,7 @@ impl Decided {
 fn lapsed(queue: Arc<Queue>, now: Moment, seen: &Decided) -> DecideExpiry {
     let seen = seen.clone();
     Box::new(move |entry, LeasePeriod { from, until }| {
-        let cause = Some(Cause::new("lease", "its lease ran out before it was settled"));
+        let cause = Some(Cause::new("lease", "the lease ended before the attempt was settled"));
         let took = until.since(from);
         let ended = EndedAttempt { cause, took, ..EndedAttempt::new(AttemptEnd::Outcome(Outcome::TimedOut)) };
         decide(queue.clone(), ended, (from, now), &seen)(entry, None)
@@ -352,7 +352,7 @@ fn decide(
 fn token(at: Moment) -> Result<String, StoreError> {
     let mut secret = [0; 16];
     getrandom::fill(&mut secret).map_err(|error| StoreError::Passing {
-        what: format!("the system gives no random numbers ({error})"),
+        what: format!("the system gave no random bytes ({error})"),
         source: None,
     })?;
     let secret: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -224,7 +224,7 @@ impl QueueBuilder {
         R: IntoReply,
     {
         if max == 0 {
-            return Err(self.refuse("a batch of at most 0 events is none; use at least 1"));
+            return Err(self.refuse("a batch must have at least 1 event"));
         }
         let run = move |deliveries| {
             let handled = handler(deliveries);
@@ -333,7 +333,7 @@ impl QueueBuilder {
             return Err(self.refuse("a concurrency of 0 runs nothing; use at least 1, or `declare()`"));
         }
         if !(0.0..=1.0).contains(&self.plan.retry_share) {
-            return Err(self.refuse("the retry share is between 0 and 1"));
+            return Err(self.refuse("the retry share must be between 0 and 1"));
         }
         let horizon = self.plan.policy.settings().horizon();
         let queue = self.plan.name.to_string();

@@ -31,7 +31,7 @@ pub(super) fn evicted(before: u64, figures: &WindowStats) {
     #[cfg(feature = "tracing")]
     if more > 0 && before == 0 {
         let youngest_ms = figures.youngest_evicted.map_or(0, |age| age.as_millis());
-        tracing::warn!(youngest_ms, "a window forgets ids before their time; raise its `count`");
+        tracing::warn!(youngest_ms, "a window forgets ids early; raise its `count`");
     }
     #[cfg(not(any(feature = "metrics", feature = "tracing")))]
     let _ = more;

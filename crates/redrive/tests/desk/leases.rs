@@ -206,7 +206,7 @@ async fn only_a_queue_that_is_pulled_from_gives_leases() {
     let redrive = testing::memory();
     redrive.queue("mails").handle(|_| std::future::ready(())).await.unwrap();
     let refused = redrive.lease("mails", 1, SECOND).await.unwrap_err();
-    assert!(refused.to_string().contains("is not pulled from"), "{refused}");
+    assert!(refused.to_string().contains("cannot pull from"), "{refused}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -64,7 +64,7 @@ async fn a_batch_with_a_reply_too_few_is_not_guessed_at() {
     testing::drain(&redrive).await;
     let letter = testing::expect_dead(&redrive, "orders", "0").await;
     let message = &letter.history.unwrap().first[0].cause.clone().unwrap().message;
-    assert_eq!(message, "the handler gave 1 replies for 2 events");
+    assert_eq!(message, "the handler returned 1 replies for 2 events");
 }
 
 #[tokio::test(start_paused = true)]

@@ -42,7 +42,7 @@ async fn ready(State(app): State<Arc<App>>) -> Result<Json<Value>, ApiProblem> {
     }
     let stalled = app.redrive.stalled_shards();
     if stalled > 0 {
-        let detail = format!("shards with an event to run in which nothing runs: {stalled}; see the log");
+        let detail = format!("shards that have an event to run but run nothing: {stalled}; see the log");
         return Err(ApiProblem::new(StatusCode::SERVICE_UNAVAILABLE, "stalled", detail));
     }
     let mut told = json!({ "status": "ok" });

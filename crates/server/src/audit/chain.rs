@@ -129,8 +129,7 @@ pub(crate) fn verify(lines: &[AuditLineJson], keys: &[ChainKey]) -> Verified {
         let covered = lines.get(first..last).unwrap_or_default();
         if !keys.iter().any(|key| before.over(key, &seal.target, covered) == said) {
             verified.broken.push(format!(
-                "line {}, a seal of {}, does not fit lines {} to {}: one was changed, added or removed, or the key is \
-                 another",
+                "line {}, a seal of {}, does not match lines {} to {}: one was changed, added or removed, or the key is a different one",
                 seal.number,
                 seal.target,
                 before.to + 1,

@@ -46,7 +46,7 @@ impl FailedSignIns {
                     Ok(_) => {}
                     Err(StoreError::Closed) => return,
                     Err(error) => {
-                        tracing::warn!(%error, %from, count, "failed sign-ins are not in the audit");
+                        tracing::warn!(%error, %from, count, "cannot write failed sign-ins to the audit log");
                     }
                 }
             }

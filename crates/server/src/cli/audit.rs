@@ -112,7 +112,9 @@ async fn verify(client: &DeskClient, asked: Verify) -> Result<ExitCode> {
     let verified = chain::verify(&lines, &keys);
     let mut broken = verified.broken.clone();
     let gone = asked.head.iter().filter(|head| !verified.has(head));
-    broken.extend(gone.map(|head| format!("the head {head} is gone: the log was cut, or is another")));
+    broken.extend(
+        gone.map(|head| format!("the head {head} is missing: the log was truncated, or it is another log")),
+    );
     for (node, head) in &verified.heads {
         put(&format!("{node} {head}\n"))?;
     }

@@ -56,8 +56,7 @@ pub(super) struct DeskRefusal {
 
 /// Reads a response as one of the API's types.
 pub(super) fn read<T: DeserializeOwned>(answer: &Value) -> Result<T> {
-    T::deserialize(answer)
-        .context("the response has another form than expected; is the server of another version?")
+    T::deserialize(answer).context("unexpected response; the server may be of another version")
 }
 
 /// Query parameters.

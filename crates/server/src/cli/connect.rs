@@ -86,8 +86,7 @@ impl ConnectArgs {
             let token = self.token()?;
             if token.is_some() && self.is_chosen_by_the_folder(config.server.listen) {
                 bail!(
-                    "the file {FILE} of this folder names the server {server}; a token goes only to a server that you name, \
-                     with --url or with --config {FILE}"
+                    "{FILE} in this folder names the server {server}; a token is sent only to a server that you name, with --url or --config {FILE}"
                 );
             }
             if config.tls.cert_file.is_some() {
@@ -232,11 +231,11 @@ fn check_greeting(server: SocketAddr, greeting: &Greeting, named: Option<&Config
     let place = config.store.place();
     match greeting {
         Greeting::Store(id) if *id != store_id(&config.store) => bail!(
-            "the server at http://{server} serves another store than the configuration names, {place}; use that server \
+            "the server at http://{server} serves another store than the configured one, {place}; use that server \
              with --url http://{server}, or the store itself with --store"
         ),
         Greeting::Other => bail!(
-            "what listens on http://{server} does not say which store it serves, and the configuration names {place}; \
+            "the program on http://{server} does not say which store it serves, but the configuration names {place}; \
              use it with --url http://{server} if it is a redrive server, or the store itself with --store"
         ),
         Greeting::Silence | Greeting::Store(_) => Ok(()),

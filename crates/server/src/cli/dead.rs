@@ -243,7 +243,7 @@ async fn groups(client: &DeskClient, out: &Output, args: Groups) -> Result<ExitC
             return String::new();
         }
         table(
-            &["GROUP", "LETTERS", "KEYS HELD UP", "FIRST", "LAST", "LAST REDRIVE", "QUEUES", "TITLE"],
+            &["GROUP", "LETTERS", "KEYS BLOCKED", "FIRST", "LAST", "LAST REDRIVE", "QUEUES", "TITLE"],
             &rows,
         )
     })?;

@@ -119,7 +119,7 @@ fn told(answer: &Value) -> String {
         ("blocked by", held.to_owned()),
     ]);
     let row = |event: &Value| {
-        let head = if event["holds_key"] == true { "holds up" } else { "" };
+        let head = if event["holds_key"] == true { "blocks the key" } else { "" };
         let mut row = ["id", "state", "attempts"].map(|name| text(event, name)).to_vec();
         row.extend([ago(&text(event, "published")), text(event, "reason"), head.to_owned()]);
         row

@@ -52,10 +52,10 @@ impl FailureMode {
     /// The message when it begins.
     const fn news(self) -> &'static str {
         match self {
-            Self::Slow => "the service warms up: every answer takes a while",
-            Self::Calm => "the service answers",
+            Self::Slow => "the service is warming up: every response is slow",
+            Self::Calm => "the service is healthy",
             Self::Overloaded => "the service is overloaded: 503 with Retry-After: 1",
-            Self::Down => "the service is down: it takes requests and never answers",
+            Self::Down => "the service is down: it accepts requests and never responds",
         }
     }
 }

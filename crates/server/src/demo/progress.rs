@@ -61,10 +61,10 @@ impl Figures {
         *before = done;
         [
             format!(
-                "orders    {accepted} accepted ({duplicates} sent twice, known): {done} done, {waiting} waiting, {dead} dead"
+                "orders    {accepted} accepted ({duplicates} duplicates): {done} done, {waiting} waiting, {dead} dead"
             ),
             format!("attempts  {requests}, of which {retried} retries"),
-            format!("effects   {effects}; {recognised} repeats recognised; taken effect twice: {twice}"),
+            format!("effects   {effects}; {recognised} repeats recognised; took effect twice: {twice}"),
         ]
     }
 }

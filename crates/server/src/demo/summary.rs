@@ -71,13 +71,13 @@ impl Summary {
             pending.len()
         ));
         say(format_args!(
-            "  duplicates  {duplicates} published again by the shop, and answered with the first"
+            "  duplicates  {duplicates} orders that the shop published twice; each was answered as a duplicate"
         ));
         if *turned_away > 0 {
-            say(format_args!("  turned away {turned_away}, and told so"));
+            say(format_args!("  refused     {turned_away} (the shop got an error)"));
         }
-        say(format_args!("  attempts    {requests} = {} first + {retries} again", requests - retries));
-        say("\nIn the service's ledger");
+        say(format_args!("  attempts    {requests} = {} first + {retries} retries", requests - retries));
+        say("\nIn the service's own records");
         say(format_args!(
             "  effects     {effects} = {} of orders done + {} of orders dead + {} of orders pending",
             self.effects_of(done),
@@ -85,11 +85,13 @@ impl Summary {
             self.effects_of(pending)
         ));
         if *others > 0 {
-            say(format_args!("  others      {others} of events that other clients published meanwhile"));
+            say(format_args!(
+                "  others      {others} effects of events that other clients published meanwhile"
+            ));
         }
         say(format_args!("  twice       {}", self.twice()));
-        say(format_args!("  lost        {lost} answers, after the order took effect"));
-        say(format_args!("  recognised  {recognised} repeats of an order that had taken effect"));
+        say(format_args!("  lost        {lost} responses, after the order took effect"));
+        say(format_args!("  recognised  {recognised} repeated requests, by their idempotency key"));
     }
 
     /// Said only after it was checked.
@@ -100,7 +102,9 @@ impl Summary {
             counted(done, "order")
         ));
         if !self.pending.is_empty() {
-            say("What is pending would go on after the next start; the demo's store is gone with it.");
+            say(
+                "A server would continue with the pending orders after its next start; the demo's store is deleted.",
+            );
         }
     }
 

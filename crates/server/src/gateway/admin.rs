@@ -40,7 +40,9 @@ pub(super) fn router(asked: AdminState) -> Router {
         .route("/readyz", get(ready))
         .route("/metrics", get(show))
         .route("/keys", get(key_lookup::look))
-        .fallback(async || ApiProblem::not_found("no such path; try /healthz, /readyz, /metrics or /keys"))
+        .fallback(async || {
+            ApiProblem::not_found("there is no such path; try /healthz, /readyz, /metrics or /keys")
+        })
         .layer(from_fn_with_state(asked.clone(), called_by_its_name))
         .with_state(asked)
 }

@@ -43,7 +43,7 @@ impl Upgrades {
             }
             if is_http(&lower) {
                 return Err(format!(
-                    "`{name}` would carry HTTP past every route; no version of HTTP can be let through"
+                    "`{name}` would carry HTTP past every route; no version of HTTP can be listed"
                 ));
             }
             Ok(lower)

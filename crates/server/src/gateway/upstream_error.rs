@@ -151,14 +151,14 @@ impl UpstreamError {
 
     /// The response to a repetition of which the API did not say whether the caller may have the stored reply.
     pub(super) fn not_authorised() -> Response<Body> {
-        let detail = "the API did not say whether this caller may have the stored reply; ask again";
+        let detail = "the API did not say whether this caller may have the stored reply; try again";
         let problem = ApiProblem::busy(detail, Duration::from_secs(1)).with("code", "not-authorised");
         problem.with("retryable", true).with("executed", "no").into_response()
     }
 
     /// The response to a repetition whose stored reply finds no room. Nothing is lost.
     pub(super) fn no_room_for_reply() -> Response<Body> {
-        let detail = "too many replies are in memory; ask again for the stored one";
+        let detail = "too many replies are in memory; try again";
         let problem = ApiProblem::busy(detail, Duration::from_secs(1)).with("code", "busy");
         problem.with("retryable", true).with("executed", "no").into_response()
     }

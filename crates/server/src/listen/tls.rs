@@ -113,7 +113,7 @@ impl Tls {
                     tracing::info!("certificates loaded");
                 }
                 // The key is often replaced a moment after the certificate.
-                Err(error) => tracing::error!(%error, "cannot use the certificates; the ones before stay"),
+                Err(error) => tracing::error!(%error, "cannot use the certificates; the ones in use stay"),
             }
             used = Some(contents);
         }

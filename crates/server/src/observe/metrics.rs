@@ -55,7 +55,7 @@ fn describe() {
     describe_counter!(metric::EXPIRED, "Events that expired");
     describe_counter!(metric::FENCED, "Writes rejected because their owner had lost the shard");
     describe_gauge!(metric::SHARDS, "Shards this process owns");
-    describe_gauge!(metric::STALLED_SHARDS, "Shards that had an event to run and did nothing; a bug");
+    describe_gauge!(metric::STALLED_SHARDS, "Shards that had an event to run but ran nothing; a bug");
     describe_counter!(metric::TAKE_OVERS, "Shards taken over from an owner whose lease ran out");
     describe_counter!(metric::LEDGER, "Requests with idempotency keys, by result");
     describe_counter!(metric::LEDGER_SAME_BODY, "Requests identical to a recent one under another key");

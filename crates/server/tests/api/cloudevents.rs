@@ -140,7 +140,7 @@ async fn what_is_no_cloudevent_is_refused_with_what_is_wrong() {
         (with(event("1"), json!({ "data": 1, "data_base64": "eA==" })), "not both"),
         (with(event("1"), json!({ "data_base64": "!" })), "data_base64"),
         (with(event("1"), json!({ "data": 1, "datacontenttype": "text/plain" })), "must be a string"),
-        (with(event("1"), json!({ "ext": "x".repeat(20_000) })), "bytes, and 16384 are allowed"),
+        (with(event("1"), json!({ "ext": "x".repeat(20_000) })), "bytes; the limit is 16384"),
     ] {
         let (status, told) = structured(&server, ONE, body.clone()).await;
         let detail = told["detail"].as_str().unwrap_or_default();

@@ -49,7 +49,7 @@ async fn a_demo_of_no_time_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     for none in ["0s", "0ms", "0h 0s"] {
         let said = run(folder.path(), &["demo", "--for", none], &[], "").await;
-        assert!(said.code == Some(2) && said.err.contains("at least some seconds"), "{none}: {said:?}");
+        assert!(said.code == Some(2) && said.err.contains("at least a few seconds"), "{none}: {said:?}");
     }
 }
 

@@ -89,7 +89,7 @@ async fn unknown_outcomes_are_listed_shown_and_resolved() {
         (Some(1), "redrive: it is completed: only an unknown outcome can be resolved\n")
     );
     let odd = resolve("k\u{1b}[31m", &["--as", "retriable"]).await;
-    assert!(odd.code == Some(1) && odd.err.contains("letters that cannot be shown"), "{odd:?}");
+    assert!(odd.code == Some(1) && odd.err.contains("no control characters"), "{odd:?}");
     assert_eq!(resolve("x", &["--as", "lost"]).await.code, Some(2));
     assert_eq!(resolve("x", &["--as", "completed", "--body", "a", "--gone"]).await.code, Some(2));
     let audit = ask(&server, &["audit", "ls"]).await.fine();

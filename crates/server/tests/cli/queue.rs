@@ -33,7 +33,7 @@ async fn a_queue_is_paused_for_a_time_and_resumed() {
     let nowhere = ask(&server, &["queue", "pause", "nowhere"]).await;
     assert_eq!((nowhere.code, nowhere.err.as_str()), (Some(1), "redrive: there is no queue nowhere\n"));
     let pulled = ask(&server, &["queue", "reroute", "orders", "--to", "mails"]).await;
-    assert!(pulled.err.contains("leased to workers outside"), "{pulled:?}");
+    assert!(pulled.err.contains("external workers lease its events"), "{pulled:?}");
     let wrong = ask(&server, &["queue", "pause", "orders", "--for", "soon"]).await;
     assert_eq!(wrong.code, Some(2));
 }
@@ -69,7 +69,7 @@ async fn a_key_is_looked_at_and_let_go() {
     let key = ["k/1", "--queue", "orders"];
     let key = async |verb: &str| ask(&server, &[&["key", verb][..], &key].concat()).await;
     assert_eq!(key("skip-head").await.fine().out, "1 key changed: k/1: head skipped\n");
-    assert_eq!(key("skip-head").await.err, "redrive: no dead letter holds up this key\n");
+    assert_eq!(key("skip-head").await.err, "redrive: no dead letter blocks this key\n");
     assert_eq!(key("park").await.fine().out, "1 key changed: k/1: parked\n");
     assert_eq!(succeed(&server, "orders").await, 0);
     assert_eq!(key("unpark").await.fine().out, "1 key changed: k/1: goes on\n");

@@ -126,7 +126,7 @@ impl Postgres {
     ) -> Result<Self, StoreError> {
         let no_threads = |error: std::io::Error| StoreError::Open {
             path: "the database".into(),
-            why: format!("no threads could be started: {error}"),
+            why: format!("cannot start threads: {error}"),
             source: Some(Arc::new(error)),
         };
         let runtime = Builder::new_multi_thread()
@@ -227,8 +227,7 @@ impl Store for Postgres {
     /// A database is copied by its own tools.
     fn backup(&self, _: std::path::PathBuf) -> StoreFuture<()> {
         let what = format!(
-            "a database is copied with its own tools: `pg_dump --schema={schema}`, or a backup of the whole server. After a \
-             restore, and before anything starts, say `SELECT {schema}.begin_new_life()` in it",
+            "a database is copied with its own tools: `pg_dump --schema={schema}`, or a backup of the whole server. After a restore, and before anything starts, run `SELECT {schema}.begin_new_life()` in it",
             schema = self.db.schema.name()
         );
         Box::pin(std::future::ready(Err(StoreError::Broken { what, source: None })))

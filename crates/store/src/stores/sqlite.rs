@@ -167,7 +167,7 @@ impl Sqlite {
         let (health, watcher) = (Arc::<Health>::default(), Arc::default());
         let no_thread = |error: std::io::Error| StoreError::Open {
             path: path.clone(),
-            why: format!("no thread could be started: {error}"),
+            why: format!("cannot start a thread: {error}"),
             source: Some(Arc::new(error)),
         };
         let readers = Readers::start(Arc::clone(&looks), opened.readers).map_err(no_thread)?;

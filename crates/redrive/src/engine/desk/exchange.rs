@@ -121,7 +121,7 @@ impl Line {
             (Some(text), None) => text.into_bytes(),
             (None, Some(text)) => BASE64_STANDARD.decode(text).map_err(|error| error.to_string())?,
             (None, None) => Vec::new(),
-            (Some(_), Some(_)) => return Err("it has two payloads".to_owned()),
+            (Some(_), Some(_)) => return Err("it has both `payload` and `payload_base64`".to_owned()),
         };
         let mut event = Event::new(self.queue, self.id).tenant(self.tenant).payload(payload);
         event.key = self.key;
@@ -345,7 +345,7 @@ fn read_line(
     }
     // Serde would also accept an array of the members' values.
     if !text.trim_start().starts_with('{') {
-        return Err(wrong("it is no JSON object".to_owned()));
+        return Err(wrong("it is not a JSON object".to_owned()));
     }
     let line: Line = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
     line.letter().map(|letter| Some(Some(letter))).map_err(wrong)

@@ -36,8 +36,11 @@ impl Desk {
             }
         };
         if matching.letters == 0 {
-            let what =
-                if plan.act == JobAct::RetryNow { "no retrying event fits" } else { "no dead letter fits" };
+            let what = if plan.act == JobAct::RetryNow {
+                "no retrying event matches"
+            } else {
+                "no dead letter matches"
+            };
             warnings.push(what.to_owned());
         }
         if let JobAct::Redrive(how) = &plan.act {
@@ -89,11 +92,13 @@ impl Desk {
         // Workers outside the engine lease these.
         let is_pulled = |name: &str| pulled.iter().any(|queue| queue.name() == name);
         match &how.to {
-            Some(to) if !runs(to) => warnings.push(format!("no handler of the queue {to} runs here")),
+            Some(to) if !runs(to) => warnings.push(format!("this process runs no handler of the queue {to}")),
             Some(_) => {}
             None => {
                 let idle = matching.queues.iter().filter(|(name, _)| !runs(name) && !is_pulled(name));
-                warnings.extend(idle.map(|(name, _)| format!("no handler of the queue {name} runs here")));
+                warnings.extend(
+                    idle.map(|(name, _)| format!("this process runs no handler of the queue {name}")),
+                );
             }
         }
     }
@@ -162,8 +167,7 @@ fn warn_of_redrive(how: &How, matching: &FilterMatches, warnings: &mut Vec<Strin
         warnings.push(format!("{out_of_order} may run after later events of their key"));
     } else if out_of_order > 0 {
         warnings.push(format!(
-            "{out_of_order} are left out: later events of their key may have run already; say that they may run out \
-             of order"
+            "{out_of_order} are left out: later events of their key may have run already; allow it with `out_of_order`"
         ));
     }
     if redriven_before > 0 {
@@ -171,11 +175,10 @@ fn warn_of_redrive(how: &How, matching: &FilterMatches, warnings: &mut Vec<Strin
     }
     if unsure > 0 {
         warnings.push(format!(
-            "{unsure} have attempts whose effect is unknown; they run with the same identity, by which a receiver can \
-             tell"
+            "{unsure} have attempts whose effect is unknown; they run under the same identity, so that the receiver can deduplicate"
         ));
     }
     if how.keep_attempts {
-        warnings.push("their attempts are not reset, so each has one more".to_owned());
+        warnings.push("their attempt counts are kept, so each gets one more attempt".to_owned());
     }
 }

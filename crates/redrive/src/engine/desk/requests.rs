@@ -93,7 +93,7 @@ fn check_scope(scope: &RequestScope) -> Result<(), String> {
         ("a principal", scope.principal().unwrap_or_default(), NAME_MAX),
     ] {
         if name.len() > most || name.chars().any(char::is_control) {
-            return Err(format!("{what} has at most {most} bytes, and no letters that cannot be shown"));
+            return Err(format!("{what} must have at most {most} bytes and no control characters"));
         }
     }
     Ok(())
@@ -102,14 +102,14 @@ fn check_scope(scope: &RequestScope) -> Result<(), String> {
 /// Whether an answer is valid.
 fn check_reply(reply: &StoredReply) -> Result<(), String> {
     if !(200..600).contains(&reply.status) {
-        return Err(format!("an answer has a status from 200 to 599, and not {}", reply.status));
+        return Err(format!("the status of an answer must be from 200 to 599, not {}", reply.status));
     }
     if reply.headers.len() > HEADERS_MAX {
-        return Err(format!("an answer has {HEADERS_MAX} headers at most"));
+        return Err(format!("an answer may have at most {HEADERS_MAX} headers"));
     }
     let headers: usize = reply.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
     if headers + reply.body.as_ref().map_or(0, Vec::len) > REPLY_MAX {
-        return Err(format!("an answer that is given here has {REPLY_MAX} bytes at most"));
+        return Err(format!("an answer may have at most {REPLY_MAX} bytes"));
     }
     Ok(())
 }

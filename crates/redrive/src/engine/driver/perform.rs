@@ -199,7 +199,10 @@ pub(in crate::engine) fn attempt_one(
         let lineage = Lineage::of(&delivery.entry().event);
         lineage.around(async move {
             let Handler::One(handler) = &queue.handler else {
-                return Handled::Undecodable(Cause::new("handler", "no handler takes one event here"));
+                return Handled::Undecodable(Cause::new(
+                    "handler",
+                    "no handler of this process takes single events",
+                ));
             };
             // Called in here, so that its panics are caught like those of its future.
             scope.around(async { handler(delivery).await }).await.0
@@ -332,7 +335,7 @@ fn because(end: AttemptEnd, cause: Cause) -> EndedAttempt {
 fn timed_out() -> EndedAttempt {
     because(
         AttemptEnd::Outcome(Outcome::TimedOut),
-        Cause::new("timeout", "the attempt took longer than it may"),
+        Cause::new("timeout", "the attempt exceeded its time limit"),
     )
 }
 
@@ -393,7 +396,7 @@ async fn attempt_batch(
     let endings: Vec<EndedAttempt> = match ended.await {
         Ok(Some(replies)) if replies.len() == count => replies.into_iter().map(said).collect(),
         Ok(Some(replies)) => {
-            let text = format!("the handler gave {} replies for {count} events", replies.len());
+            let text = format!("the handler returned {} replies for {count} events", replies.len());
             vec![because(AttemptEnd::Outcome(Outcome::Unclassified), Cause::new("batch", text)); count]
         }
         Ok(None) => vec![timed_out(); count],

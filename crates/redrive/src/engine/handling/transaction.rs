@@ -181,7 +181,7 @@ pub(in crate::engine) struct Refused(pub(in crate::engine) Reply);
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the handler said no")
+        f.write_str("the handler returned an error")
     }
 }
 
@@ -215,7 +215,7 @@ where
     match redrive.store().transact(job).await? {
         TxOutcome::Committed { .. } => {
             let value = given.lock().unwrap_or_else(PoisonError::into_inner).take();
-            value.ok_or_else(|| TransactError::Panicked("the work gave nothing".to_owned()))
+            value.ok_or_else(|| TransactError::Panicked("the work returned nothing".to_owned()))
         }
         TxOutcome::Aborted(error) => Err(TransactError::Work(error)),
         TxOutcome::Panicked(message) => Err(TransactError::Panicked(message)),

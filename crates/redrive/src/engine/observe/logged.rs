@@ -129,7 +129,7 @@ pub(in crate::engine) fn unhandled(queue: &str) {
 
 /// A row is damaged. It stays where it is, and does not run.
 pub(in crate::engine) fn damaged(row: &str) {
-    error!(row, "damaged: its checksum does not fit; it is not run");
+    error!(row, "damaged: its checksum does not match; it is not run");
 }
 
 /// A shard has another owner, or our own lease ran out.
@@ -143,7 +143,7 @@ pub(in crate::engine) fn stalled(shard: u32, waiting: Seq) {
     error!(
         shard,
         seq,
-        "this shard stalled: an event could run, and nothing was under way; the shard is taken again. Please report it"
+        "this shard stalled: an event could run, but nothing ran; the shard is taken again; please report this"
     );
 }
 
@@ -156,7 +156,7 @@ pub(in crate::engine) fn in_trouble(error: &StoreError) {
 pub(in crate::engine) fn clock_is_behind(by: std::time::Duration) {
     error!(
         seconds = by.as_secs(),
-        "the clock is behind the newest time in the store; going on from there until it has caught up: set the clock"
+        "the clock is behind the newest time in the store; the engine continues from that time until the clock has caught up; set the clock"
     );
 }
 

@@ -277,7 +277,7 @@ fn resolution(asked: ResolveRequest) -> Result<Resolution, ApiProblem> {
         None => Err(ApiProblem::bad_request("`as` is missing; use completed or retriable")),
         Some(ResolveAs::Completed) => reply(asked).map(Resolution::Completed),
         Some(ResolveAs::Retriable) if asked.has_answer() => {
-            Err(ApiProblem::bad_request("a request that is to run again takes no status, headers or body"))
+            Err(ApiProblem::bad_request("`retriable` does not take a status, headers or a body"))
         }
         Some(ResolveAs::Retriable) => Ok(Resolution::Retriable),
     }

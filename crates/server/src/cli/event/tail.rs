@@ -32,9 +32,7 @@ pub(in crate::cli) async fn run(Args { queue, tenant, count, connect }: Args) ->
     connect
         .run(async |client, out| {
             if client.is_file() {
-                bail!(
-                    "attempts are told by the server that makes them, and none was found; name it with --url"
-                );
+                bail!("`redrive tail` needs a server, and none was found; name one with --url");
             }
             tokio::select! {
                 followed = follow(client, out, &queue, tenant.as_deref(), count) => followed,

@@ -30,7 +30,7 @@ impl State {
         let over: Vec<Rule> = over.take(SLICE).map(|(rule, _)| rule.clone()).collect();
         for rule in &over {
             if self.lift_rule(rule).is_ok() {
-                let note = format!("{}: its time was over", rule.word());
+                let note = format!("{}: it expired", rule.word());
                 let deed = AuditEntry { verb: "lift", target: rule.target(), count: 1, note };
                 self.write_line(Operator::engine(), now, deed);
             }
@@ -52,7 +52,8 @@ impl State {
         if !over.is_empty() {
             let queues: Vec<_> =
                 purged.iter().map(|(queue, count)| format!("queue {queue}: {count}")).collect();
-            let (count, note) = (over.len() as u64, "beyond what is kept of dead letters".to_owned());
+            let (count, note) =
+                (over.len() as u64, "beyond the queue's limit of kept dead letters".to_owned());
             let deed = AuditEntry { verb: "purge", target: queues.join(", "), count, note };
             self.write_line(Operator::engine(), now, deed);
         }

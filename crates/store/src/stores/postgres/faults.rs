@@ -116,17 +116,16 @@ pub(super) fn said(error: &sqlx::Error) -> String {
             let code = said.code().unwrap_or_default();
             let advice = match &*code {
                 "26000" | "42P05" => {
-                    "; a pooler seems to be in between that gives every transaction another session: write \
-                     `statement-cache-capacity=0` into the URL"
+                    "; a pooler in transaction mode seems to be in between: write `statement-cache-capacity=0` into the URL"
                 }
-                "25006" => "; a standby answers: name the primary, or wait until it is one",
+                "25006" => "; a standby answers: name the primary, or wait until this one is promoted",
                 "53100" => "; the database has no room left on its disk",
                 _ => "",
             };
             format!("{} ({code}){advice}", said.message())
         }
         sqlx::Error::PoolTimedOut => {
-            "no connection to the database was free, or let in, for some seconds".to_owned()
+            "no connection to the database was available for some seconds".to_owned()
         }
         error => error.to_string(),
     }

@@ -65,7 +65,7 @@ impl PgMover {
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(|error| broken(format!("no thread could be started: {error}")))?;
+            .map_err(|error| broken(format!("cannot start a thread: {error}")))?;
         let schema = Schema::new(&settings.schema, STEPS);
         let failed = |error| explain(&place, error);
         let connect = async { tokio::time::timeout(CONNECT, options.connect()).await };
@@ -73,7 +73,7 @@ impl PgMover {
             Ok(conn) => conn.map_err(failed)?,
             Err(_) => {
                 let why =
-                    format!("no answer for {} s; see that it can be reached from here", CONNECT.as_secs());
+                    format!("no answer for {} s; check that it can be reached from here", CONNECT.as_secs());
                 return Err(StoreError::Open { path: place.into(), why, source: None }.into());
             }
         };
@@ -99,7 +99,7 @@ impl PgMover {
         match locked {
             Ok(_) => Ok(()),
             Err(error) if says(&error, LOCKED) => {
-                Err(MoveError::Refused(format!("another `redrive move` is at work on {}", self.place)))
+                Err(MoveError::Refused(format!("another `redrive move` is running on {}", self.place)))
             }
             Err(error) => Err(rolled_back(error).into()),
         }
@@ -222,7 +222,7 @@ impl Side for PgMover {
 
     fn fence(&mut self, mark: &Mark) -> Result<(), MoveError> {
         let why = format!(
-            "it was moved, or is about to be, to {}; open that, or use this one again with `redrive move --undo`",
+            "it was moved, or is being moved, to {}; open that store, or use this one again with `redrive move --undo`",
             mark.place
         );
         self.close(Role::From, mark, &why, "")
@@ -269,7 +269,7 @@ impl Side for PgMover {
              DO $empty$ BEGIN {check} END $empty$;\n"
         );
         let why = format!(
-            "a move of {} into it is not finished; run the same `redrive move` again to go on",
+            "a move of {} into it is not finished; run the same `redrive move` again to continue",
             mark.place
         );
         self.close(Role::Into, mark, &why, &more).map_err(|error| match &error {

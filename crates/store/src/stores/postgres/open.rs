@@ -121,8 +121,7 @@ async fn connect(options: &PgConnectOptions, patience: Duration) -> sqlx::Result
 
 fn untrusted(cause: &dyn std::fmt::Display) -> String {
     format!(
-        "no TLS that is to be trusted: {cause}; sslrootcert names the file of the authority that signed the server's \
-         certificate, which is for one host"
+        "the TLS certificate is not trusted: {cause}; set sslrootcert to the file of the authority that signed it, and use the host name that it was issued for"
     )
 }
 
@@ -131,8 +130,7 @@ pub(super) fn explain(place: &str, error: sqlx::Error) -> StoreError {
     let code = error.as_database_error().and_then(|said| said.code()).map(std::borrow::Cow::into_owned);
     let why = match (&error, code.as_deref()) {
         (_, Some("28P01")) => {
-            "the user or the password is wrong; it is in the URL, in PGPASSWORD or in the file that \
-                               PGPASSFILE names"
+            "the user or the password is wrong; it comes from the URL, from PGPASSWORD or from the file that PGPASSFILE names"
                 .to_owned()
         }
         (_, Some("28000")) => format!(
@@ -141,7 +139,7 @@ pub(super) fn explain(place: &str, error: sqlx::Error) -> StoreError {
         ),
         (_, Some("3D000")) => "there is no such database; create it first, with `createdb`".to_owned(),
         (_, Some("42501")) => {
-            format!("{}; let this user create a schema in it, or create it first", said(&error))
+            format!("{}; grant this user CREATE on the database, or create the schema first", said(&error))
         }
         (_, Some("53300")) => format!(
             "{}; raise max_connections, give each process fewer connections, or put PgBouncer in between",
@@ -151,8 +149,7 @@ pub(super) fn explain(place: &str, error: sqlx::Error) -> StoreError {
             error.as_database_error().map(|said| said.message().to_owned()).unwrap_or_default()
         }
         (_, Some(LOCKED)) => {
-            "its tables are to be changed, and a transaction that is left open is in the way; end it (see \
-             pg_stat_activity), and open this again"
+            "its tables must be changed, but an open transaction blocks that; end it (see pg_stat_activity), and open the store again"
                 .to_owned()
         }
         (_, Some("57P03")) => format!("{}; try again when it has started", said(&error)),

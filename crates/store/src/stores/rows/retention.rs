@@ -53,7 +53,7 @@ async fn lift_expired<R: Rows>(tx: &mut R, now: Moment) -> Step<usize, R> {
         let recalled_before = std::mem::take(tx.recall());
         // Another process may have lifted it meanwhile.
         if lift_rule(tx, rule).await? {
-            let note = format!("{}: its time was over", rule.word());
+            let note = format!("{}: it expired", rule.word());
             let deed = AuditEntry { verb: "lift", target: rule.target(), count: 1, note };
             let number = tx.next_audit_number().await?;
             tx.write_audit_line(number, &Operator::engine(), now, &deed).await?;
@@ -90,7 +90,7 @@ async fn purge<R: Rows>(tx: &mut R, now: Moment) -> Step<usize, R> {
         }
     }
     if all > 0 {
-        let note = "beyond what is kept of dead letters".to_owned();
+        let note = "beyond the queue's limit of kept dead letters".to_owned();
         let deed = AuditEntry { verb: "purge", target: purged.join(", "), count: all as u64, note };
         let number = tx.next_audit_number().await?;
         tx.write_audit_line(number, &Operator::engine(), now, &deed).await?;

@@ -10,7 +10,7 @@ use crate::stores::shared::rules::{RULES_MAX, queues};
 /// Sets a rule.
 pub(super) async fn set_rule<R: Rows>(tx: &mut R, control: &ActiveRule) -> Step<Result<(), Refusal>, R> {
     if control.until.is_some_and(|until| until <= control.since) {
-        return Ok(Err(Refusal::Senseless("its end is over already".to_owned())));
+        return Ok(Err(Refusal::Senseless("its end is in the past".to_owned())));
     }
     for queue in queues(&control.rule) {
         if tx.spec(queue).await?.is_none() {
@@ -20,7 +20,7 @@ pub(super) async fn set_rule<R: Rows>(tx: &mut R, control: &ActiveRule) -> Step<
     if let Some((queue, ..)) = control.rule.key()
         && tx.spec(queue).await?.is_some_and(|queue| !queue.ordered)
     {
-        let what = format!("the queue {queue} keeps no order of keys, so a key of it cannot be held back");
+        let what = format!("the queue {queue} is not ordered, so a key of it cannot be held back");
         return Ok(Err(Refusal::Senseless(what)));
     }
     if let Rule::Reroute { queue, to } = &control.rule

@@ -52,12 +52,11 @@ pub(super) fn kind(error: &rusqlite::Error) -> Kind {
 pub(super) fn told(error: &rusqlite::Error) -> String {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => format!(
-            "the file does not read as it was written: its file system is gone, or the file is damaged; see that the \
-             disk is there and start again, which says whether to restore a backup ({error})"
+            "the file cannot be read as it was written: its file system is gone, or the file is damaged; check the disk and start again; the start says whether to restore a backup ({error})"
         ),
         Some(ErrorCode::SystemIoFailure) => {
             format!(
-                "the disk failed: see that its file system is there and writable, and start again ({error})"
+                "the disk failed: check that its file system is mounted and writable, and start again ({error})"
             )
         }
         _ => error.to_string(),

@@ -113,13 +113,12 @@ pub(super) fn why_closed(conn: &Connection, path: &Path) -> rusqlite::Result<Opt
         match (role.as_str(), is_done) {
             ("from", true) => {
                 return Ok(Some(format!(
-                    "it was moved to {place}; open that, or use this one again with {undo}"
+                    "it was moved to {place}; open that store, or use this one again with {undo}"
                 )));
             }
             ("from", false) => {
                 return Ok(Some(format!(
-                    "a move of it to {place} was begun; run the same `redrive move` again to go on, or give it up \
-                     with {undo}"
+                    "a move of it to {place} has begun; run the same `redrive move` again to continue, or abandon it with {undo}"
                 )));
             }
             (_, false) => {
@@ -174,7 +173,7 @@ fn let_in(conn: &Connection) -> rusqlite::Result<()> {
 
 /// The refusal of an unfinished target.
 fn unfinished(place: &str) -> String {
-    format!("a move of {place} into it is not finished; run the same `redrive move` again to go on")
+    format!("a move of {place} into it is not finished; run the same `redrive move` again to continue")
 }
 
 impl Side for File {
@@ -212,7 +211,7 @@ impl Side for File {
     }
 
     fn fence(&mut self, mark: &Mark) -> Result<(), MoveError> {
-        let why = format!("this store was moved, or is about to be, to {}", mark.place);
+        let why = format!("this store was moved, or is being moved, to {}", mark.place);
         self.in_one(|conn| {
             write_mark(conn, Role::From, mark)?;
             refuse(conn, &why, "")

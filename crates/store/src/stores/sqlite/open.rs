@@ -149,7 +149,7 @@ fn check_place(path: &Path) -> Result<(), StoreError> {
     if let Some(folder) = folder
         && !folder.is_dir()
     {
-        let why = format!("there is no folder {}; make it first", folder.display());
+        let why = format!("there is no folder {}; create it first", folder.display());
         return Err(cannot(path, &why, None));
     }
     if path.is_dir() {

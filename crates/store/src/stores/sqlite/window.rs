@@ -71,7 +71,7 @@ impl Keeper {
         let thread = std::thread::Builder::new().name("redrive-window".to_owned());
         let thread = thread.spawn(move || writer.run()).map_err(|error| StoreError::Open {
             path: path.to_owned(),
-            why: format!("no thread could be started: {error}"),
+            why: format!("cannot start a thread: {error}"),
             source: Some(Arc::new(error)),
         })?;
         Ok((Self { calls, health, syncs, ended, thread: Mutex::new(Some(thread)) }, damaged))

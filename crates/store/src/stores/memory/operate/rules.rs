@@ -39,7 +39,7 @@ impl State {
     ) -> Result<(), Refusal> {
         self.check_rule(rule)?;
         if until.is_some_and(|until| until <= at) {
-            return Err(Refusal::Senseless("its end is over already".to_owned()));
+            return Err(Refusal::Senseless("its end is in the past".to_owned()));
         }
         let replaced = self.rules.iter().map(|(other, _)| other).filter(|other| rule.replaces(other));
         let replaced: Vec<_> = replaced.cloned().collect();
@@ -80,8 +80,7 @@ impl State {
                 if self.queues.get(queue).is_some_and(|queue| queue.ordered) {
                     return Ok(());
                 }
-                let what =
-                    format!("the queue {queue} keeps no order of keys, so a key of it cannot be held back");
+                let what = format!("the queue {queue} is not ordered, so a key of it cannot be held back");
                 Err(Refusal::Senseless(what))
             }
             Rule::Reroute { queue, to } => self.check_route(queue, to),

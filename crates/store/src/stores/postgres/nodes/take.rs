@@ -101,7 +101,7 @@ impl OwnTx {
         under_way: &[Seq],
     ) -> Step<()> {
         if under_way.len() > NOTED_MAX {
-            let what = format!("more than {NOTED_MAX} events are under way, too many to note");
+            let what = format!("more than {NOTED_MAX} events are running, too many to note");
             return Err(broken(what).into());
         }
         let seqs: Vec<i64> = under_way.iter().map(|seq| column(seq.0)).collect();

@@ -56,7 +56,7 @@ impl PostgresSettings {
         let begins_well = self.schema.starts_with(|first: char| first.is_ascii_lowercase() || first == '_');
         if !begins_well || self.schema.len() > 48 || !self.schema.chars().all(plain) {
             return Err(format!(
-                "the schema `{}` must be a name of at most 48 small letters, digits and `_`, and begin with no digit",
+                "the schema `{}` must have at most 48 lower-case letters, digits and `_`, and must not begin with a digit",
                 self.schema
             ));
         }
@@ -64,17 +64,17 @@ impl PostgresSettings {
             return Err(format!("{} shards are not between 1 and 1024", self.shards));
         }
         if self.connections < 4 {
-            return Err(format!("{} connections are too few; give it 4 at least", self.connections));
+            return Err(format!("{} connections are too few; use at least 4", self.connections));
         }
         if self.patience.is_zero() {
-            return Err("the patience must not be zero; give it some seconds".to_owned());
+            return Err("the patience must not be zero; use some seconds".to_owned());
         }
         if self.lease < Duration::from_secs(1) || self.lease > LEASE_MAX {
             return Err(format!("a lease of {:?} is not between a second and a day", self.lease));
         }
         if self.name.is_empty() || self.name.len() > NAME_MAX || self.name.chars().any(char::is_control) {
             return Err(format!(
-                "the name of a process has 1 to {NAME_MAX} bytes, and no unprintable characters"
+                "the name of a process must have 1 to {NAME_MAX} bytes and no control characters"
             ));
         }
         Ok(())

@@ -50,7 +50,7 @@ pub(in crate::stores::postgres) fn read(url: &str) -> Result<DatabaseUrl, StoreE
     let Asked { pooled, authority } = check(url).map_err(wrong)?;
     check_variables(|name| std::env::var(name).ok()).map_err(wrong)?;
     let options: PgConnectOptions = url.parse().map_err(|error: sqlx::Error| {
-        wrong(format!("its URL is not one of a PostgreSQL database: {error}"))
+        wrong(format!("its URL is not that of a PostgreSQL database: {error}"))
     })?;
     let database = options.get_database().unwrap_or(options.get_username());
     let shown = format!("{}:{}/{database}", options.get_host(), options.get_port());
@@ -94,7 +94,7 @@ fn check(url: &str) -> Result<Asked, String> {
                 && name.chars().all(|letter| letter.is_ascii_lowercase() || "-_".contains(letter));
             let named = if is_name { format!("`{name}`") } else { "something".to_owned() };
             return Err(format!(
-                "its URL says {named} after the `?`, which is unknown; known are {}",
+                "its URL has the unknown parameter {named}; known are {}",
                 PARAMETERS.join(", ")
             ));
         }
@@ -108,13 +108,13 @@ fn check_variables(variable: impl Fn(&str) -> Option<String>) -> Result<(), Stri
         && mode.parse::<PgSslMode>().is_err()
     {
         return Err(format!(
-            "PGSSLMODE is `{mode}`; it is one of disable, allow, prefer, require, verify-ca and verify-full"
+            "PGSSLMODE is `{mode}`; use disable, allow, prefer, require, verify-ca or verify-full"
         ));
     }
     if let Some(port) = variable("PGPORT")
         && port.parse::<u16>().is_err()
     {
-        return Err(format!("PGPORT is `{port}`, which is no port"));
+        return Err(format!("PGPORT is `{port}`, which is not a port"));
     }
     Ok(())
 }

@@ -221,7 +221,7 @@ impl PgTx<'_> {
                         self.db.place
                     )),
                     "42501" => elsewhere(format!(
-                        "its user may not use the schema `{schema}`; grant it what the store's own user has"
+                        "its user may not use the schema `{schema}`; grant it the rights of the store's own user"
                     )),
                     _ => error.into(),
                 });
@@ -231,7 +231,7 @@ impl PgTx<'_> {
             return Ok(());
         }
         Err(elsewhere(format!(
-            "it is another one with a schema of that name, or was restored since; begin the transaction in {}",
+            "it is another database with a schema of that name, or it was restored since; begin the transaction in {}",
             self.db.place
         )))
     }

@@ -111,8 +111,7 @@ impl Moving<'_> {
         }
         if here.place != source || here.life != from.life()? {
             return Err(MoveError::Refused(format!(
-                "what is in {target} is an unfinished move of {}, as it was then, and not of this {source}; nothing was \
-                 taken away. Drop its schema, or the file, if it is not needed any more",
+                "{target} holds an unfinished move of {}, and not of this {source}; nothing was deleted; drop its schema, or the file, if you do not need it any more",
                 here.place
             )));
         }
@@ -128,14 +127,14 @@ impl Moving<'_> {
         let is_ours = |mark: &Mark, there: &Mark| mark.id == there.id;
         if let Some(unfinished) = from.mark(Role::Into)?.filter(|mark| !mark.is_done) {
             return Err(MoveError::Refused(format!(
-                "a move of {} into {source} is not finished: that is not all of a store",
+                "a move of {} into {source} is not finished, so the store is incomplete",
                 unfinished.place
             )));
         }
         match (&there, &here) {
             (Some(there), _) if there.is_done => {
                 let place = &there.place;
-                Err(MoveError::Refused(format!("{source} was moved to {place} already")))
+                Err(MoveError::Refused(format!("{source} was already moved to {place}")))
             }
             (Some(there), Some(here)) if is_ours(here, there) => Ok(here.is_done),
             (Some(there), None) if there.place == target => {
@@ -143,13 +142,11 @@ impl Moving<'_> {
                 Ok(false)
             }
             (Some(there), _) => Err(MoveError::Refused(format!(
-                "a move of {source} to {} was begun, and this is another place; go on with that one, or give it up \
-                 with `redrive move --undo`",
+                "a move of {source} to {} has begun, which is another target; continue that one, or abandon it with `redrive move --undo`",
                 there.place
             ))),
             (None, Some(here)) if !here.is_done => Err(MoveError::Refused(format!(
-                "a move of {} into {target} was begun, and given up or is another one; `--start-over` empties the target, if \
-                 it was of this source",
+                "{target} holds a move of {} that was abandoned or is another one; `--start-over` empties the target if it was of this source",
                 here.place
             ))),
             (None, _) => {
@@ -330,7 +327,7 @@ enum Whose {
 /// The error: a target is not empty.
 pub(in crate::stores) fn not_empty(place: &str, table: &str) -> MoveError {
     MoveError::Refused(format!(
-        "{place} is not empty, there are {table} in it, and nothing is written over; name another schema or file"
+        "{place} is not empty: it has {table}; nothing is overwritten; name another schema or file"
     ))
 }
 

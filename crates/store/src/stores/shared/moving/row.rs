@@ -113,9 +113,9 @@ fn fits(kind: Kind, value: &Value) -> bool {
 /// Why a row cannot be written anywhere, or into PostgreSQL.
 pub(super) fn unfit(table: &Table, values: &[Value], to_postgres: bool) -> Option<String> {
     table.columns.iter().zip(values).find_map(|((name, kind), value)| match value {
-        value if !fits(*kind, value) => Some(format!("its column {name} is no {}", word(*kind))),
+        value if !fits(*kind, value) => Some(format!("its column {name} is not {}", word(*kind))),
         Value::Text(text) if to_postgres && text.contains('\0') => {
-            Some(format!("its column {name} has a zero byte, which PostgreSQL keeps in no text"))
+            Some(format!("its column {name} has a zero byte, which PostgreSQL cannot store in a text"))
         }
         _ => None,
     })
@@ -123,7 +123,7 @@ pub(super) fn unfit(table: &Table, values: &[Value], to_postgres: bool) -> Optio
 
 const fn word(kind: Kind) -> &'static str {
     match kind {
-        Kind::Number => "number",
+        Kind::Number => "a number",
         Kind::Text => "text",
         Kind::Bytes => "bytes",
     }

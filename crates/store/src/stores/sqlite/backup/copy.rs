@@ -36,7 +36,7 @@ pub(in crate::stores::sqlite) fn start(from: PathBuf, to: PathBuf) -> StoreFutur
     let spawned = std::thread::Builder::new().name("redrive-copy".to_owned()).spawn(work);
     Box::pin(async move {
         spawned.map_err(|error| StoreError::Passing {
-            what: format!("no thread could be started: {error}"),
+            what: format!("cannot start a thread: {error}"),
             source: Some(Arc::new(error)),
         })?;
         told.await.unwrap_or(Err(StoreError::Closed))
@@ -57,7 +57,7 @@ pub fn copy(from: &Path, to: &Path) -> Result<(), StoreError> {
     // The first read determines which commit the copy is of.
     let number = schema::number(&source).map_err(|error| explain(from, error))?;
     if number == 0 {
-        return Err(cannot(from, "it is no store of events", None));
+        return Err(cannot(from, "it is not a store of events", None));
     }
     make(to, |part| {
         let mut conn = fresh(part)?;
@@ -98,7 +98,7 @@ pub(in crate::stores::sqlite) fn make(
 ) -> Result<(), StoreError> {
     for path in ["", "-wal", "-shm", "-owner", "-notes"].map(|end| with_ending(to, end)) {
         if path.symlink_metadata().is_ok() {
-            let why = "it is there already, and nothing is written over; name another file, or move it away";
+            let why = "it exists already; nothing is overwritten; name another file, or move it away";
             return Err(cannot(&path, why, None));
         }
     }

@@ -68,7 +68,7 @@ fn fill(from: &Path, part: &Path, even_damaged: bool) -> Result<Restored, MakeEr
     let conn = fresh(part)?;
     let found = schema::number(&conn)?;
     if found == 0 {
-        return Err(MakeError::Store(cannot(from, "it is no store of events", None)));
+        return Err(MakeError::Store(cannot(from, "it is not a store of events", None)));
     }
     if found > schema::KNOWN {
         let newer = StoreError::Newer { path: from.to_owned(), found, known: schema::KNOWN };
@@ -101,8 +101,7 @@ impl MakeError {
 /// Copies the bytes of a backup into an existing file, which stays as private as it is.
 fn take_over(from: &Path, part: &Path) -> Result<(), MakeError> {
     let is_no_copy = || {
-        let why = "it is not a copy but the file of a store, and what was written last may be beside it; make a copy \
-                   with `redrive backup`, and restore that";
+        let why = "it is not a backup but the file of a store, whose latest writes may be in the log beside it; make a backup with `redrive backup`, and restore that";
         MakeError::Store(cannot(from, why, None))
     };
     let has_log = ["-wal", "-journal"]
@@ -195,7 +194,7 @@ fn check_rows(conn: &Connection) -> Result<Restored, MakeError> {
         ))?;
         let mut rows = alone.query([])?;
         while let Some(row) = rows.next()? {
-            damaged(format!("{} (it has no dedupe)", damaged_row(table, row.get::<_, i64>(0)?)));
+            damaged(format!("{} (it has no dedupe record)", damaged_row(table, row.get::<_, i64>(0)?)));
         }
     }
     restored.damaged = (named, faults);

@@ -69,10 +69,10 @@ impl InFlightNotes {
             return Err(StoreError::NotOwner { path: database.to_owned(), pid: None });
         };
         if under_way.len() > NOTED_MAX {
-            return Err(broken(format!("more than {NOTED_MAX} events are under way, too many to note")));
+            return Err(broken(format!("more than {NOTED_MAX} events are running, too many to note")));
         }
         let cannot = |error: io::Error| StoreError::Passing {
-            what: format!("cannot note what is under way in {}: {error}", self.path.display()),
+            what: format!("cannot note running events in {}: {error}", self.path.display()),
             source: Some(std::sync::Arc::new(error)),
         };
         let file = match &pen.file {

@@ -61,7 +61,9 @@ impl Ownership {
         }
         let cannot = |error: io::Error| StoreError::Open {
             path: self.side.clone(),
-            why: format!("{error}; the folder must be writable for the file that says who owns the database"),
+            why: format!(
+                "{error}; the folder must be writable for the file that names the owner of the store"
+            ),
             source: Some(std::sync::Arc::new(error)),
         };
         let mut file = OpenOptions::new()

@@ -200,8 +200,7 @@ fn not_ours(path: &Path, error: StoreError) -> StoreError {
         StoreError::NotOwner { pid, .. } => {
             let who = pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
             let why = format!(
-                "another process has it{who}, and claims are in its memory alone; end that one, or give each a \
-                 file of its own and send each id to one of them"
+                "another process has it open{who}, with claims in its memory; end that process, or give each process a file of its own and send each id to one of them"
             );
             open::cannot(path, &why, None)
         }

@@ -68,9 +68,9 @@ DECLARE
     bytes CONSTANT INT := coalesce(octet_length(convert_to(value, 'UTF8')), 0);
 BEGIN
     IF bytes > most THEN
-        RAISE EXCEPTION 'the % has % bytes, and % are allowed', part, bytes, most USING ERRCODE = 'check_violation';
+        RAISE EXCEPTION 'the % has % bytes; the limit is %', part, bytes, most USING ERRCODE = 'check_violation';
     ELSIF value ~ '[\x01-\x1f\x7f]' THEN
-        RAISE EXCEPTION 'the % % has a control character in it', part, to_json(value) USING ERRCODE = 'check_violation';
+        RAISE EXCEPTION 'the % % contains a control character', part, to_json(value) USING ERRCODE = 'check_violation';
     END IF;
     RETURN bytes;
 END $$;
@@ -143,7 +143,7 @@ BEGIN
     IF octet_length(convert_to(publish.queue, 'UTF8')) > 100 THEN
         PERFORM redrive.check_part('queue', publish.queue, 100);
     ELSIF coalesce(publish.queue, '') !~ '^[A-Za-z0-9._-]+$' THEN
-        RAISE EXCEPTION '`%` is no name for a queue; use letters, digits, `.`, `_` and `-`', publish.queue
+        RAISE EXCEPTION '`%` is not a valid queue name; use letters, digits, `.`, `_` and `-`', publish.queue
             USING ERRCODE = 'check_violation';
     ELSIF coalesce(publish.id, '') = '' THEN
         RAISE EXCEPTION 'an event needs an id, minted by the owner of the intent; use the same id for a retry'
@@ -154,7 +154,7 @@ BEGIN
     PERFORM redrive.check_part('id', publish.id, 256), redrive.check_part('tenant', tenant, 128),
         redrive.check_part('key', publish.key, 256);
     IF octet_length(payload) > 1048576 THEN
-        RAISE EXCEPTION 'the payload has % bytes, and 1048576 are allowed', octet_length(payload)
+        RAISE EXCEPTION 'the payload has % bytes; the limit is 1048576', octet_length(payload)
             USING ERRCODE = 'check_violation';
     ELSIF delay IS NOT NULL AND due IS NOT NULL OR expires_after IS NOT NULL AND expires_at IS NOT NULL THEN
         RAISE EXCEPTION 'an event has a delay or is due at a time, and expires after a while or at a time'
@@ -180,11 +180,11 @@ BEGIN
                 UNION ALL SELECT 'ce-type', type, 2147483647 WHERE type IS NOT NULL) AS h (name, value, n);
     END IF;
     IF meta_bytes > 16384 THEN
-        RAISE EXCEPTION 'the headers has % bytes, and 16384 are allowed', meta_bytes USING ERRCODE = 'check_violation';
+        RAISE EXCEPTION 'the headers has % bytes; the limit is 16384', meta_bytes USING ERRCODE = 'check_violation';
     END IF;
     SELECT * INTO of_queue FROM redrive.queue AS q WHERE q.name = publish.queue;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'there is no queue `%`; %. Declare it before publishing', publish.queue,
+        RAISE EXCEPTION 'there is no queue `%`; %; declare it before publishing', publish.queue,
             (SELECT coalesce('known are: ' || string_agg(q.name, ', ' ORDER BY q.name), 'none is known')
              FROM redrive.queue AS q) USING ERRCODE = 'undefined_object';
     END IF;
