@@ -233,9 +233,9 @@ async fn a_transaction_in_another_database_is_refused() {
     let why = refused(Arc::clone(&shop.node.store), empty.clone()).await;
     assert!(why.contains("there is no schema"), "{why}");
     let why = refused(Arc::clone(&shop.node.store), own.clone()).await;
-    assert!(why.contains("another one"), "{why}");
+    assert!(why.contains("another database"), "{why}");
     let why = refused(Arc::new(at_own), copy.clone()).await;
-    assert!(why.contains("another one"), "{why}");
+    assert!(why.contains("another database"), "{why}");
 }
 
 /// A publisher of an expired id does not block the owners until its user commits.

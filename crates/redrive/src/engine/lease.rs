@@ -235,7 +235,7 @@ impl Redrive {
         let mut decided = Vec::with_capacity(replies.len());
         for (held, reply) in replies {
             let Some(queue) = pulled.iter().find(|known| known.name() == held.queue) else {
-                let what = format!("the queue `{}` is not pulled from", held.queue);
+                let what = format!("workers cannot pull from the queue `{}`", held.queue);
                 return Err(StoreError::Broken { what, source: None });
             };
             let began = began(&held.token).unwrap_or(at);

@@ -30,7 +30,7 @@ async fn who_cannot_run_a_queue_does_not_change_it() {
     let worker = open(&folder).await;
     worker.queue("orders").pull().await.unwrap();
     let refused = worker.lease("orders", 1, SECOND).await.unwrap_err();
-    assert!(refused.to_string().contains("not pulled from"), "{refused}");
+    assert!(refused.to_string().contains("cannot pull from"), "{refused}");
 
     publish(&owner, "orders", Some("k"), &["1", "2"]).await;
     testing::drain(&owner).await;

@@ -24,7 +24,7 @@ impl State {
         let LeaseRequest { queue, tenant, at, until, tokens, bytes_max, mut lapsed } = call;
         // Leases of a queue that is no longer pulled from still lapse: no other call handles them.
         if !self.queues.get(&queue).is_some_and(|queue| queue.pull || tokens.is_empty()) {
-            let what = format!("the queue `{queue}` is not pulled from; declare it with `pull`");
+            let what = format!("workers cannot pull from the queue `{queue}`; declare it with `pull`");
             return Err(StoreError::Broken { what, source: None });
         }
         self.see(at);

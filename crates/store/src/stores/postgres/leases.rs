@@ -92,7 +92,7 @@ impl OwnTx {
         // Leases of a queue that is no longer pulled from still lapse: no other call handles them.
         let may = |queue: &QueueSpec| queue.pull || call.tokens.is_empty();
         if !self.spec(&call.queue).await?.is_some_and(|queue| may(&queue)) {
-            let what = format!("the queue `{}` is not pulled from; declare it with `pull`", call.queue);
+            let what = format!("workers cannot pull from the queue `{}`; declare it with `pull`", call.queue);
             return Err(broken(what).into());
         }
         self.lock_shards().await?;

@@ -42,7 +42,7 @@ impl WriterTx {
         // Leases of a queue that is no longer pulled from still lapse: no other call handles them.
         let may = |queue: &QueueSpec| queue.pull || call.tokens.is_empty();
         if !self.spec(&call.queue)?.is_some_and(|queue| may(&queue)) {
-            let what = format!("the queue `{}` is not pulled from; declare it with `pull`", call.queue);
+            let what = format!("workers cannot pull from the queue `{}`; declare it with `pull`", call.queue);
             return Err(broken(what).into());
         }
         self.advance_clock(call.at);

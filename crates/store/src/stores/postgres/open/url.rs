@@ -144,8 +144,8 @@ mod tests {
             check_variables(|wanted| (wanted == name).then(|| value.to_owned()))
         };
         assert_eq!(said("PGSSLMODE", "verify-full"), Ok(()));
-        assert!(said("PGSSLMODE", "verify-ful").unwrap_err().contains("verify-ca and verify-full"));
+        assert!(said("PGSSLMODE", "verify-ful").unwrap_err().contains("verify-ca or verify-full"));
         assert_eq!(said("PGPORT", "5433"), Ok(()));
-        assert_eq!(said("PGPORT", "x").unwrap_err(), "PGPORT is `x`, which is no port");
+        assert_eq!(said("PGPORT", "x").unwrap_err(), "PGPORT is `x`, which is not a port");
     }
 }
