@@ -4,6 +4,7 @@
 //! and held in memory, so that a test can hand a check a tree written as literals. To add a check, write its
 //! file and give it a line in [`CHECKS`].
 
+mod configurations;
 mod core_is_pure;
 mod counted_things;
 mod crate_dependencies;
@@ -31,6 +32,7 @@ use tree::Tree;
 type Check = fn(&Tree) -> Vec<Violation>;
 
 const CHECKS: &[(&str, Check)] = &[
+    ("configurations", configurations::check),
     ("core is pure", core_is_pure::check),
     ("counted things", counted_things::check),
     ("crate dependencies", crate_dependencies::check),

@@ -21,7 +21,8 @@
 //! 5. [`triage`] has the operators' words: causes, filters, rules, jobs.
 //!
 //! Beside both: the [`ledger`] decides what a request under a known idempotency key is answered, the [`window`] which
-//! ids were seen before, and [`names`] has every name that leaves the process.
+//! ids were seen before, the [`ladder`] what a conflict or a number in a sequence means, and [`names`] has every name
+//! that leaves the process.
 //!
 //! This crate must not contain async code, I/O, a clock or a random source. `cargo xtask tidy` checks that.
 
@@ -44,6 +45,8 @@ pub mod scheduler;
 pub mod triage;
 
 pub mod window;
+
+pub mod ladder;
 
 pub mod ledger;
 

@@ -211,4 +211,6 @@ pub mod stop {
     pub const NOT_BEFORE_TOO_FAR: &str = "not_before_too_far";
     /// The caller cancelled.
     pub const CANCELLED: &str = "cancelled";
+    /// The call was made inside the body of a transaction.
+    pub const IN_TRANSACTION: &str = "in_transaction";
 }

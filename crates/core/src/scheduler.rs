@@ -160,6 +160,8 @@ pub struct Scheduler {
     unsure: SeqSet,
     /// Running attempts, including those whose dispatch note or crash count is being written.
     running: usize,
+    /// How many attempts were started, in all shards together: within an epoch, a later start has a larger number.
+    starts: u64,
     draining: bool,
     /// Shards under handoff.
     giving: BTreeSet<u32>,

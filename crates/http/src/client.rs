@@ -41,7 +41,7 @@ use redrive_core::names::header;
 use redrive_core::observe::Outcome;
 use redrive_core::{Classify, Disposition, Fault, Policy, Report, StopReason, Stopped};
 use redrive_retry::drive::{Drive, Judge, MakeAttempt};
-use redrive_retry::{Attempt, scope};
+use redrive_retry::{Attempt, effects, scope};
 use reqwest::{Error, IntoUrl, Request, RequestBuilder, Response};
 
 use crate::ledger_status::LedgerStatus;
@@ -131,7 +131,7 @@ impl Client {
 
     fn call(&self, builder: RequestBuilder) -> ClientRequest {
         let (client, mint) = (self.clone(), self.mint);
-        ClientRequest { client, builder, key: None, mint, deadline: None, independent: false }
+        ClientRequest { client, builder, key: None, mint, deadline: None, independent: false, once: false }
     }
 
     /// Why the retries behind this response stopped.
@@ -164,6 +164,7 @@ pub struct ClientRequest {
     mint: bool,
     deadline: Option<Instant>,
     independent: bool,
+    once: bool,
 }
 
 impl ClientRequest {
@@ -222,7 +223,16 @@ impl ClientRequest {
         self
     }
 
+    /// Sends it once, whatever the policy says: the caller repeats it, because its answers mean something else then.
+    pub const fn once(mut self) -> Self {
+        self.once = true;
+        self
+    }
+
     /// Sends it, as often as the policy says.
+    ///
+    /// Inside the body of a transaction nothing is sent ([`effects`]), because the body may run again and may never
+    /// commit: the call ends with [`StopReason::InTransaction`].
     ///
     /// # Errors
     /// If the last attempt got no response, or if a planned attempt did not follow: a response that is to be retried
@@ -237,10 +247,13 @@ impl ClientRequest {
     /// # Errors
     /// Like [`send`](Self::send), and if it was cancelled while waiting.
     pub async fn send_unless(self, cancel: impl Future<Output = ()>) -> Result<Response, Stopped<Error>> {
-        let Self { client, builder, key, mint, deadline, independent } = self;
+        if effects::are_refused() {
+            return Err(refused());
+        }
+        let Self { client, builder, key, mint, deadline, independent, once } = self;
         let Client { inner, policy, statuses, .. } = client;
         let request = builder.build().map(|request| named(request, key, mint));
-        let once = !request.as_ref().is_ok_and(may_repeat);
+        let once = once || !request.as_ref().is_ok_and(may_repeat);
         let sends = SendAttempt { client: inner, next: Some(request) };
         let judge = StatusJudge { statuses, errors: classify::reqwest as fn(&Error) -> Option<Fault> };
         let drive = Drive::new(&policy, sends, judge).only_once(once).independent(independent);
@@ -258,6 +271,11 @@ fn named(mut request: Request, key: Option<HeaderValue>, mint: bool) -> Request 
         headers.insert(header::IDEMPOTENCY_KEY, idempotency_key::mint());
     }
     request
+}
+
+/// The end of a call inside the body of a transaction.
+fn refused() -> Stopped<Error> {
+    Stopped { error: None, report: Report::not_started(StopReason::InTransaction) }
 }
 
 fn may_repeat(request: &Request) -> bool {

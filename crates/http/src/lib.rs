@@ -43,6 +43,9 @@ pub mod idempotent;
 pub mod client;
 
 #[cfg(feature = "reqwest")]
+pub mod cas;
+
+#[cfg(feature = "reqwest")]
 pub use client::{Client, ClientRequest, ProblemCode, ProblemDetails};
 pub use incoming::IncomingLayer;
 pub use layer::RetryLayer;

@@ -170,7 +170,7 @@ impl Redrive {
     /// [`PublishError::IdReused`] for the same id with another payload; [`PublishError::is_transient`] says which
     /// errors may be tried again. After [`StoreError::Unknown`] publish the same id again to find out.
     pub async fn publish(&self, event: Event) -> Result<Published, PublishError> {
-        let (queue, new) = self.prepare(event, self.now());
+        let (queue, new) = self.prepare_alone(event, self.now());
         let answer = match new {
             Ok(mut new) => {
                 let place = self.0.slot(&mut new);
@@ -194,7 +194,7 @@ impl Redrive {
         events: impl IntoIterator<Item = Event>,
     ) -> Result<Vec<Result<Published, PublishError>>, StoreError> {
         let now = self.now();
-        let prepared: Vec<_> = events.into_iter().map(|event| self.prepare(event, now)).collect();
+        let prepared: Vec<_> = events.into_iter().map(|event| self.prepare_alone(event, now)).collect();
         let mut good: Vec<NewEvent> =
             prepared.iter().filter_map(|(_, new)| new.as_ref().ok().cloned()).collect();
         let places: Vec<_> = good.iter_mut().map(|new| self.0.slot(new)).collect();

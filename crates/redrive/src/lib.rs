@@ -68,6 +68,8 @@
 //! | `sqlx`, `rusqlite`, `tonic`, `rdkafka` | classifiers for those crates' errors |
 //! | `serde` | policies in configuration files |
 
+pub mod cas;
+
 pub mod classify;
 
 pub mod observe;
@@ -84,6 +86,9 @@ pub mod api;
 #[cfg(feature = "engine")]
 pub mod window;
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub mod transaction;
+
 #[cfg(feature = "engine")]
 pub mod desk;
 
@@ -95,6 +100,8 @@ pub mod testing;
 
 #[cfg(feature = "engine")]
 mod address;
+
+pub mod sequence;
 
 pub mod prelude;
 
@@ -177,3 +184,8 @@ pub struct WindowGuide;
 #[cfg(all(doctest, feature = "engine"))]
 #[doc = include_str!("../../../docs/reference/errors.md")]
 pub struct ErrorsGuide;
+
+/// The ladder guide's examples, run.
+#[cfg(all(doctest, feature = "sqlite"))]
+#[doc = include_str!("../../../docs/guides/ladder.md")]
+pub struct LadderGuide;

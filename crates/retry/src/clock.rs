@@ -70,9 +70,9 @@ pub(crate) fn from_now(time: Duration) -> Option<Instant> {
     tokio::time::Instant::now().into_std().checked_add(time)
 }
 
-/// The thread's own dice.
-#[derive(Debug)]
-pub(crate) struct ThreadRandom;
+/// The random source of the thread: fast, seeded from the system, not for secrets.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ThreadRandom;
 
 impl RandomSource for ThreadRandom {
     fn roll(&mut self) -> u64 {

@@ -34,6 +34,10 @@ pub mod session;
 
 pub mod blocking;
 
+pub mod cas;
+
+pub mod effects;
+
 pub mod classify;
 
 pub mod observe;
@@ -42,7 +46,7 @@ mod call_state;
 mod clock;
 
 pub use attempt::Attempt;
-pub use clock::{clock, instant, moment};
+pub use clock::{ThreadRandom, clock, instant, moment};
 pub use redrive_core::{Policy, Report, StopReason, Stopped};
 pub use retry::{Reported, Retry, RetryCall};
 pub use session::{Session, Start};

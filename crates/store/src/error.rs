@@ -171,6 +171,11 @@ pub enum PublishError {
         /// The name.
         name: String,
     },
+    /// It was published inside the body of a transaction, but not in the transaction.
+    #[error(
+        "a plain publish inside the body of a transaction happens once a run of the body, also if it never commits;          publish in the transaction instead (the outbox: `tx.publish`, `publish_in`), or after the commit"
+    )]
+    InTransaction,
     /// The store operation failed.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -46,6 +46,8 @@ pub mod prelude {
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub mod moving;
 
+pub mod sequence;
+
 pub mod window;
 
 pub use error::{PublishError, StoreError, StoreErrorSource};

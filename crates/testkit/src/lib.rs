@@ -12,6 +12,7 @@ pub mod exhaustive;
 #[cfg(unix)]
 pub mod postgres;
 pub mod scripted;
+pub mod sequence;
 pub mod simulation;
 pub mod window;
 

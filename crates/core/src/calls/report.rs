@@ -36,11 +36,14 @@ pub enum StopReason {
     NotBeforeTooFar,
     /// The caller cancelled.
     Cancelled,
+    /// Nothing was sent: the call was made inside the body of a transaction, which may run again or never commit.
+    /// Publish an event in the transaction instead (the outbox), or call after the commit.
+    InTransaction,
 }
 
 impl StopReason {
     /// All reasons, in the order of the docs.
-    pub const ALL: [StopReason; 11] = [
+    pub const ALL: [StopReason; 12] = [
         Self::Succeeded,
         Self::Permanent,
         Self::Unclassified,
@@ -52,6 +55,7 @@ impl StopReason {
         Self::BreakerOpen,
         Self::NotBeforeTooFar,
         Self::Cancelled,
+        Self::InTransaction,
     ];
 
     /// The word used in logs, metrics and headers.
@@ -69,13 +73,14 @@ impl StopReason {
             Self::BreakerOpen => stop::BREAKER_OPEN,
             Self::NotBeforeTooFar => stop::NOT_BEFORE_TOO_FAR,
             Self::Cancelled => stop::CANCELLED,
+            Self::InTransaction => stop::IN_TRANSACTION,
         }
     }
 
-    /// Whether outer layers must not retry either, because the downstream needs a pause.
+    /// Whether outer layers must not retry either: the downstream needs a pause, or the same would be refused again.
     #[must_use]
     pub const fn forbids_outer_retry(self) -> bool {
-        matches!(self, Self::BudgetSpent | Self::BreakerOpen | Self::NotBeforeTooFar)
+        matches!(self, Self::BudgetSpent | Self::BreakerOpen | Self::NotBeforeTooFar | Self::InTransaction)
     }
 }
 
@@ -100,6 +105,14 @@ pub struct Report {
     pub executed: Executed,
     /// Whether the policy's time-out ended the last attempt.
     pub timed_out: bool,
+}
+
+impl Report {
+    /// The report of a call that was refused before its first attempt.
+    #[must_use]
+    pub const fn not_started(reason: StopReason) -> Self {
+        Self { reason, attempts: 0, waited: Duration::ZERO, executed: Executed::No, timed_out: false }
+    }
 }
 
 impl fmt::Display for Report {

@@ -129,9 +129,11 @@ impl DeadReason {
             StopReason::TimeSpent | StopReason::Deadline => Self::TimeSpent,
             StopReason::BudgetSpent | StopReason::BreakerOpen => Self::BudgetSpent,
             StopReason::NotBeforeTooFar => Self::NotBeforeTooFar,
-            StopReason::Permanent | StopReason::Succeeded | StopReason::Dropped | StopReason::Cancelled => {
-                Self::Permanent
-            }
+            StopReason::Permanent
+            | StopReason::Succeeded
+            | StopReason::Dropped
+            | StopReason::Cancelled
+            | StopReason::InTransaction => Self::Permanent,
         }
     }
 }

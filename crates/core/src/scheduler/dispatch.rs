@@ -183,11 +183,13 @@ impl Scheduler {
         running.began = now;
         running.hurried = own.is_none_or(|own| patience.is_some_and(|patience| patience < own));
         held.state = TrackedState::Running(running);
+        self.starts += 1;
         actions.push(Action::Attempt(Box::new(DispatchedAttempt {
             token: shard.token(),
             queue: held.via,
             entry: held.entry.clone(),
             attempt: progress.attempts + 1,
+            start: self.starts,
             deadline: [patience, own].into_iter().flatten().min(),
         })));
     }

@@ -141,6 +141,8 @@ pub struct DispatchedAttempt {
     pub entry: QueueEntry,
     /// The number of the attempt, from 1.
     pub attempt: u32,
+    /// The number of this start among all that the owner made: with the epoch, the fence for receivers.
+    pub start: u64,
     /// When the attempt must end.
     pub deadline: Option<Moment>,
 }

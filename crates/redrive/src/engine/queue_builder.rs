@@ -256,7 +256,9 @@ impl QueueBuilder {
     /// Handles each event in the store's own transaction: effect and settle are one commit, so in that domain the
     /// effect happens once.
     ///
-    /// The function does database work only: every other commit waits for it, and it may run more than once.
+    /// The function does database work only: every other commit waits for it, and it may run more than once. A call
+    /// through Redrive's HTTP client and a plain publish are refused inside it; `tx.publish` is the outbox. Other
+    /// clients, spawned tasks and files escape that check, and their effects would be repeated.
     ///
     /// # Errors
     /// If the queue's settings are invalid.
@@ -290,6 +292,11 @@ impl QueueBuilder {
     /// As [`handle_in`](Self::handle_in), with an async function and the PostgreSQL connection in which the
     /// transaction is open: effect and settle are one commit. It runs on a thread of its own, so its future need not
     /// be `Send`.
+    ///
+    /// It may run more than once for one commit: after a serialisation failure or a deadlock the whole function runs
+    /// again. An effect outside the database would be repeated. A call through Redrive's HTTP client and a plain
+    /// publish are refused inside it; other clients, tasks that it spawns and files escape that check. Publish the
+    /// effect as an event in the same transaction instead.
     ///
     /// ```no_run
     /// # use redrive::{Delivery, Failure, Redrive, postgres::sqlx::{self, PgConnection}};

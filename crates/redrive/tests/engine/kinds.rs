@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use redrive::event::{DeadReason, State};
+use redrive::desk::{EventRef, How};
+use redrive::event::{DeadReason, Mode, State};
 use redrive::prelude::*;
 use redrive::triage::Filter;
 use redrive::{Delivery, Event, EventQuery, Failure, testing};
@@ -156,7 +157,7 @@ async fn keys_for_downstream_are_the_same_over_attempts() {
     let keys = Seen::new();
     let noted = keys.clone();
     let handler = move |delivery: Delivery| {
-        noted.note((delivery.idempotency_key(), delivery.token(), delivery.mode()));
+        noted.note((delivery.idempotency_key(), delivery.fence(), delivery.mode()));
         async move { if delivery.attempt() < 2 { Fault::transient().into() } else { Disposition::Ok } }
     };
     redrive.queue("orders").policy(patient()).handle(handler).await.unwrap();
@@ -164,9 +165,36 @@ async fn keys_for_downstream_are_the_same_over_attempts() {
     redrive.publish(Event::new("orders", "1")).await.unwrap();
     testing::drain(&redrive).await;
     let keys = keys.all();
-    let [(first, token, live), (second, again, retry)] = &keys[..] else { panic!("{keys:?}") };
-    assert_eq!((first, token), (second, again));
+    let [(first, fence, live), (second, later, retry)] = &keys[..] else { panic!("{keys:?}") };
+    assert_eq!(first, second);
+    assert!(fence < later, "a receiver can tell which attempt is the later one");
     assert_eq!((live.as_str(), retry.as_str()), ("live", "retry"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redriven_event_passes_the_fence_of_those_that_ran_before_it() {
+    let redrive = testing::memory();
+    let fences = Seen::new();
+    let noted = fences.clone();
+    let handler = move |delivery: Delivery| {
+        noted.note((delivery.id().to_owned(), delivery.seq(), delivery.fence()));
+        let fails = delivery.id() == "1" && delivery.mode() == Mode::Live;
+        async move { if fails { Fault::permanent().into() } else { Disposition::Ok } }
+    };
+    redrive.queue("orders").handle(handler).await.unwrap();
+    redrive.start().await.unwrap();
+    for id in ["1", "2"] {
+        redrive.publish(Event::new("orders", id).key("customer-7")).await.unwrap();
+        testing::drain(&redrive).await;
+    }
+    let (letter, how) = (EventRef::new("", "orders", "1"), How { out_of_order: true, ..How::default() });
+    assert_eq!(redrive.desk("ann", "").redrive(vec![letter], how).await.unwrap().changed, 1);
+    testing::drain(&redrive).await;
+    let fences = fences.all();
+    let [_, (_, place, second), (id, earlier, redriven)] = &fences[..] else { panic!("{fences:?}") };
+    assert_eq!(id, "1");
+    assert!(earlier < place, "by its place in the queue it would be late");
+    assert!(redriven > second, "by its start it is not");
 }
 
 #[tokio::test(start_paused = true)]

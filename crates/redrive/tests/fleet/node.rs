@@ -131,7 +131,7 @@ async fn start_call(pool: PgPool, node: String, call: Delivery) -> Result<(), Fa
                   SELECT 1 FROM redrive.shard JOIN (SELECT seq, shard FROM redrive.fresh \
                   UNION ALL SELECT seq, shard FROM redrive.tracked) event ON event.shard = shard.id \
                   WHERE event.seq = $3 AND shard.epoch = $4) RETURNING is_late";
-    let (epoch, seq) = call.token();
+    let (epoch, seq) = (call.fence().epoch, call.seq());
     let query = sqlx::query_scalar(insert).bind(call.id().to_owned()).bind(node.clone());
     let query = query.bind(i64::try_from(seq).unwrap()).bind(i64::try_from(epoch).unwrap());
     let is_late: bool = query.fetch_one(&pool).await.map_err(Failure::transient)?;

@@ -55,7 +55,6 @@ fn own(delivery: &Delivery, headers: &mut HeaderMap) {
 fn attempt(delivery: &Delivery, headers: &mut HeaderMap) {
     let meta = delivery.event().meta.as_deref();
     let tenant = Some(delivery.tenant()).filter(|tenant| !tenant.is_empty());
-    let (epoch, seq) = delivery.token();
     put(headers, header::ID, Some(delivery.id()));
     put(headers, header::TENANT, tenant);
     put(headers, header::QUEUE, Some(delivery.queue()));
@@ -66,7 +65,7 @@ fn attempt(delivery: &Delivery, headers: &mut HeaderMap) {
     put(headers, header::DEADLINE, delivery.deadline().and_then(rfc3339).as_deref());
     put(headers, header::CORRELATION, meta.and_then(|meta| meta.correlation.as_deref()));
     put(headers, header::CAUSATION, meta.and_then(|meta| meta.causation.as_deref()));
-    put(headers, header::FENCE, Some(&format!("{epoch}.{seq}")));
+    put(headers, header::FENCE, Some(&delivery.fence().to_string()));
     put(headers, header::OUT_OF_ORDER, delivery.is_out_of_order().then_some("1"));
     if let Some(key) = idempotency_key::quoted(&delivery.idempotency_key()) {
         headers.insert(header::IDEMPOTENCY_KEY, key);

@@ -15,6 +15,7 @@ use redrive_core::observe::Outcome;
 use redrive_core::queue_entry::{FencingToken, LoadedEvents, QueueEntry, Seq, SettleRequest, SettleResult};
 use redrive_core::scheduler::{Action, AttemptEnd, DispatchedAttempt, EndedAttempt, FlowKey, LoadId, NoteId};
 use redrive_core::{Executed, Fault, Moment};
+use redrive_retry::effects;
 use redrive_retry::scope::RetryScope as Scope;
 use redrive_store::nodes::NodeLease as Tenure;
 use redrive_store::{Store, StoreError, TakenShard, Tx, TxJob, TxOutcome, TxSettle};
@@ -452,7 +453,7 @@ fn work_in(
         let mut tx = Transaction::new(tx, &queues, now, remember, Some(lineage));
         let mut scope = Scope::incoming(Some(delivery.attempt()), None);
         let began = Instant::now();
-        let reply = scope.enter(|| handler(&mut tx, &delivery));
+        let reply = scope.enter(|| effects::refused_in(|| handler(&mut tx, &delivery)));
         // A transaction that delays every other commit for so long has a commit of its own from now on.
         if began.elapsed() > time {
             queue.slow.store(true, Ordering::Relaxed);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use redrive_core::event::{AttemptHistory, Mode, identity};
+use redrive_core::ladder::fence::StartFence;
 use redrive_core::queue_entry::QueueEntry;
 use redrive_core::scheduler::DispatchedAttempt;
 use redrive_core::{Event, Moment};
@@ -14,15 +15,16 @@ use tokio::time::Instant;
 pub struct Delivery {
     entry: Arc<QueueEntry>,
     attempt: u32,
-    epoch: u64,
+    fence: StartFence,
     deadline: Option<Moment>,
     end: Option<Instant>,
 }
 
 impl Delivery {
     pub(in crate::engine) fn new(ticket: DispatchedAttempt, end: Option<Instant>) -> Self {
-        let DispatchedAttempt { token, entry, attempt, deadline, .. } = ticket;
-        Self { entry: Arc::new(entry), attempt, epoch: token.epoch, deadline, end }
+        let DispatchedAttempt { token, entry, attempt, start, deadline, .. } = ticket;
+        let fence = StartFence { epoch: token.epoch, start };
+        Self { entry: Arc::new(entry), attempt, fence, deadline, end }
     }
 
     /// The whole event.
@@ -110,11 +112,19 @@ impl Delivery {
         self.deadline.map(SystemTime::from)
     }
 
-    /// `(epoch, seq)`: grows with every change of owner, then with every event of the queue. A receiver that remembers
-    /// the largest token it has seen for a key can refuse late calls from a process that was replaced.
+    /// The fence of this attempt: it grows with every change of owner, then with every attempt that the owner starts. A
+    /// receiver that remembers the largest fence of a `(tenant, queue, key)` can refuse late calls, from a process that
+    /// was replaced or from an attempt that timed out. See [`StartFences`](crate::sequence::StartFences).
     #[must_use]
-    pub fn token(&self) -> (u64, u64) {
-        (self.epoch, self.entry.seq.0)
+    pub const fn fence(&self) -> StartFence {
+        self.fence
+    }
+
+    /// The place of the event in its store, given at publish. It says nothing about which attempt is the later one: an
+    /// event may commit late, or be redriven.
+    #[must_use]
+    pub fn seq(&self) -> u64 {
+        self.entry.seq.0
     }
 
     /// The idempotency key for the call that this handler makes downstream: the same over all attempts of this event,

@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redrive_core::{Event, Moment};
+use redrive_retry::effects;
 use redrive_store::sql::{SqlError, SqlRow, Value};
-use redrive_store::{PublishError, Published, StoreError, Tx, TxJob, TxOutcome};
+use redrive_store::{NewEvent, PublishError, Published, StoreError, Tx, TxJob, TxOutcome};
 
 use crate::engine::lineage::{self, Lineage};
+use crate::engine::observe;
 use crate::engine::queue::Queues;
 use crate::engine::sqlstate::{is_of_another, sqlstate};
 use crate::engine::{Redrive, Reply, TransactError};
@@ -175,6 +177,19 @@ pub(in crate::engine) fn check_handler(handler: &str) -> Result<(), PublishError
     if versioned { Ok(()) } else { Err(PublishError::Handler { name: handler.to_owned() }) }
 }
 
+impl Redrive {
+    /// Prepares an event that is published in no transaction: refused inside the body of one.
+    pub(in crate::engine) fn prepare_alone(
+        &self,
+        event: Event,
+        now: Moment,
+    ) -> (observe::Name, Result<NewEvent, PublishError>) {
+        let (queue, new) = self.prepare(event, now);
+        let refused = effects::are_refused();
+        (queue, new.and_then(|new| if refused { Err(PublishError::InTransaction) } else { Ok(new) }))
+    }
+}
+
 /// A reply other than ok, on its way out of a transaction that is to be rolled back.
 #[derive(Debug)]
 pub(in crate::engine) struct Refused(pub(in crate::engine) Reply);
@@ -201,7 +216,7 @@ where
     let lineage = Lineage::current();
     let work = Box::new(move |tx: &mut dyn Tx| {
         let mut tx = Transaction::new(tx, &queues, now, REMEMBER, lineage.clone());
-        let value = work(&mut tx).map_err(|error| {
+        let value = effects::refused_in(|| work(&mut tx)).map_err(|error| {
             let error = error.into();
             if is_of_another(sqlstate(&*error).as_deref()) {
                 tx.run_again();
