@@ -48,6 +48,8 @@ pub mod window;
 
 pub mod ladder;
 
+pub mod saga;
+
 pub mod ledger;
 
 pub mod names;
