@@ -16,9 +16,14 @@ struct Campaign {
 }
 
 /// The campaigns, by their tests: one is built with the store's own crash points, another starts a server.
-const KNOWN: [Campaign; 4] = [
+const KNOWN: [Campaign; 5] = [
     Campaign { name: "booking", test: "-p example-booking --test faults one_booking", faults: 10_000 },
     Campaign { name: "booking-postgres", test: "-p example-booking --test faults the_same", faults: 1_000 },
+    Campaign {
+        name: "kafka",
+        test: "-p redrive-broker --all-features --test kafka every_message",
+        faults: 200,
+    },
     Campaign { name: "nodes", test: "-p redrive --features postgres --test fleet", faults: 200 },
     Campaign { name: "postgres", test: "-p redrive --features postgres --test restarts", faults: 100 },
 ];
@@ -79,7 +84,7 @@ mod tests {
         let error = line("bookings", None).unwrap_err().to_string();
         assert_eq!(
             error,
-            "there is no campaign `bookings`; known: booking, booking-postgres, nodes, postgres"
+            "there is no campaign `bookings`; known: booking, booking-postgres, kafka, nodes, postgres"
         );
     }
 }

@@ -34,7 +34,11 @@ const NEEDS: &[Need] = &[
     // Its other programs are not on the path; the tests find them.
     Need { program: "pg_ctlcluster", packages: &["postgresql"], why: "tests of the store in PostgreSQL" },
     Need { program: "pgbouncer", packages: &["pgbouncer"], why: "tests of that store behind a pooler" },
+    Need { program: "java", packages: &["openjdk-17-jre-headless"], why: "Kafka, for tests of the broker" },
+    Need { program: "mvn", packages: &["maven"], why: "fetching Kafka" },
 ];
+
+mod kafka;
 
 /// The advice for a missing program.
 #[derive(Clone, Copy)]
@@ -52,8 +56,16 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns once every needed program is there.
+/// Returns once everything that the tests need is there. Without leave to install, Kafka may be missing: its tests say so.
 pub(crate) fn ensure(policy: Missing) -> anyhow::Result<()> {
+    programs(policy)?;
+    match policy {
+        Missing::Install => kafka::fetch(),
+        Missing::Refuse => Ok(()),
+    }
+}
+
+fn programs(policy: Missing) -> anyhow::Result<()> {
     let missing = missing(NEEDS, on_path);
     if missing.is_empty() {
         return Ok(());
@@ -149,7 +161,7 @@ mod tests {
     #[test]
     fn advice_names_programs_and_packages() {
         let advice = advice(&missing(NEEDS, |program| program == "c++"));
-        let expected = "install `cc` (Debian package gcc, libc6-dev), `make` (Debian package make), `python3` (Debian package python3, python3-venv), `curl` (Debian package curl), `busybox` (Debian package busybox), `strace` (Debian package strace), `pg_ctlcluster` (Debian package postgresql), `pgbouncer` (Debian package pgbouncer)";
+        let expected = "install `cc` (Debian package gcc, libc6-dev), `make` (Debian package make), `python3` (Debian package python3, python3-venv), `curl` (Debian package curl), `busybox` (Debian package busybox), `strace` (Debian package strace), `pg_ctlcluster` (Debian package postgresql), `pgbouncer` (Debian package pgbouncer), `java` (Debian package openjdk-17-jre-headless), `mvn` (Debian package maven)";
         assert_eq!(advice, expected);
     }
 

@@ -23,6 +23,22 @@ pub mod header {
     pub const MODE: &str = "redrive-mode";
     /// When the event was published (RFC 3339).
     pub const FIRST_SEEN: &str = "redrive-first-seen";
+    /// Where a message first came from: topic, partition and offset. Set once.
+    pub const ORIGIN: &str = "redrive-origin";
+    /// The consumer group that retries a message.
+    pub const GROUP: &str = "redrive-group";
+    /// The wait that the policy chose before the next attempt, in milliseconds.
+    pub const NEXT_DELAY_MS: &str = "redrive-next-delay-ms";
+    /// When the next attempt is due (RFC 3339).
+    pub const DUE: &str = "redrive-due";
+    /// On a dead letter: why it will not be retried by itself.
+    pub const DEAD_REASON: &str = "redrive-dead-reason";
+    /// On a dead letter: the kind of the last error.
+    pub const DEAD_KIND: &str = "redrive-dead-kind";
+    /// On a dead letter: the last error, at most 512 bytes.
+    pub const DEAD_MESSAGE: &str = "redrive-dead-message";
+    /// On a dead letter: the attempts made.
+    pub const DEAD_ATTEMPTS: &str = "redrive-dead-attempts";
     /// The correlation id.
     pub const CORRELATION: &str = "redrive-correlation";
     /// The id of the event whose handler published this one.

@@ -42,6 +42,7 @@ mod handoff;
 mod load;
 mod messages;
 mod operator_rules;
+mod permits;
 mod queue;
 mod settle;
 mod table;
@@ -50,6 +51,7 @@ mod watchdog;
 pub use attempt_end::{AttemptEnd, EndedAttempt, judge};
 pub use flow::FlowKey;
 pub use messages::{Action, DispatchedAttempt, Input, LoadId, NoteId, SettledEvent};
+pub use permits::AttemptPermits;
 pub use queue::{AfterDead, QueuePlan, WINDOW_MAX, WINDOW_MIN};
 pub use watchdog::STALL_AFTER;
 

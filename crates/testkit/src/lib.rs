@@ -3,12 +3,15 @@
 //!
 //! It is never a dependency of a crate that ships.
 
+pub mod broker;
 pub mod conformance;
 #[cfg(unix)]
 pub mod crash;
 #[cfg(unix)]
 pub mod disk;
 pub mod exhaustive;
+#[cfg(unix)]
+pub mod kafka;
 #[cfg(unix)]
 pub mod postgres;
 pub mod scripted;

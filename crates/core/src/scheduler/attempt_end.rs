@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::dispatch::tuned;
+use super::dispatch::{Passes, tuned};
 use super::table::SeqMap;
 use super::{QueuePlan, Running, Scheduler, TrackedEvent, TrackedState};
 use crate::disposition::{Disposition, Executed};
@@ -143,6 +143,10 @@ fn done_before(held: &SeqMap<TrackedEvent>, seq: Seq) -> Option<EventChange> {
 /// Reports the result of an attempt to breaker and limit.
 fn tell(running: Running, ended: &EndedAttempt, now: Moment) {
     let Running { hurried, pass, permit, .. } = running;
+    report((pass, permit), hurried, ended, now);
+}
+
+pub(super) fn report((pass, permit): Passes, hurried: bool, ended: &EndedAttempt, now: Moment) {
     let outcome = match &ended.end {
         AttemptEnd::Outcome(outcome) => Some(*outcome),
         AttemptEnd::Committed { .. } => Some(Outcome::Classified(Disposition::Ok)),

@@ -19,7 +19,7 @@ use crate::queue_entry::{EventChange, Seq};
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// The permits that an attempt needs before it starts.
-type Passes = (Option<BreakerPermit>, Option<Permit>);
+pub(super) type Passes = (Option<BreakerPermit>, Option<Permit>);
 
 impl Scheduler {
     pub(super) fn dispatch(&mut self, now: Moment, actions: &mut Vec<Action>) {
@@ -202,15 +202,15 @@ pub(super) fn tuned(policy: &Policy, entry: &crate::queue_entry::QueueEntry) -> 
 }
 
 /// The queue starts nothing before this moment.
-struct Closed {
-    until: Moment,
+pub(super) struct Closed {
+    pub(super) until: Moment,
     /// Whether that holds for both lanes.
     both: bool,
 }
 
 /// Asks rate, breaker, limit and budget for permission. Except for the rate, none is asked whose permission a
 /// later refusal would waste.
-fn admit(plan: &QueuePlan, mode: Mode, now: Moment) -> Result<Passes, Closed> {
+pub(super) fn admit(plan: &QueuePlan, mode: Mode, now: Moment) -> Result<Passes, Closed> {
     let policy = &plan.policy;
     let ask_again = now + ASK_AGAIN;
     let pass = match policy.breaker().map(|breaker| breaker.admit(&now)) {

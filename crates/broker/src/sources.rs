@@ -1,0 +1,6 @@
+//! The brokers.
+
+pub mod memory;
+
+#[cfg(feature = "kafka")]
+pub mod kafka;
