@@ -14,6 +14,8 @@ use std::time::SystemTime;
 use axum::extract::{FromRef, FromRequestParts};
 use http::header::{AUTHORIZATION, HOST, ORIGIN};
 use http::request::Parts;
+use http::uri::Authority;
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -107,7 +109,7 @@ where
             let local = from_here(parts).then(|| Self::local(LOCAL));
             return local.inspect(|_| signed_in(parts)).ok_or_else(ApiProblem::not_from_here);
         }
-        let bearer = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let bearer = only(&parts.headers, &AUTHORIZATION).and_then(|value| value.to_str().ok());
         let token = bearer.and_then(|value| value.split_once(' '));
         let token = token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
         let caller = token
@@ -146,10 +148,24 @@ fn from_here(parts: &Parts) -> bool {
         host.eq_ignore_ascii_case("localhost")
             || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
     };
-    let text = |name| parts.headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    let origin = parts.headers.get(ORIGIN).map(|value| value.to_str().unwrap_or_default());
     let origin_host =
         |origin: &str| origin.split_once("://").map_or(String::new(), |(_, host)| host.to_owned());
-    text(HOST).is_some_and(is_loopback) && text(ORIGIN).is_none_or(|origin| is_loopback(&origin_host(origin)))
+    named_host(&parts.uri, &parts.headers).is_some_and(is_loopback)
+        && origin.is_none_or(|origin| is_loopback(&origin_host(origin)))
+}
+
+/// The one host that a request names: the authority of an absolute target wins (RFC 9112, 3.2.2). `None` where the
+/// header is missing, or there are several and another reader may go by another one.
+pub(crate) fn named_host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
+    let host = only(headers, &HOST)?.to_str().ok()?;
+    Some(uri.authority().map_or(host, Authority::as_str))
+}
+
+/// The value of a header that is there once.
+fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
+    let mut all = headers.get_all(name).iter();
+    all.next().filter(|_| all.next().is_none())
 }
 
 #[cfg(test)]
@@ -177,6 +193,21 @@ mod tests {
         for host in ["evil.example", "127.0.0.1.evil.example:7070", "10.0.0.1", ""] {
             assert!(!from_here(&parts(host, None)), "{host}");
         }
+        // Two hosts, and a target that names another: which of them counts is for each reader to choose.
+        let two = http::Request::get("/").header("host", "localhost").header("host", "evil.example");
+        assert!(!from_here(&two.body(()).expect("a request").into_parts().0));
+        let target = http::Request::get("http://evil.example/").header("host", "localhost");
+        assert!(!from_here(&target.body(()).expect("a request").into_parts().0));
+    }
+
+    #[test]
+    fn a_header_that_is_there_twice_names_no_caller() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(only(&headers, &AUTHORIZATION), None);
+        headers.append(AUTHORIZATION, HeaderValue::from_static("Bearer a"));
+        assert_eq!(only(&headers, &AUTHORIZATION), Some(&HeaderValue::from_static("Bearer a")));
+        headers.append(AUTHORIZATION, HeaderValue::from_static("Bearer b"));
+        assert_eq!(only(&headers, &AUTHORIZATION), None);
     }
 
     fn token(text: &str) -> TokenSettings {

@@ -61,6 +61,7 @@ mod admin;
 mod key_lookup;
 
 mod ledger_health;
+mod lookalike;
 
 pub use hop_headers::check_upgrades;
 pub use route::endpoint;

@@ -4,6 +4,9 @@
 //! succeed. Defences are switched off by the settings that loosen them, or by a stand-in that behaves as the program
 //! once did; the program itself has no such switch.
 
+#[path = "api/campaign.rs"]
+mod campaign;
+
 #[path = "attack/stage.rs"]
 mod stage;
 
@@ -24,3 +27,12 @@ mod limiter_storm;
 
 #[path = "attack/replay_matrix.rs"]
 mod replay_matrix;
+
+#[path = "attack/rebinding.rs"]
+mod rebinding;
+
+#[path = "attack/tenant_flood.rs"]
+mod tenant_flood;
+
+#[path = "attack/forged_notify.rs"]
+mod forged_notify;

@@ -77,7 +77,7 @@ impl ApiProblem {
     /// 401.
     #[must_use]
     pub fn unauthorized() -> Self {
-        let detail = "missing or unknown token; send `Authorization: Bearer …`";
+        let detail = "missing or unknown token; send `Authorization: Bearer …`, once";
         let mut problem = Self::new(StatusCode::UNAUTHORIZED, "unauthorized", detail);
         problem.headers.push((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")));
         problem

@@ -10,7 +10,7 @@
 //! An event without an id is refused: the publisher creates the identity before the first attempt.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 use super::body::RequiredRight;
 use super::path::Path;
-use super::{ApiProblem, JsonObject, RequestBody, cloudevents, wire};
+use super::{ApiProblem, JsonObject, RequestBody, cloudevents, streams, wire};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::config::Right;
@@ -65,7 +65,8 @@ async fn publish(
     let items = asked.items.into_iter().map(|Item { id, is }| Item { id, is: is.and_then(event) });
     let mut items: Vec<Item<Event>> = items.collect();
     refuse_expired(&app, &mut items).await?;
-    take_streams(&app, &caller, &queue, &items)?;
+    let tenants = items.iter().filter_map(|item| item.is.as_ref().ok()).map(|event| event.tenant.as_str());
+    streams::take(&app, &caller, &queue, tenants)?;
     take_quotas(&app, &items)?;
     let answer = answer(&app, asked.one, items).await;
     // Even if some were refused or the outcome is unknown: one look too many is harmless.
@@ -185,20 +186,6 @@ async fn refuse_expired(app: &App, items: &mut [Item<Event>]) -> Result<(), ApiP
         item.is = Err(ApiProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "expired", detail));
     }
     Ok(())
-}
-
-/// Refuses a publisher that begins too many streams.
-fn take_streams(app: &App, caller: &Caller, queue: &str, items: &[Item<Event>]) -> Result<(), ApiProblem> {
-    let max = app.live().config.server.streams_max;
-    let tenants = items.iter().filter_map(|item| item.is.as_ref().ok()).map(|event| event.tenant.as_str());
-    let mut streams = app.streams.lock().unwrap_or_else(PoisonError::into_inner);
-    streams.take(&caller.name, queue, tenants, max).map_err(|tenant| {
-        let detail = format!(
-            "this token publishes to {max} streams already, and the tenant `{tenant}` of the queue `{queue}` would be \
-             another; raise server.streams_max, or publish tenants as keys"
-        );
-        ApiProblem::new(StatusCode::TOO_MANY_REQUESTS, "too-many-streams", detail)
-    })
 }
 
 /// Takes the right to publish, for all tenants or for none.

@@ -28,6 +28,8 @@ pub struct GatewaySettings {
     pub credentials: Option<CredentialsSettings>,
     /// Protocols that a connection may change to; never a version of HTTP.
     pub upgrades: Vec<String>,
+    /// Whether requests are refused that are on no route, or on another, and that the API may take for one of a route.
+    pub refuse_lookalikes: bool,
     /// How long it may take to connect.
     #[serde(with = "redrive::config::duration")]
     pub connect_time: Duration,
@@ -72,6 +74,7 @@ impl Default for GatewaySettings {
             trusted: Vec::new(),
             credentials: None,
             upgrades: vec!["websocket".to_owned()],
+            refuse_lookalikes: true,
             connect_time: Duration::from_secs(5),
             answer_time: Duration::from_secs(60),
             held_time: Duration::from_secs(60),

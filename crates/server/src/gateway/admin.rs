@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use axum::http::header::{CONTENT_TYPE, HOST};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::uri::Authority;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use super::key_lookup;
 use super::ledger_health::LedgerHealth;
 use crate::api::ApiProblem;
+use crate::auth::named_host;
 use crate::observe::{Samples, metrics};
 
 /// The state of the admin address.
@@ -54,7 +55,7 @@ async fn called_by_its_name(
     request: Request,
     next: Next,
 ) -> Result<Response, ApiProblem> {
-    let host = request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let host = named_host(request.uri(), request.headers()).unwrap_or_default();
     if is_ours(host, &asked.hosts, asked.is_loopback) {
         return Ok(next.run(request).await);
     }

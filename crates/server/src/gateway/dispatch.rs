@@ -39,6 +39,7 @@ pub(super) struct Dispatch {
     held_time: Duration,
     /// Headers of tenants, principals and credentials, with hyphens.
     named: Arc<[String]>,
+    refuse_lookalikes: bool,
 }
 
 impl Dispatch {
@@ -46,7 +47,15 @@ impl Dispatch {
         let bodies = Room::new(config.server.bodies_max, config.gateway.client_bodies_max);
         let (patience, held_time) = (config.server.body_time, config.gateway.held_time);
         let named = named(&config.gateway);
-        Self { table: Arc::new(table), proxy, bodies, patience, held_time, named }
+        let refuse_lookalikes = config.gateway.refuse_lookalikes;
+        Self { table: Arc::new(table), proxy, bodies, patience, held_time, named, refuse_lookalikes }
+    }
+
+    /// Checks a request before anything is looked up.
+    fn vet(&self, request: &mut Request<Body>) -> Result<(), UpstreamError> {
+        vet(request)?;
+        let is_lookalike = || self.table.lookalike(request.method(), request.uri().path()).is_some();
+        if self.refuse_lookalikes && is_lookalike() { Err(UpstreamError::Lookalike) } else { Ok(()) }
     }
 
     /// Prepares a request for its layer. Returns the progress of its body, if that is held.
@@ -128,7 +137,7 @@ impl Service<Request<Body>> for Dispatch {
         unfold(request.headers_mut(), &self.named);
         let route = self.table.find(request.method(), request.uri().path());
         let note = AccessRecord::of(&request, route.map(|route| route.name().to_owned()));
-        let passing: ProxyFuture = match (vet(&mut request), route) {
+        let passing: ProxyFuture = match (self.vet(&mut request), route) {
             (Err(refused), _) => {
                 let response = refused.refusal(request.method());
                 Box::pin(async move { Ok(response) })

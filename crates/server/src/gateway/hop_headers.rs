@@ -4,7 +4,7 @@
 //! connection. The message is framed anew, so the original framing is never forwarded: two readers that disagree on
 //! the length of a body allow request smuggling.
 
-use http::header::{CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
+use http::header::{CONNECTION, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::trailers;
@@ -102,8 +102,9 @@ pub(super) fn strip(headers: &mut HeaderMap, upgrades: &Upgrades) -> ConnectionO
         upgrade: upgrade.map(str::to_owned),
         trailers: tokens(headers, &TE).any(|coding| coding == "trailers"),
     };
-    for name in named.iter().filter_map(|name| HeaderName::try_from(name.as_str()).ok()) {
-        headers.remove(name);
+    // `Host` is never the connection's: without it the API would see the gateway's upstream for a host.
+    for name in named.iter().filter(|name| *name != HOST.as_str()) {
+        headers.remove(name.as_str());
     }
     for name in OF_THE_CONNECTION {
         headers.remove(name);

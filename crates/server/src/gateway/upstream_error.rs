@@ -44,6 +44,10 @@ pub(super) enum UpstreamError {
     HostMissing,
     /// Its headers for the connection could be read in two ways.
     Ambiguous,
+    /// Its target is neither a path nor the address of one.
+    Target,
+    /// It is no request of a route, and the API may take it for one.
+    Lookalike,
 }
 
 impl UpstreamError {
@@ -57,6 +61,8 @@ impl UpstreamError {
                 | Self::Hosts
                 | Self::HostMissing
                 | Self::Ambiguous
+                | Self::Target
+                | Self::Lookalike
         )
     }
 
@@ -74,6 +80,8 @@ impl UpstreamError {
             Self::Hosts => "host-ambiguous",
             Self::HostMissing => "host-missing",
             Self::Ambiguous => "headers-ambiguous",
+            Self::Target => "target-invalid",
+            Self::Lookalike => "path-ambiguous",
         }
     }
 
@@ -83,9 +91,12 @@ impl UpstreamError {
             Self::Slow => StatusCode::GATEWAY_TIMEOUT,
             Self::Client(ClientFault::Slow) => StatusCode::REQUEST_TIMEOUT,
             Self::Client(ClientFault::NoRoom) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Client(ClientFault::Broken) | Self::Hosts | Self::HostMissing | Self::Ambiguous => {
-                StatusCode::BAD_REQUEST
-            }
+            Self::Client(ClientFault::Broken)
+            | Self::Hosts
+            | Self::HostMissing
+            | Self::Ambiguous
+            | Self::Target
+            | Self::Lookalike => StatusCode::BAD_REQUEST,
             Self::Loop => StatusCode::LOOP_DETECTED,
             Self::Connect => StatusCode::METHOD_NOT_ALLOWED,
         }
@@ -103,6 +114,10 @@ impl UpstreamError {
             Self::Hosts => "the request must name one host, as HOST or HOST:PORT, and nothing else",
             Self::HostMissing => "the request names no host; send the header Host",
             Self::Ambiguous => "a header of the connection, such as Upgrade or Connection, is not ASCII",
+            Self::Target => "the target must be a path, such as /orders, or an address with one",
+            Self::Lookalike => {
+                "the method or the path is another spelling of one that needs care; send it without escapes, case, slashes, dots and semicolons that it can do without"
+            }
             Self::Connect => "this gateway does not support CONNECT",
         }
     }
@@ -110,7 +125,13 @@ impl UpstreamError {
     /// Whether the request may be repeated without a second effect.
     fn is_retryable(self, method: &Method, may_rerun: bool) -> bool {
         match self {
-            Self::Loop | Self::Connect | Self::Hosts | Self::HostMissing | Self::Ambiguous => false,
+            Self::Loop
+            | Self::Connect
+            | Self::Hosts
+            | Self::HostMissing
+            | Self::Ambiguous
+            | Self::Target
+            | Self::Lookalike => false,
             Self::Unreachable | Self::Client(_) => true,
             Self::BrokeOff | Self::Slow => may_rerun || method.is_idempotent(),
         }

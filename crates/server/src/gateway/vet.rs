@@ -7,7 +7,7 @@
 use axum::body::Body;
 use http::header::HOST;
 use http::uri::Authority;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Version};
 
 use super::hop_headers;
 use super::upstream_error::UpstreamError;
@@ -61,6 +61,7 @@ pub(super) fn unfold(headers: &mut HeaderMap, named: &[String]) {
 /// With the reason for 400.
 pub(super) fn vet(request: &mut Request<Body>) -> Result<(), UpstreamError> {
     hop_headers::check(request.headers())?;
+    check_target(request)?;
     let mut hosts = request.headers().get_all(HOST).iter();
     let host = match (hosts.next(), hosts.next()) {
         (Some(_), Some(_)) => return Err(UpstreamError::Hosts),
@@ -77,6 +78,15 @@ pub(super) fn vet(request: &mut Request<Body>) -> Result<(), UpstreamError> {
         request.headers_mut().insert(HOST, named.ok_or(UpstreamError::Hosts)?);
     }
     Ok(())
+}
+
+/// A target is a path, an address, or `*` for `OPTIONS` (RFC 9112, 3.2); a host alone is for `CONNECT`, which is refused
+/// elsewhere.
+fn check_target(request: &Request<Body>) -> Result<(), UpstreamError> {
+    let (uri, method) = (request.uri(), request.method());
+    let is_host = uri.scheme().is_none() && uri.authority().is_some();
+    let is_path = uri.path().starts_with('/') || (uri.path() == "*" && method == Method::OPTIONS);
+    if *method == Method::CONNECT || (is_path && !is_host) { Ok(()) } else { Err(UpstreamError::Target) }
 }
 
 /// A host, with a port or without, and nothing else.
@@ -116,6 +126,23 @@ mod tests {
         vet(&mut request)?;
         let host = request.headers().get(HOST).map(|host| host.to_str().expect("text").to_owned());
         Ok(host.unwrap_or_default())
+    }
+
+    #[test]
+    fn a_target_is_a_path_or_an_address() {
+        for (method, target, is_one) in [
+            ("POST", "/orders", true),
+            ("POST", "http://shop/orders", true),
+            ("POST", "http://shop", true),
+            ("OPTIONS", "*", true),
+            ("POST", "*", false),
+            ("POST", "orders", false),
+            ("POST", "shop:80", false),
+            ("CONNECT", "shop:80", true),
+        ] {
+            let request = Request::builder().method(method).uri(target).body(Body::empty());
+            assert_eq!(check_target(&request.expect("a request")).is_ok(), is_one, "{method} {target}");
+        }
     }
 
     #[test]

@@ -6,8 +6,12 @@
 //! which framing headers the lines since the last request line have.
 //!
 //! The watcher is no second parser, and errs to one side: lines of a head are always seen, and a body that looks like a
-//! head can only have the chunked request after it refused. It hands the bytes over up to the end of each head, so that the lines it has seen
-//! are those of the request that the library has just parsed, and it looks at them only for requests with chunks.
+//! head can only have the chunked request after it refused. It hands the bytes over up to the end of each head, so that
+//! the lines it has seen are those of the request that the library has just parsed, and it looks at them only for
+//! requests with chunks.
+//!
+//! A head has a line that ends in its version. An empty line after no such line is of a body: if it ended a read too, a
+//! body of empty lines would be read byte by byte.
 
 use std::io;
 use std::pin::Pin;
@@ -24,6 +28,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::api::ApiProblem;
 
+/// How every request line ends that the library reads.
+const VERSIONS: [u64; 2] = [u64::from_be_bytes(*b"HTTP/1.0"), u64::from_be_bytes(*b"HTTP/1.1")];
+
 /// Longer names are no header that matters.
 const NAME_MAX: usize = 18;
 
@@ -32,6 +39,13 @@ const NAME_MAX: usize = 18;
 pub(super) struct LastHead(Arc<AtomicBool>);
 
 impl LastHead {
+    /// Notes whether a head that ended has a length.
+    fn note(&self, end: Option<bool>) {
+        if let Some(has_length) = end {
+            self.0.store(has_length, Ordering::Release);
+        }
+    }
+
     /// Whether the request that was just parsed has an ambiguous length.
     pub(super) fn is_ambiguous(&self, headers: &HeaderMap) -> bool {
         let mut codings = headers.get_all(TRANSFER_ENCODING).iter().map(HeaderValue::as_bytes);
@@ -76,21 +90,33 @@ struct Lines {
     length: usize,
     /// The lines since the last one that is no header have a `Content-Length`.
     has_length: bool,
+    /// The last bytes of the line, but for carriage returns.
+    tail: u64,
+    /// A line since the last empty one may be a request line.
+    is_head: bool,
 }
 
 impl Lines {
     const fn new() -> Self {
-        Self { line: Line::Empty, name: [0; NAME_MAX], length: 0, has_length: false }
+        Self { line: Line::Empty, name: [0; NAME_MAX], length: 0, has_length: false, tail: 0, is_head: false }
     }
 
     /// Goes on to the end of the next head, or of the bytes: how many bytes that are, and whether a head ends there
     /// that has a length.
     fn advance(&mut self, bytes: &[u8]) -> (usize, Option<bool>) {
         for (at, byte) in bytes.iter().enumerate() {
+            if *byte == b'\n' {
+                self.is_head |= VERSIONS.contains(&self.tail);
+            }
+            if *byte != b'\r' {
+                self.tail = self.tail << 8 | u64::from(*byte);
+            }
             match (self.line, *byte) {
                 (Line::Empty, b'\n') => {
                     let has_length = std::mem::take(&mut self.has_length);
-                    return (at + 1, Some(has_length));
+                    if std::mem::take(&mut self.is_head) {
+                        return (at + 1, Some(has_length));
+                    }
                 }
                 (Line::Empty, b'\r') => {}
                 (_, b'\n') => {
@@ -144,25 +170,25 @@ impl<S: AsyncRead + Unpin> AsyncRead for WatchedStream<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        let before = buf.filled().len();
-        if this.rest.is_empty() {
-            match Pin::new(&mut this.stream).poll_read(cx, buf) {
-                Poll::Ready(Ok(())) => {}
-                other => return other,
-            }
-        } else {
+        if !this.rest.is_empty() {
+            // Only what is handed over is copied: there may be many heads in it.
             let count = this.rest.len().min(buf.remaining());
-            buf.put_slice(&this.rest[..count]);
-            this.rest.advance(count);
+            let (read, end) = this.lines.advance(&this.rest[..count]);
+            buf.put_slice(&this.rest[..read]);
+            this.rest.advance(read);
+            this.last.note(end);
+            return Poll::Ready(Ok(()));
+        }
+        let before = buf.filled().len();
+        match Pin::new(&mut this.stream).poll_read(cx, buf) {
+            Poll::Ready(Ok(())) => {}
+            other => return other,
         }
         let (read, end) = this.lines.advance(&buf.filled()[before..]);
-        if let Some(has_length) = end {
-            this.last.0.store(has_length, Ordering::Release);
-            let after = &buf.filled()[before + read..];
-            if !after.is_empty() {
-                this.rest = [after, &this.rest].concat().into();
-                buf.set_filled(before + read);
-            }
+        this.last.note(end);
+        if before + read < buf.filled().len() {
+            this.rest = Bytes::copy_from_slice(&buf.filled()[before + read..]);
+            buf.set_filled(before + read);
         }
         Poll::Ready(Ok(()))
     }
@@ -227,6 +253,9 @@ mod tests {
             ("content-length: 3\r\nPUT / HTTP/1.1\r\nHost: a\r\n\r\n", false),
             ("PUT http://a:80/ HTTP/1.1\r\nContent-Length: 3\r\n\r\n", true),
             ("\r\n\r\nGET / HTTP/1.1\r\nContent-Length: 0\r\n\r\n", true),
+            ("body\n\nPUT / HTTP/1.0\r\nContent-Length: 0\r\n\r\n", true),
+            ("Content-Length: 3\n\nPUT / HTTP/1.1\r\nHost: a\r\n\r\n", false),
+            ("name: PUT / HTTP/1.1\r\nContent-Length: 3\r\n\r\n", true),
         ] {
             for size in [1, 2, 7, 1000] {
                 assert_eq!(heads(text, size).last(), Some(&last), "{text:?} by {size}");
@@ -247,6 +276,32 @@ mod tests {
             ends.push((read.len(), last.0.load(Ordering::Acquire)));
         }
         assert_eq!(read, text);
-        assert_eq!(ends, [(18, false), (24, false), (61, true), (62, true)]);
+        assert_eq!(ends, [(18, false), (61, true), (62, true)]);
+    }
+
+    /// How many reads it takes to get all of it, with room for all.
+    async fn reads(text: &[u8]) -> usize {
+        use tokio::io::AsyncReadExt as _;
+
+        let mut stream = WatchedStream::new(text, LastHead::default());
+        let (mut read, mut count) = (Vec::with_capacity(text.len() + 1), 0);
+        while stream.read_buf(&mut read).await.expect("bytes") > 0 {
+            count += 1;
+        }
+        assert_eq!(read.len(), text.len());
+        count
+    }
+
+    #[tokio::test]
+    async fn empty_lines_of_a_body_do_not_end_a_read() {
+        let head = b"PUT / HTTP/1.1\r\nContent-Length: 100000\r\n\r\n";
+        for body in ["\n", "\r\n", "a\n\n", "Content-Length: 1\r\n\r\n", "HTTP/1.2\n\n"] {
+            let text = [&head[..], body.repeat(20_000).as_bytes()].concat();
+            assert_eq!(reads(&text).await, 2, "{body:?}");
+        }
+        // What looks like a head ends one, and costs no more for what comes after it.
+        let began = std::time::Instant::now();
+        assert_eq!(reads("G / HTTP/1.1\n\n".repeat(100_000).as_bytes()).await, 100_000);
+        assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
     }
 }

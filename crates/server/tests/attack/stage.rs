@@ -11,13 +11,10 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStderr, Command};
 
+pub(crate) use crate::campaign::scaled;
+
 /// How long anything may take that has to happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-
-/// `full` under `cargo xtask attack`, `short` otherwise.
-pub(crate) fn scaled<T>(short: T, full: T) -> T {
-    if std::env::var("REDRIVE_ATTACK").is_ok_and(|length| length == "full") { full } else { short }
-}
 
 /// The program, without the environment of the test run.
 pub(crate) fn redrive(folder: &TempDir) -> Command {

@@ -56,7 +56,64 @@ async fn a_connection_header_takes_nothing_away_that_frames_or_tells() {
     let (asked, body) = served.message().await;
     assert_eq!(body, "hi");
     assert_eq!(asked.all("x-forwarded-for"), ["127.0.0.1"]);
-    assert_eq!(asked.all("host").len(), 1);
+    assert_eq!(asked.all("host"), ["shop"]);
+}
+
+#[tokio::test]
+async fn another_spelling_of_a_route_is_refused_and_not_forwarded() {
+    let upstream = Upstream::open().await;
+    let route = "[[gateway.routes]]\nmatch = \"POST /orders\"\ntenant = \"acme\"\neffects = \"keyed\"\nkey = \"required\"\n";
+    let gate = Gate::before(upstream.address(), route).await;
+    for target in [
+        "POST //orders",
+        "POST /orders/",
+        "POST /a/../orders",
+        "POST /%6frders",
+        "POST /..;/orders",
+        "POST /ORDERS",
+        "post /orders",
+        "POST http://shop//orders",
+    ] {
+        let mut client = gate.connect().await;
+        client.say(&format!("{target} HTTP/1.1\nHost: shop\nContent-Length: 2\n\nhi")).await;
+        let (answer, body) = client.message().await;
+        assert_eq!((answer.status(), code(&body).as_str()), (400, "path-ambiguous"), "{target}");
+    }
+    for target in ["POST orders", "POST *", "POST shop:80"] {
+        let mut client = gate.connect().await;
+        client.say(&format!("{target} HTTP/1.1\nHost: shop\nContent-Length: 2\n\nhi")).await;
+        let (answer, body) = client.message().await;
+        assert_eq!((answer.status(), code(&body).as_str()), (400, "target-invalid"), "{target}");
+    }
+    assert!(upstream.is_alone().await);
+    // What is no route in any spelling passes as it is spelt; and all does where the API tells spellings apart.
+    let loose =
+        Gate::before(upstream.address(), &format!("gateway.refuse_lookalikes = false\n{route}")).await;
+    for (gate, target) in [(&gate, "/mails//a/../b"), (&loose, "//orders")] {
+        let mut client = gate.connect().await;
+        client.say(&format!("POST {target} HTTP/1.1\nHost: shop\nContent-Length: 2\n\nhi")).await;
+        let mut served = upstream.accept().await;
+        assert!(served.message().await.0.first.contains(&format!(" {target} ")), "{target}");
+    }
+}
+
+/// A body of empty lines was once read byte by byte, and a megabyte of them took a minute of the processor.
+#[tokio::test]
+async fn a_body_of_empty_lines_takes_no_longer_than_another() {
+    let upstream = Upstream::open().await;
+    let gate = Gate::before(upstream.address(), "").await;
+    for (line, count) in [("\n", 1_000_000), ("G / HTTP/1.1\n\n", 5_000)] {
+        let body = line.repeat(count);
+        let head = format!("PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len());
+        let mut client = gate.connect().await;
+        let sent = format!("{head}{body}");
+        let received = async {
+            let mut served = upstream.accept().await;
+            served.message().await.1.len()
+        };
+        let ((), length) = tokio::join!(client.send(sent.as_bytes()), received);
+        assert_eq!(length, body.len());
+    }
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ use redrive::Event;
 use redrive::desk::{Desk, ExchangeError, ExportReport, Filter, Seq};
 use serde_json::{Value, json};
 
+use super::super::streams::{self, BegunStreams};
 use super::super::{ApiProblem, RequestBody, wire};
 use super::OperatorContext;
 use super::query::{EventQueryParams, QueryParams};
@@ -105,11 +106,13 @@ async fn import(context: OperatorContext, body: RequestBody) -> Result<Json<Valu
     context.caller.may(Right::Publish)?;
     // Each line is checked as if it were published, and all of them before one is stored.
     let live = context.app.live().clone();
-    let mut refusal = None;
+    let (mut refusal, mut begun) = (None, BegunStreams::default());
     let check = |event: &Event| {
         let checked = context.caller.tenant(Some(&event.tenant));
         let checked = checked.and_then(|_| context.caller.may_send_to(&event.queue, &live.config));
-        checked.map_err(|problem| refusal = Some(problem)).is_ok()
+        let checked = checked
+            .and_then(|()| streams::take(&context.app, &context.caller, &event.queue, [&*event.tenant]));
+        checked.map(|new| begun.extend(new)).map_err(|problem| refusal = Some(problem)).is_ok()
     };
     let imported = match context.desk.import_if(check, &mut &body.bytes[..]).await {
         Ok(imported) => imported,
@@ -120,6 +123,7 @@ async fn import(context: OperatorContext, body: RequestBody) -> Result<Json<Valu
             return Err(problem.with("line", line).with("what", what));
         }
         Err(ExchangeError::Refused { line }) => {
+            streams::release(&context.app, &context.caller, &begun);
             let problem = refusal.unwrap_or_else(|| ApiProblem::bad_request("this line is refused"));
             return Err(problem.with("line", line));
         }

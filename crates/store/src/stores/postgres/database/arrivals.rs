@@ -10,14 +10,19 @@
 //! A notification of the database (`NOTIFY`) is a hint that there may be arrivals. It is sent after the commit and not
 //! in it, at most once in [`HINT_EVERY`] per process. Only the look matters, and a process looks every [`LOOK_EVERY`]
 //! in any case.
+//!
+//! Every role that may connect can send notifications, so they prove nothing and may be many. They are read beside the
+//! looks and as fast as they come: the database keeps what a listener has not read, for all of its listeners, and
+//! refuses commits that notify once that is too much.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use redrive_core::queue_entry::StreamId;
 use sqlx::Row;
-use sqlx::postgres::PgListener;
+use sqlx::postgres::{PgListener, PgNotification};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::{Database, TxFuture};
@@ -38,31 +43,57 @@ const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 
 /// Looks for events that other processes wrote, as long as the store is open.
 pub(in crate::stores::postgres) async fn look_around(db: Arc<Database>) {
-    let mut since: Option<Since> = None;
-    let mut listener = None;
-    let mut listen_after = Instant::now();
+    let hints = Hints::default();
+    tokio::select! {
+        () = hear(&db, &hints) => {}
+        () = look_now_and_then(&db, &hints) => {}
+    }
+}
+
+/// What notifications said since the last look.
+#[derive(Debug, Default)]
+struct Hints {
+    /// There may be something to look for.
+    any: Notify,
+    /// Shards may have changed owners.
+    nodes: AtomicBool,
+}
+
+/// Reads notifications. It never ends by itself.
+async fn hear(db: &Database, hints: &Hints) {
     let own = db.node.to_string();
-    let (mut looked_at, mut look_at) = (Instant::now(), Instant::now() + LOOK_EVERY);
     loop {
-        if listener.is_none() && Instant::now() >= listen_after {
-            listener = listen(&db).await;
-            // Notifications sent meanwhile are lost.
-            db.node_lease.stir();
-            listen_after = Instant::now() + LISTEN_AGAIN;
+        let listen_after = Instant::now() + LISTEN_AGAIN;
+        let listener = listen(db).await;
+        // Notifications sent meanwhile are lost.
+        hints.nodes.store(true, Relaxed);
+        hints.any.notify_one();
+        if let Some(mut listener) = listener {
+            while let Ok(notice) = listener.try_recv().await {
+                match notice.as_ref().map(PgNotification::payload) {
+                    // The watcher already knows this process's own events.
+                    Some(payload) if payload == own => continue,
+                    Some(NODES) => hints.nodes.store(true, Relaxed),
+                    _ => {}
+                }
+                hints.any.notify_one();
+            }
         }
-        match &mut listener {
-            Some(listening) => match tokio::time::timeout_at(look_at, listening.try_recv()).await {
-                Ok(Ok(Some(notice))) if notice.payload() == NODES => db.node_lease.stir(),
-                // The watcher already knows this process's own events.
-                Ok(Ok(Some(notice))) if notice.payload() == own => continue,
-                Ok(Err(_)) => listener = None,
-                _ => {}
-            },
-            None => tokio::time::sleep_until(look_at).await,
-        }
+        tokio::time::sleep_until(listen_after).await;
+    }
+}
+
+async fn look_now_and_then(db: &Arc<Database>, hints: &Hints) {
+    let mut since: Option<Since> = None;
+    let mut looked_at = Instant::now();
+    loop {
+        let _ = tokio::time::timeout_at(looked_at + LOOK_EVERY, hints.any.notified()).await;
         // Many notifications at once are one look.
         tokio::time::sleep_until(looked_at + LOOK_LEAST).await;
-        (looked_at, look_at) = (Instant::now(), Instant::now() + LOOK_EVERY);
+        looked_at = Instant::now();
+        if hints.nodes.swap(false, Relaxed) {
+            db.node_lease.stir();
+        }
         if db.check().is_err() {
             return;
         }
@@ -71,7 +102,7 @@ pub(in crate::stores::postgres) async fn look_around(db: Arc<Database>) {
             continue;
         }
         // If the look fails, the next one starts from the same snapshot.
-        if let Ok(now) = look(&db, since.clone()).await {
+        if let Ok(now) = look(db, since.clone()).await {
             since = Some(now);
         }
     }
