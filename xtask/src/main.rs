@@ -184,7 +184,14 @@ enum Task {
     /// Check licences, sources and bans of all dependencies with cargo-deny
     ///
     /// Installs cargo-deny first if it is missing, which takes several minutes. The rules are in deny.toml.
-    Deny,
+    Deny {
+        /// Check for known vulnerabilities too, with RustSec's database from the network
+        #[arg(long)]
+        advisories: bool,
+        /// Use the database that is in $CARGO_HOME/advisory-dbs, without the network
+        #[arg(long, requires = "advisories")]
+        offline: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -217,6 +224,6 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Sim(options) => sim::run(&workspace, &options),
         Task::Fuzz { target, seconds } => fuzz::run(&workspace, &fuzz::Options { target, seconds }),
         Task::Dist { out, program } => dist::run(&workspace, &dist::Options { out, program }),
-        Task::Deny => deny::run(&workspace),
+        Task::Deny { advisories, offline } => deny::run(&workspace, advisories, offline),
     }
 }

@@ -11,7 +11,7 @@ use crate::campaign::Program;
 use crate::stage::{in_time, scaled};
 
 /// How many events a request has.
-const BATCH: usize = 50;
+const BATCH: usize = 20;
 
 /// What came of a flood.
 #[derive(Debug, Default)]
@@ -102,7 +102,7 @@ impl Stage {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_publisher_that_makes_up_tenants_is_refused_and_the_server_grows_no_further() {
-    let max = scaled(200, 2_000);
+    let max = scaled(60, 2_000);
     let stage = Stage::open(max).await;
     let first = stage.flood("first", max / BATCH + 2).await;
     assert_eq!(first.accepted, max, "exactly as many as a token may begin: {first:?}");
