@@ -10,6 +10,7 @@ mod counted_things;
 mod crate_dependencies;
 mod dead_files;
 mod dead_pages;
+mod desk_templates;
 mod documented_names;
 mod duplicate_names;
 mod folder_size;
@@ -38,6 +39,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("crate dependencies", crate_dependencies::check),
     ("dead files", dead_files::check),
     ("dead pages", dead_pages::check),
+    ("desk templates", desk_templates::check),
     ("documented names", documented_names::check),
     ("duplicate names", duplicate_names::check),
     ("folder size", folder_size::check),

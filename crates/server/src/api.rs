@@ -42,8 +42,15 @@ async fn no_store(mut response: Response) -> Response {
     response
 }
 
+/// The operators' routes alone, without counting and logging: for the desk's pages, which call them in process.
+pub(crate) fn operators(app: Arc<App>) -> Router {
+    let routes = operate::routes().fallback(async || ApiProblem::not_found("no such path"));
+    routes.with_state(app)
+}
+
 /// Every route.
 pub fn router(app: Arc<App>) -> Router {
+    let pages = crate::desk::router(&app);
     Router::new()
         .merge(index::routes())
         .merge(health::routes())
@@ -60,4 +67,5 @@ pub fn router(app: Arc<App>) -> Router {
         .layer(axum::middleware::map_response(no_store))
         .layer(axum::middleware::from_fn(crate::observe::access_log::noted))
         .with_state(app)
+        .merge(pages)
 }

@@ -1,7 +1,8 @@
 //! The state shared by all requests, and the part that a reload replaces.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
 use redrive::{Moment, Redrive};
@@ -55,6 +56,8 @@ pub struct App {
     pub(crate) feed: Arc<AttemptFeed>,
     /// Which store it serves; see [`store_id`].
     pub(crate) store: String,
+    /// In the demo: the switch that repairs its failing service.
+    pub(crate) demo: OnceLock<Arc<AtomicBool>>,
 }
 
 /// The part that a reload replaces as a whole.
@@ -127,6 +130,7 @@ impl App {
             reloading,
             feed,
             store,
+            demo: OnceLock::new(),
         })
     }
 

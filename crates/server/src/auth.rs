@@ -45,8 +45,10 @@ struct KnownToken {
 
 /// Why a token is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TokenRefusal {
+pub(crate) enum TokenRefusal {
+    /// There is no such token.
     Unknown,
+    /// Its time is over.
     Expired,
 }
 
@@ -64,12 +66,21 @@ impl Callers {
         Self(tokens.into_iter().filter_map(known).collect())
     }
 
+    /// Whether there are no tokens, so that every local client has all rights.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The caller with this token.
     fn find(&self, token: &str, now: SystemTime) -> Result<Caller, TokenRefusal> {
-        let hash: [u8; 32] = Sha256::digest(token.as_bytes()).into();
+        self.by_hash(&token_hash(token), now)
+    }
+
+    /// The caller whose token has this hash.
+    pub(crate) fn by_hash(&self, hash: &[u8; 32], now: SystemTime) -> Result<Caller, TokenRefusal> {
         let mut found = None;
         for known in &self.0 {
-            if bool::from(known.hash.ct_eq(&hash)) {
+            if bool::from(known.hash.ct_eq(hash)) {
                 found = Some(known);
             }
         }
@@ -79,6 +90,11 @@ impl Callers {
             _ => Ok(known.caller.clone()),
         }
     }
+}
+
+/// The hash by which a token is known.
+pub(crate) fn token_hash(token: &str) -> [u8; 32] {
+    Sha256::digest(token.as_bytes()).into()
 }
 
 /// The bytes of `sha256:…`.
@@ -132,7 +148,7 @@ where
 }
 
 /// Notes that the connection's caller is known, so that others make room first.
-fn signed_in(parts: &Parts) {
+pub(crate) fn signed_in(parts: &Parts) {
     if let Some(connection) = parts.extensions.get::<ConnectionPermit>() {
         connection.is_of_a_known_caller();
     }

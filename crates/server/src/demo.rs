@@ -83,6 +83,8 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let downstream = Downstream::start().await.context("cannot listen on loopback")?;
     let config = settings(folder.path(), &downstream)?;
     let server = Server::start(config).await?;
+    // The desk's overview can repair the service.
+    let _ = server.app().demo.set(downstream.repaired());
     let address = format!("http://{}", server.address());
     opening(&args, &address, &downstream);
 
@@ -167,6 +169,7 @@ fn opening(args: &Args, address: &str, downstream: &Downstream) {
     say(
         "order took effect, and is down for some seconds. A few orders are invalid, and a few are sent twice.\n",
     );
+    say(format_args!("The desk, for a browser:  {address}/desk\n"));
     say("In another terminal:");
     say(format_args!("  {program} dead groups --url {address}"));
     say(format_args!("  {program} dead ls --url {address}"));

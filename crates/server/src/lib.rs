@@ -15,7 +15,8 @@
 //! - [`notify`]: a message when dead letters have a new cause;
 //! - [`serve`]: the life of a server, from its start to its stop;
 //! - [`gateway`]: the idempotency ledger in front of any HTTP API;
-//! - [`cli`]: the commands.
+//! - [`cli`]: the commands;
+//! - `desk`: the operators' web pages.
 
 pub mod config;
 
@@ -47,5 +48,7 @@ pub mod serve;
 pub mod gateway;
 
 pub mod cli;
+
+mod desk;
 
 mod demo;

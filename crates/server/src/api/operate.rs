@@ -52,6 +52,7 @@ mod nodes;
 mod ordering_keys;
 mod query;
 mod to_json;
+mod waits;
 
 pub(super) fn routes() -> Router<Arc<App>> {
     Router::new()

@@ -87,6 +87,11 @@ impl Caller {
         self.queues.is_some()
     }
 
+    /// The queues that the token is for; `None` for all.
+    pub(crate) fn own_queues(&self) -> Option<&[String]> {
+        self.queues.as_deref()
+    }
+
     /// The queue of a filter: the requested one, or the only one of the token; `None` for all queues.
     ///
     /// # Errors

@@ -53,21 +53,44 @@ struct Ls {
     /// Maximum number of results
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
+    #[command(flatten)]
+    which: LineFilter,
+}
+
+/// Which lines.
+#[derive(Debug, Default, clap::Args)]
+struct LineFilter {
+    /// Only lines whose target contains this text
+    #[arg(long, value_name = "TEXT")]
+    target: Option<String>,
+    /// Only lines of this operator
+    #[arg(long, value_name = "NAME")]
+    who: Option<String>,
+    /// Only lines with this action
+    #[arg(long, value_name = "WORD")]
+    verb: Option<String>,
 }
 
 pub(super) async fn run(Args { command, connect }: Args) -> Result<ExitCode> {
     connect
         .run(async |client, out| match command {
-            Command::Ls(Ls { before, limit }) => list(client, out, before, limit.into()).await,
+            Command::Ls(asked) => list(client, out, asked).await,
             Command::Export => export(client).await,
             Command::Verify(asked) => verify(client, asked).await,
         })
         .await
 }
 
-async fn page(client: &DeskClient, before: Option<u64>, limit: u64) -> Result<(Value, AuditPageJson)> {
+async fn page(
+    client: &DeskClient,
+    which: &LineFilter,
+    before: Option<u64>,
+    limit: u64,
+) -> Result<(Value, AuditPageJson)> {
     let mut query: QueryParams = vec![("limit", limit.to_string())];
     query.extend(before.map(|before| ("before", before.to_string())));
+    let filters = [("target", &which.target), ("who", &which.who), ("verb", &which.verb)];
+    query.extend(filters.into_iter().filter_map(|(name, text)| Some((name, text.clone()?))));
     let answer = client.get("/v1/audit", &query).await?;
     let page = read(&answer)?;
     Ok((answer, page))
@@ -80,8 +103,8 @@ fn row(line: &AuditLineJson) -> Vec<String> {
     number.chain(texts).chain([count.to_string(), note.clone()]).collect()
 }
 
-async fn list(client: &DeskClient, out: &Output, before: Option<u64>, limit: u64) -> Result<ExitCode> {
-    let (answer, page) = page(client, before, limit).await?;
+async fn list(client: &DeskClient, out: &Output, asked: Ls) -> Result<ExitCode> {
+    let (answer, page) = page(client, &asked.which, asked.before, asked.limit.into()).await?;
     out.answer(&answer, |_| {
         let rows: Vec<Vec<String>> = page.lines.iter().map(row).collect();
         if rows.is_empty() {
@@ -101,7 +124,7 @@ async fn verify(client: &DeskClient, asked: Verify) -> Result<ExitCode> {
     let keys: Vec<ChainKey> = asked.key_file.iter().map(key).collect::<Result<_>>()?;
     let (mut lines, mut before) = (Vec::new(), None);
     loop {
-        let (_, page) = page(client, before, PAGE).await?;
+        let (_, page) = page(client, &LineFilter::default(), before, PAGE).await?;
         lines.extend(page.lines);
         before = page.next;
         if before.is_none() {
@@ -126,7 +149,7 @@ async fn verify(client: &DeskClient, asked: Verify) -> Result<ExitCode> {
 async fn export(client: &DeskClient) -> Result<ExitCode> {
     let (mut before, mut written) = (None, 0);
     loop {
-        let (answer, page) = page(client, before, PAGE).await?;
+        let (answer, page) = page(client, &LineFilter::default(), before, PAGE).await?;
         let lines = answer["lines"].as_array().cloned().unwrap_or_default();
         written += lines.len() as u64;
         put(&lines.iter().map(|line| format!("{line}\n")).collect::<String>())?;

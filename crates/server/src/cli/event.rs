@@ -180,6 +180,7 @@ fn told(event: &Value, with_body: bool) -> String {
         ("key", word("key")),
         ("state", word("state")),
         ("reason", word("reason")),
+        ("waits", text(&event["waits"], "text")),
         (if is_over { "last error" } else { "error" }, error(event)),
         ("group", word("cause")),
         ("blocks", holds.to_owned()),

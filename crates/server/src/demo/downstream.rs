@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -63,6 +64,8 @@ impl FailureMode {
 #[derive(Debug)]
 struct Inner {
     started: Instant,
+    /// Whether an operator has repaired it: then it answers.
+    repaired: Arc<AtomicBool>,
     book: Mutex<EffectLedger>,
 }
 
@@ -104,7 +107,8 @@ impl Downstream {
     pub(super) async fn start() -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let inner = Arc::new(Inner { started: Instant::now(), book: Mutex::default() });
+        let inner =
+            Arc::new(Inner { started: Instant::now(), repaired: Arc::default(), book: Mutex::default() });
         let router = Router::new().route("/orders", post(order)).with_state(Arc::clone(&inner));
         tokio::spawn(async move { axum::serve(listener, router).await });
         Ok(Self { address, inner })
@@ -114,13 +118,18 @@ impl Downstream {
         format!("http://{}/orders", self.address)
     }
 
+    /// The switch by which the desk repairs the service.
+    pub(super) fn repaired(&self) -> Arc<AtomicBool> {
+        self.inner.repaired.clone()
+    }
+
     pub(super) fn counted(&self) -> Counted {
         self.inner.book().counted
     }
 
     /// News since the last call.
     pub(super) fn news(&self) -> Option<&'static str> {
-        let mood = FailureMode::at(self.inner.started.elapsed());
+        let mood = self.inner.mode();
         let mut book = self.inner.book();
         let is_new = book.told != Some(mood);
         book.told = Some(mood);
@@ -147,6 +156,13 @@ impl Downstream {
 impl Inner {
     fn book(&self) -> MutexGuard<'_, EffectLedger> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mode(&self) -> FailureMode {
+        if self.repaired.load(Ordering::Relaxed) {
+            return FailureMode::Calm;
+        }
+        FailureMode::at(self.started.elapsed())
     }
 
     /// What to answer; `None` for nothing, ever.
@@ -188,7 +204,7 @@ impl Inner {
 }
 
 async fn order(State(inner): State<Arc<Inner>>, headers: HeaderMap, body: String) -> Response {
-    let mood = FailureMode::at(inner.started.elapsed());
+    let mood = inner.mode();
     if mood == FailureMode::Slow {
         tokio::time::sleep(SLOW).await;
     }

@@ -8,7 +8,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use futures_util::stream;
 use http::header::CONTENT_TYPE;
-use redrive::desk::Desk;
+use redrive::desk::{AuditLine, Desk};
 use serde::Deserialize;
 
 use super::super::ApiProblem;
@@ -19,6 +19,9 @@ use crate::app::App;
 
 /// Lines read at once for a stream.
 const AT_ONCE: usize = 500;
+/// Lines that are read at once for a filter, and how often for one page.
+const LOOKED_AT_ONCE: usize = 1000;
+const LOOKS: usize = 5;
 
 pub(super) fn routes() -> Router<Arc<App>> {
     Router::new().route("/v1/audit", get(list)).route("/v1/audit/export", get(export))
@@ -29,6 +32,23 @@ pub(super) fn routes() -> Router<Arc<App>> {
 struct AuditQuery {
     before: Option<u64>,
     limit: Option<usize>,
+    /// Only lines whose target has this text.
+    target: Option<String>,
+    who: Option<String>,
+    verb: Option<String>,
+}
+
+impl AuditQuery {
+    const fn has_filter(&self) -> bool {
+        self.target.is_some() || self.who.is_some() || self.verb.is_some()
+    }
+
+    fn matches(&self, line: &AuditLine) -> bool {
+        let is = |asked: &Option<String>, word: &str| asked.as_ref().is_none_or(|asked| asked == word);
+        self.target.as_ref().is_none_or(|text| line.target.contains(text.as_str()))
+            && is(&self.who, &line.by.who)
+            && is(&self.verb, &line.verb)
+    }
 }
 
 async fn list(
@@ -38,10 +58,41 @@ async fn list(
     context.may_read()?;
     context.caller.for_everything("the audit")?;
     let limit = page(asked.limit)?;
-    let lines = context.desk.audit(asked.before, limit).await?;
-    let last = lines.last().filter(|line| lines.len() == limit && line.number > 1);
-    let next = last.map(|line| line.number);
+    let (lines, next) = if asked.has_filter() {
+        matching(&context.desk, &asked, limit).await?
+    } else {
+        let lines = context.desk.audit(asked.before, limit).await?;
+        let last = lines.last().filter(|line| lines.len() == limit && line.number > 1);
+        let next = last.map(|line| line.number);
+        (lines, next)
+    };
     Ok(Json(AuditPageJson { lines: lines.iter().map(to_json::line).collect(), next }))
+}
+
+/// The lines that match. A bounded number is looked at, so a page may have few and still a next.
+async fn matching(
+    desk: &Desk,
+    asked: &AuditQuery,
+    limit: usize,
+) -> Result<(Vec<AuditLine>, Option<u64>), redrive::StoreError> {
+    let (mut found, mut before) = (Vec::new(), asked.before);
+    for _ in 0..LOOKS {
+        let lines = desk.audit(before, LOOKED_AT_ONCE).await?;
+        let is_all = lines.len() < LOOKED_AT_ONCE;
+        for line in lines {
+            before = Some(line.number);
+            if asked.matches(&line) {
+                found.push(line);
+            }
+            if found.len() == limit {
+                return Ok((found, before.filter(|number| *number > 1)));
+            }
+        }
+        if is_all {
+            return Ok((found, None));
+        }
+    }
+    Ok((found, before))
 }
 
 /// All lines as JSON lines, the latest first, read and sent bit by bit.

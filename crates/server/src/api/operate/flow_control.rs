@@ -15,7 +15,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::{ApiProblem, Path, RequestBody};
-use super::query::{PageQuery, QueryParams, needed, slice};
+use super::inspect::is_yes;
+use super::query::{QueryParams, needed, slice};
 use super::{OperatorContext, to_json};
 use crate::app::App;
 use crate::config::{Config, Order};
@@ -35,13 +36,22 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/v1/rules/lift", post(lift))
 }
 
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct QueuesQuery {
+    counts: Option<String>,
+    after: Option<usize>,
+    limit: Option<usize>,
+}
+
 async fn queues(
     context: OperatorContext,
-    QueryParams(PageQuery { after, limit }): QueryParams<PageQuery>,
+    QueryParams(QueuesQuery { counts, after, limit }): QueryParams<QueuesQuery>,
 ) -> Result<Json<Value>, ApiProblem> {
     context.may_read()?;
     context.caller.for_all_tenants("a list of queues")?;
-    let mut states = states(&context).await?;
+    let counts = counts.is_none() || is_yes("counts", counts.as_deref())?;
+    let mut states = states(&context, counts).await?;
     states.retain(|queue, _| context.caller.sees(queue));
     Ok(Json(slice("queues", states.into_values().collect(), after, limit)?))
 }
@@ -50,13 +60,15 @@ async fn queue(context: OperatorContext, Path(queue): Path<String>) -> Result<Js
     context.may_read()?;
     context.caller.for_all_tenants("a queue")?;
     context.caller.queue(&queue)?;
-    let state = states(&context).await?.remove(&queue);
+    let state = states(&context, true).await?.remove(&queue);
     state.map(Json).ok_or_else(|| ApiProblem::no_queue(&queue))
 }
 
-/// Every queue that is configured, that the store knows, or that has a rule.
-async fn states(context: &OperatorContext) -> Result<BTreeMap<String, Value>, ApiProblem> {
-    let counts = context.app.redrive.counts().await?;
+/// Every queue that is configured, that the store knows, or that has a rule. Counting reads every event.
+async fn states(context: &OperatorContext, counts: bool) -> Result<BTreeMap<String, Value>, ApiProblem> {
+    let has_counts = counts;
+    let counts = if counts { context.app.redrive.counts().await? } else { Vec::new() };
+    let pressures = context.app.redrive.pressures();
     let rules = context.desk.rules().await?.list;
     let known = context.app.redrive.queue_names().await?;
     let live = context.app.live();
@@ -67,13 +79,32 @@ async fn states(context: &OperatorContext) -> Result<BTreeMap<String, Value>, Ap
     let state = |name: &str| {
         let mut view = settings(&live.config, name);
         let of_queue = counts.iter().filter(|count| count.queue == name);
-        view["events"] =
-            of_queue.map(|count| (count.state.as_str().to_owned(), json!(count.events))).collect();
+        if has_counts {
+            view["events"] =
+                of_queue.map(|count| (count.state.as_str().to_owned(), json!(count.events))).collect();
+        }
+        if let Some(pressure) = pressures.iter().find(|pressure| pressure.queue == name) {
+            if let Some(tokens) = pressure.budget_tokens {
+                view["budget"] = tokens.into();
+            }
+            if let Some(breaker) = pressure.breaker {
+                view["breaker"] = breaker_word(breaker.as_number()).into();
+            }
+        }
         let held = rules.iter().filter(|control| queue_of(&control.rule) == Some(name));
         view["rules"] = held.map(to_json::control).collect();
         (name.to_owned(), view)
     };
     Ok(names.into_iter().map(state).collect())
+}
+
+/// The state of a breaker in a word.
+const fn breaker_word(state: u8) -> &'static str {
+    match state {
+        0 => "closed",
+        1 => "half-open",
+        _ => "open",
+    }
 }
 
 /// The configuration of a queue. An unconfigured queue may still have events.

@@ -1,4 +1,4 @@
-//! Dead letters as JSON lines, to move them between stores.
+//! Dead letters as JSON lines, to move them between stores; or as CSV, to look at them elsewhere.
 //!
 //! Without a `limit` an export is one stream, read and sent in chunks; it ends early if the store fails, and
 //! unreadable events are logged. With a `limit` it is a page, whose headers say where the next one starts
@@ -23,6 +23,8 @@ use super::OperatorContext;
 use super::query::{EventQueryParams, QueryParams};
 use crate::app::App;
 use crate::config::Right;
+
+mod csv;
 
 /// Dead letters read at once for a stream. Each may have a payload of a megabyte.
 const AT_ONCE: usize = 50;
@@ -51,9 +53,11 @@ async fn export(
         filter.tenant.as_deref().unwrap_or("any")
     );
     context.desk.note("export", &target, 1, "").await?;
-    match asked.limit()? {
-        Some(limit) => one_page(&context, filter, after, limit).await,
-        None => Ok(whole(context, filter, after)),
+    match (asked.format.as_deref(), asked.limit()?) {
+        (Some("csv"), limit) => csv::export(context, filter, after, limit).await,
+        (None | Some("lines"), Some(limit)) => one_page(&context, filter, after, limit).await,
+        (None | Some("lines"), None) => Ok(whole(context, filter, after)),
+        (Some(_), _) => Err(ApiProblem::bad_request("`format` must be lines or csv")),
     }
 }
 

@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use axum::routing::get;
 use axum::{Json, Router};
-use redrive::desk::{FailingQuery, GroupBy, GroupQuery};
+use redrive::desk::{FailingQuery, Filter, GroupBy, GroupQuery};
+use redrive::event::State;
 use redrive::store::Named;
-use redrive::{Event, EventQuery};
+use redrive::{Event, EventQuery, EventStatus};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::{ApiProblem, Path, wire};
 use super::query::{EventQueryParams, PAGE, QueryParams, needed, page};
+use super::waits::{self, Facts, Hold};
 use super::{OperatorContext, to_json};
 use crate::app::App;
 
@@ -104,6 +106,9 @@ async fn list(
     QueryParams(asked): QueryParams<EventQueryParams>,
 ) -> Result<Json<Value>, ApiProblem> {
     context.may_read()?;
+    if asked.format.is_some() {
+        return Err(ApiProblem::bad_request("`format` applies to exports only"));
+    }
     let (state, after) = (asked.state()?, asked.after()?);
     let query =
         EventQuery { filter: asked.filter(&context)?, state, after, limit: asked.limit()?.unwrap_or(PAGE) };
@@ -195,9 +200,58 @@ async fn shown(
         members.extend(wire::contents(event));
     }
     answer["history"] = shown.found.history.as_deref().map_or(json!([]), wire::history);
+    let name = event.unwrap_or(&name);
+    if let Some(hold) = hold(context, name, &shown.found).await? {
+        answer["waits"] = hold.json();
+    }
     let behind = shown.behind.iter().map(|(event, found)| to_json::event(event, found));
     answer["behind"] = behind.collect();
     Ok(Json(answer))
+}
+
+/// Why an event waits just now.
+async fn hold(
+    context: &OperatorContext,
+    event: &Event,
+    found: &EventStatus,
+) -> Result<Option<Hold>, ApiProblem> {
+    if found.state.is_ended() || matches!(found.state, State::Dead | State::Running) {
+        return Ok(None);
+    }
+    let rules = context.desk.rules().await?.list;
+    let pressures = context.app.redrive.pressures();
+    let pressure = pressures.iter().find(|pressure| pressure.queue == event.queue);
+    let first = match &event.key {
+        None => None,
+        Some(key) => {
+            let (queue, tenant) = (Some(event.queue.clone()), Some(event.tenant.clone()));
+            let filter = Filter { queue, tenant, key: Some(key.clone()), ..Filter::default() };
+            let query = EventQuery { filter, state: None, after: None, limit: 1 };
+            context.desk.list(query).await?.events.into_iter().next()
+        }
+    };
+    let before = first.as_ref().filter(|(first, head)| {
+        let holds = head.state != State::Dead || head.holds;
+        first.id != event.id && head.seq < found.seq && holds
+    });
+    let is_pulled = {
+        let live = context.app.live();
+        live.config.queues.get(&event.queue).is_some_and(|queue| queue.pull.is_some())
+    };
+    let facts = Facts {
+        queue: &event.queue,
+        tenant: &event.tenant,
+        key: event.key.as_deref(),
+        state: Some(found.state),
+        due: found.due,
+        attempts: found.attempts,
+        head: before.map(|(first, head)| (first.id.as_str(), head.state == State::Dead)),
+        rules: &rules,
+        breaker: pressure.and_then(|pressure| pressure.breaker),
+        budget: pressure.and_then(|pressure| pressure.budget_tokens),
+        is_pulled,
+    };
+    Ok(waits::why(&facts, context.app.redrive.now()))
 }
 
 /// 404 for an event.

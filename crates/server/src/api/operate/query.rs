@@ -73,6 +73,8 @@ pub(super) struct EventQueryParams {
     before: Option<String>,
     #[serde(rename = "match")]
     text: Option<String>,
+    /// The form of an export.
+    pub(super) format: Option<String>,
 }
 
 impl EventFilter {
