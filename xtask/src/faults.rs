@@ -16,7 +16,7 @@ struct Campaign {
 }
 
 /// The campaigns, by their tests: one is built with the store's own crash points, another starts a server.
-const KNOWN: [Campaign; 5] = [
+const KNOWN: [Campaign; 6] = [
     Campaign { name: "booking", test: "-p example-booking --test faults one_booking", faults: 10_000 },
     Campaign { name: "booking-postgres", test: "-p example-booking --test faults the_same", faults: 1_000 },
     Campaign {
@@ -25,6 +25,7 @@ const KNOWN: [Campaign; 5] = [
         faults: 200,
     },
     Campaign { name: "nodes", test: "-p redrive --features postgres --test fleet", faults: 200 },
+    Campaign { name: "outage", test: "-p redrive-server --lib an_outage", faults: 1_000 },
     Campaign { name: "postgres", test: "-p redrive --features postgres --test restarts", faults: 100 },
 ];
 
@@ -72,6 +73,7 @@ mod tests {
             ("nodes", None, 200),
             ("postgres", None, 100),
             ("nodes", Some(9), 9),
+            ("outage", None, 1_000),
         ] {
             let line = line(name, faults).unwrap();
             let faults = format!(r#"REDRIVE_FAULTS="{count}""#);
@@ -84,7 +86,7 @@ mod tests {
         let error = line("bookings", None).unwrap_err().to_string();
         assert_eq!(
             error,
-            "there is no campaign `bookings`; known: booking, booking-postgres, kafka, nodes, postgres"
+            "there is no campaign `bookings`; known: booking, booking-postgres, kafka, nodes, outage, postgres"
         );
     }
 }

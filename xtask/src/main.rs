@@ -99,9 +99,10 @@ enum Task {
     /// all, or was answered in two ways.
     Faults {
         /// The campaign: booking, an API in two processes on one file; booking-postgres, the same on a database;
-        /// nodes, three processes on one database; or postgres, a server that is stopped as if it had crashed
+        /// nodes, three processes on one database; outage, a receiver that is down for an hour of simulated time; or
+        /// postgres, a server that is stopped as if it had crashed
         name: String,
-        /// Minimum number of faults; 10,000 by default, on a database 1,000, for nodes 200, for postgres 100
+        /// Minimum number of faults; 10,000 by default, on a database 1,000, for nodes 200, for outage 1,000 hours, for postgres 100
         #[arg(long, value_name = "N")]
         faults: Option<u64>,
         /// The seed of the faults

@@ -3,6 +3,10 @@
 //! Version 1: BLAKE3 keyed by the tenant, so that equal requests of two tenants have unrelated fingerprints. Every
 //! field is preceded by its name and length, so that fields cannot run together. JSON and forms are normalised; any
 //! other body counts byte by byte.
+//!
+//! Caller, head (path, query, headers, media type) and body are hashed apart, and then together. Twenty bytes of the
+//! fingerprint are of the whole; the other twelve are the beginnings of the three, and say what differs between two
+//! requests under one key. Equality counts all of them.
 
 use std::borrow::Cow;
 
@@ -23,6 +27,14 @@ const _: () = assert!(OLDER.len() <= OLDER_MAX, "a ledger compares by no more");
 
 /// The context for deriving the tenant's key.
 const CONTEXT: &str = "redrive 2026 idempotency fingerprint v1";
+
+/// Where the beginnings of the parts' hashes are within a fingerprint, and how long they are.
+const CALLER_AT: usize = 20;
+const HEAD_AT: usize = CALLER_AT + PART;
+const BODY_AT: usize = HEAD_AT + PART;
+const PART: usize = 4;
+
+const _: () = assert!(BODY_AT + PART == 32, "they end the fingerprint");
 
 /// Room for what most requests have beside their body.
 const FIELDS: usize = 512;
@@ -66,9 +78,12 @@ pub fn fingerprint(
 ) -> Result<RequestFingerprint, JsonError> {
     let media_type = asked.media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let (kind, body) = body(&media_type, asked.body, parts)?;
-    // All fields before the body in one piece: hashing a few bytes at a time is slow.
+    let key = blake3::derive_key(CONTEXT, asked.tenant.as_bytes());
+    // The fields of a part in one piece: hashing a few bytes at a time is slow.
     let mut fields = Vec::with_capacity(FIELDS);
     field(&mut fields, "principal", asked.principal.as_bytes());
+    let caller = blake3::keyed_hash(&key, &fields);
+    fields.clear();
     field(&mut fields, "path", asked.path.as_bytes());
     field(&mut fields, "query", asked.query.as_bytes());
     for (name, value) in asked.headers {
@@ -76,11 +91,53 @@ pub fn fingerprint(
         field(&mut fields, "value", value);
     }
     field(&mut fields, "type", media_type.as_bytes());
+    let head = blake3::keyed_hash(&key, &fields);
+    fields.clear();
     lead(&mut fields, kind, &body);
-    let key = blake3::derive_key(CONTEXT, asked.tenant.as_bytes());
-    let mut hasher = blake3::Hasher::new_keyed(&key);
-    hasher.update(&fields).update(&body);
-    Ok(RequestFingerprint { version: VERSION, hash: *hasher.finalize().as_bytes() })
+    let body = *blake3::Hasher::new_keyed(&key).update(&fields).update(&body).finalize().as_bytes();
+    Ok(RequestFingerprint { version: VERSION, hash: joined(&key, caller.as_bytes(), head.as_bytes(), &body) })
+}
+
+/// The hash of all three parts, and the beginning of each.
+fn joined(key: &[u8; 32], caller: &[u8; 32], head: &[u8; 32], body: &[u8; 32]) -> [u8; 32] {
+    let mut hash =
+        *blake3::Hasher::new_keyed(key).update(caller).update(head).update(body).finalize().as_bytes();
+    for (at, part) in [(CALLER_AT, caller), (HEAD_AT, head), (BODY_AT, body)] {
+        hash[at..at + PART].copy_from_slice(&part[..PART]);
+    }
+    hash
+}
+
+/// What differs between two requests. Two different parts look alike once in four thousand million times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestDifference {
+    /// The principal, or the credentials.
+    pub caller: bool,
+    /// The path, the query, the media type or a header that counts.
+    pub head: bool,
+    /// The body.
+    pub body: bool,
+}
+
+impl RequestDifference {
+    /// What differs between fingerprints of the same version; `None` if the versions differ.
+    #[must_use]
+    pub fn between(one: &RequestFingerprint, other: &RequestFingerprint) -> Option<Self> {
+        let differs = |at: usize| one.hash[at..at + PART] != other.hash[at..at + PART];
+        (one.version == VERSION && other.version == VERSION).then(|| Self {
+            caller: differs(CALLER_AT),
+            head: differs(HEAD_AT),
+            body: differs(BODY_AT),
+        })
+    }
+}
+
+impl std::fmt::Display for RequestDifference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let parts = [(self.caller, "caller"), (self.head, "header"), (self.body, "body")];
+        let parts: Vec<_> = parts.into_iter().filter_map(|(differs, part)| differs.then_some(part)).collect();
+        f.write_str(&parts.join(", "))
+    }
 }
 
 /// A name and a value, each after its length.
@@ -263,9 +320,8 @@ mod tests {
             media_type: "Application/JSON; charset=utf-8",
             body: br#"{"b": [1.50, "x"], "a": null}"#,
         };
-        let wanted: [&[u8]; 14] = [
-            b"principal",
-            b"guest-7",
+        let caller: &[&[u8]] = &[b"principal", b"guest-7"];
+        let head: &[&[u8]] = &[
             b"path",
             b"/bookings",
             b"query",
@@ -276,15 +332,48 @@ mod tests {
             b"EUR",
             b"type",
             b"application/json",
-            b"json",
-            br#"{"a":null,"b":[1.5,"x"]}"#,
         ];
+        let body: &[&[u8]] = &[b"json", br#"{"a":null,"b":[1.5,"x"]}"#];
         let key = blake3::derive_key("redrive 2026 idempotency fingerprint v1", b"acme");
-        let mut hasher = blake3::Hasher::new_keyed(&key);
-        for part in wanted {
-            hasher.update(&[0; 7]).update(&[u8::try_from(part.len()).unwrap()]).update(part);
+        let [caller, head, body] = [caller, head, body].map(|parts| {
+            let mut hasher = blake3::Hasher::new_keyed(&key);
+            for part in parts {
+                hasher.update(&[0; 7]).update(&[u8::try_from(part.len()).unwrap()]).update(part);
+            }
+            *hasher.finalize().as_bytes()
+        });
+        let whole = *blake3::keyed_hash(&key, &[caller, head, body].concat()).as_bytes();
+        let hash = [&whole[..20], &caller[..4], &head[..4], &body[..4]].concat();
+        assert_eq!(print(&asked), RequestFingerprint { version: 1, hash: hash.try_into().unwrap() });
+    }
+
+    #[test]
+    fn a_difference_is_named_by_its_part() {
+        let first = FingerprintInput {
+            principal: "ann",
+            path: "/x",
+            headers: &[("a", b"1")],
+            media_type: "text/plain",
+            body: b"y",
+            ..FingerprintInput::default()
+        };
+        let cases: &[(FingerprintInput<'_>, &str)] = &[
+            (first, ""),
+            (FingerprintInput { principal: "bob", ..first }, "caller"),
+            (FingerprintInput { path: "/y", ..first }, "header"),
+            (FingerprintInput { query: "q", ..first }, "header"),
+            (FingerprintInput { headers: &[("a", b"2")], ..first }, "header"),
+            (FingerprintInput { media_type: "text/html", ..first }, "header"),
+            (FingerprintInput { body: b"z", ..first }, "body"),
+            (FingerprintInput { path: "/y", body: b"z", ..first }, "header, body"),
+            (FingerprintInput { principal: "bob", path: "/y", body: b"z", ..first }, "caller, header, body"),
+        ];
+        for (other, expected) in cases {
+            let difference = RequestDifference::between(&print(&first), &print(other)).unwrap();
+            assert_eq!(difference.to_string(), *expected, "{other:?}");
         }
-        assert_eq!(print(&asked), RequestFingerprint { version: 1, hash: *hasher.finalize().as_bytes() });
+        let newer = RequestFingerprint { version: 2, ..print(&first) };
+        assert_eq!(RequestDifference::between(&print(&first), &newer), None);
     }
 
     /// Without lengths, each of these pairs would give the same bytes.

@@ -54,4 +54,4 @@ pub use redrive_core::ledger::{
 pub use replay_cache::CachedReply;
 pub use run::outcome::respond;
 
-pub use crate::fingerprint::FingerprintParts;
+pub use crate::fingerprint::{FingerprintParts, RequestDifference};

@@ -44,7 +44,8 @@ pub use complete::Completing;
 pub use operation::{NoLedger, Operation};
 pub use redrive_http::idempotent::{
     DrainReport, Effects, Endpoint, EndpointError, FingerprintParts, Idempotent, LedgerObserver, OnUnknown,
-    Problem, ProtectionError, ReplyProtection, RequestOutcome, RunMode, StoredReply, Tenant,
+    Problem, ProtectionError, ReplyProtection, RequestDifference, RequestOutcome, RequestScope, RunMode,
+    StoredReply, Tenant,
 };
 pub use requests::EngineLedger;
 

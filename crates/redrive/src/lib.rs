@@ -135,6 +135,9 @@ pub use redrive_retry::{
     session,
 };
 
+#[doc = include_str!("problems.md")]
+pub mod problems {}
+
 /// The README's examples, compiled.
 #[cfg(all(doctest, feature = "api", feature = "sqlite"))]
 #[doc = include_str!("../../../README.md")]

@@ -13,6 +13,7 @@ mod shell;
 #[path = "docs/upstream.rs"]
 mod upstream;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -79,6 +80,49 @@ fn a_block_that_is_not_run_says_why() {
         wrong.extend(page.wrong.iter().map(|(line, what)| format!("{}:{line}: {what}", page.name)));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Every code that a response can have is a heading of the page that its `type` leads to, and the reverse.
+#[test]
+fn every_problem_has_its_paragraph() {
+    let root = root();
+    let page = std::fs::read_to_string(root.join("docs/reference/problems.md")).expect("the page");
+    let headings: BTreeSet<_> = page.lines().filter_map(|line| line.strip_prefix("### ")).collect();
+    let mut sources = String::new();
+    let mut folders = vec![root.join("crates/server/src"), root.join("crates/http/src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ext| ext == "rs") {
+                sources.push_str(&std::fs::read_to_string(path).expect("a source"));
+            }
+        }
+    }
+    let codes = problem_codes(&sources);
+    assert!(codes.contains("key-reused") && codes.contains("no-such-queue"), "{codes:?}");
+    let unexplained: Vec<_> = codes.iter().filter(|code| !headings.contains(code.as_str())).collect();
+    assert!(unexplained.is_empty(), "docs/reference/problems.md has no heading for {unexplained:?}");
+    let unused: Vec<_> = headings.iter().filter(|code| !sources.contains(&format!("\"{code}\""))).collect();
+    assert!(unused.is_empty(), "no response has the codes {unused:?} of docs/reference/problems.md");
+}
+
+/// What comes after the status of a problem: `Problem::new(StatusCode::CONFLICT, "in-flight", …)`.
+fn problem_codes(sources: &str) -> BTreeSet<String> {
+    let problems = sources.split("Problem::new(").skip(1);
+    let more = sources.split("Self::new(StatusCode::").skip(1);
+    let refusals = sources.split("=> (StatusCode::").skip(1).filter(|rest| !rest.starts_with("OK"));
+    let code = |rest: &str| -> Option<String> {
+        let (_, rest) = rest.get(..120).unwrap_or(rest).split_once(',')?;
+        let code = rest.trim_start().strip_prefix('"')?.split('"').next()?;
+        let is_code = !code.is_empty() && code.chars().all(|it| it.is_ascii_lowercase() || it == '-');
+        is_code.then(|| code.to_owned())
+    };
+    // The results of single leases are not problems.
+    let results = ["already", "applied", "conflict", "lapsed", "unknown"];
+    let codes = problems.chain(more).chain(refusals).filter_map(code);
+    codes.filter(|code| !results.contains(&code.as_str())).collect()
 }
 
 #[test]

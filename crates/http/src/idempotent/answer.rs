@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use redrive_core::Moment;
-use redrive_core::ledger::{LedgerAnswer, LedgerRecord, RecordPhase};
+use redrive_core::ledger::{LedgerAnswer, LedgerRecord, RecordPhase, RequestFingerprint};
 use redrive_core::names::header;
 
 use super::body::Body;
@@ -12,6 +12,7 @@ use super::identify::KeyedRequest;
 use super::layer::Shared;
 use super::observe::RequestOutcome;
 use super::problem::Problem;
+use crate::fingerprint::RequestDifference;
 use crate::idempotent::protection::UnsealError;
 use crate::idempotent::replay_cache::ReadyReply;
 use crate::idempotent::run::outcome::respond_with;
@@ -85,19 +86,7 @@ pub(super) fn say(
 ) -> Response<Body> {
     let now = shared.ledger.now();
     let mut response = match answer {
-        LedgerAnswer::Reused => {
-            shared.became(RequestOutcome::Mismatch);
-            // A caller with a scope of its own may hear that the first request was its own. Any other learns nothing.
-            let detail = match known.scope.principal() {
-                Some(_) => {
-                    "you used this idempotency key for a different request; use a new key for a new intent"
-                }
-                None => {
-                    "this idempotency key was already used for a different request; use a new key for a new intent"
-                }
-            };
-            shared.problem(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "key-reused", detail))
-        }
+        LedgerAnswer::Reused => reused(shared, known, None),
         LedgerAnswer::InFlight { left } => {
             shared.became(RequestOutcome::InFlight);
             let wait = shared.pace.usual().map_or(left, |usual| usual.min(left)).max(SOON);
@@ -108,7 +97,7 @@ pub(super) fn say(
             );
             shared.problem(problem.after(wait))
         }
-        LedgerAnswer::Unknown { .. } => unknown(shared),
+        LedgerAnswer::Unknown { .. } => unknown(shared, known),
         LedgerAnswer::BackingOff { until } => {
             shared.became(RequestOutcome::BackingOff);
             let detail = "the first request with this key failed and its Retry-After has not passed yet";
@@ -129,9 +118,36 @@ pub(super) fn say(
     response
 }
 
+/// The key was used for a different request.
+///
+/// A caller that is known, and is the first one, hears whether the body or something in the head differs. Any other
+/// learns nothing: not even an empty name proves that two callers are one.
+pub(super) fn reused(
+    shared: &Shared,
+    known: &KeyedRequest,
+    recorded: Option<&RequestFingerprint>,
+) -> Response<Body> {
+    let differs = recorded.and_then(|recorded| RequestDifference::between(recorded, &known.ask.print));
+    shared.keyed(known, RequestOutcome::Mismatch, differs);
+    let is_first = known.scope.principal().is_some()
+        || (!known.principal.is_empty() && differs.is_some_and(|differs| !differs.caller));
+    let what = differs.filter(|_| is_first).map_or("", |differs| match (differs.head, differs.body) {
+        (true, true) => "; its body differs, and its path, query, media type or a header",
+        (true, false) => "; its path, query, media type or a header differs",
+        (false, true) => "; its body differs",
+        (false, false) => "",
+    });
+    let said =
+        if is_first { "you used this idempotency key" } else { "this idempotency key was already used" };
+    let detail = format!("{said} for a different request{what}; use a new key for a new intent");
+    let mut response = shared.problem(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "key-reused", detail));
+    response.headers_mut().insert(KEY, known.echo.clone());
+    response
+}
+
 /// The outcome is unknown.
-pub(super) fn unknown(shared: &Shared) -> Response<Body> {
-    shared.became(RequestOutcome::Unknown);
+pub(super) fn unknown(shared: &Shared, known: &KeyedRequest) -> Response<Body> {
+    shared.keyed(known, RequestOutcome::Unknown, None);
     let mut detail =
         "the outcome of the first request is unknown; it is not run again until an operator resolves it"
             .to_owned();
@@ -208,7 +224,7 @@ fn stored(shared: &Shared, known: &KeyedRequest, record: LedgerRecord, waited: b
             gone(shared, status, location, ends)
         }
         RecordPhase::InFlight { .. } | RecordPhase::Retriable { .. } | RecordPhase::Unknown { .. } => {
-            unknown(shared)
+            unknown(shared, known)
         }
     }
 }

@@ -26,6 +26,7 @@ use super::ledger::Ledger;
 use super::observe::RequestOutcome;
 use super::problem::Problem;
 use super::serve::serve;
+use crate::fingerprint::RequestDifference;
 use crate::idempotent::endpoint::bounds::EndpointError;
 use crate::idempotent::key_lookup::KeyLookup;
 use crate::idempotent::serve::latency::LatencyHistogram;
@@ -108,9 +109,22 @@ impl Shared {
         }
     }
 
+    /// Reports a request under its key.
+    pub(super) fn keyed(
+        &self,
+        known: &KeyedRequest,
+        became: RequestOutcome,
+        differs: Option<RequestDifference>,
+    ) {
+        self.became(became);
+        if let Some(observer) = &self.settings.observer {
+            observer.keyed(&known.scope, became, differs);
+        }
+    }
+
     /// Reports a request that is new to the ledger and about to run.
     pub(super) fn begins(&self, known: &KeyedRequest, attempt: u32) {
-        self.became(if attempt <= 1 { RequestOutcome::Fresh } else { RequestOutcome::TakenOver });
+        self.keyed(known, if attempt <= 1 { RequestOutcome::Fresh } else { RequestOutcome::TakenOver }, None);
         if attempt <= 1
             && let Some(observer) = &self.settings.observer
             && self.minted.is_repeated(&known.ask.print, &known.scope.key)

@@ -4,6 +4,10 @@
 
 use std::fmt::Debug;
 
+use redrive_core::ledger::RequestScope;
+
+use crate::fingerprint::RequestDifference;
+
 /// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -59,6 +63,12 @@ impl RequestOutcome {
 pub trait LedgerObserver: Send + Sync + Debug {
     /// A request was decided on. `operation` is the endpoint's name.
     fn became(&self, operation: &str, became: RequestOutcome);
+
+    /// A request under a key was decided on, which [`became`](Self::became) was told too. `differs` is what a mismatch
+    /// is about, if that is known. For logs: keys have no bound, so they are no labels.
+    fn keyed(&self, scope: &RequestScope, became: RequestOutcome, differs: Option<RequestDifference>) {
+        let _ = (scope, became, differs);
+    }
 
     /// A request equals a recent one under another key: perhaps a client that creates a key per attempt.
     fn rekeyed(&self, operation: &str) {

@@ -175,6 +175,11 @@ async fn said(shared: &Shared, known: &KeyedRequest, answer: LedgerAnswer, waite
             return answer::rendered(shared, known, record, rendered, waited);
         }
     }
+    if answer == LedgerAnswer::Reused {
+        // A mismatch is rare, so what it is about is looked up and not kept at hand.
+        let record = shared.ledger.record(known.scope.clone()).await.ok().flatten();
+        return answer::reused(shared, known, record.as_ref().map(|record| &record.print));
+    }
     answer::say(shared, known, answer, waited)
 }
 

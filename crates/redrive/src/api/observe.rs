@@ -1,7 +1,7 @@
 //! Counts (feature `metrics`) and logs (feature `tracing`) the outcomes of requests, as the engine does for events.
 //! Never a body.
 
-use redrive_http::idempotent::{LedgerObserver, RequestOutcome};
+use redrive_http::idempotent::{LedgerObserver, RequestDifference, RequestOutcome, RequestScope};
 
 /// Counts and logs.
 #[derive(Debug, Clone, Copy)]
@@ -16,12 +16,36 @@ impl LedgerObserver for LedgerTelemetry {
         #[cfg(feature = "metrics")]
         count(operation, became);
         #[cfg(feature = "tracing")]
-        match became {
-            RequestOutcome::Unknown => tracing::warn!(operation, "the outcome of a request is unknown"),
-            RequestOutcome::Bypassed => tracing::warn!(operation, "a request ran without the ledger"),
-            RequestOutcome::TakenOver => tracing::info!(operation, "a request runs again"),
-            RequestOutcome::Mismatch => tracing::info!(operation, "a key was used for something else"),
-            _ => {}
+        if became == RequestOutcome::Bypassed {
+            tracing::warn!(operation, "a request ran without the ledger");
+        }
+    }
+
+    fn keyed(&self, scope: &RequestScope, became: RequestOutcome, differs: Option<RequestDifference>) {
+        #[cfg(feature = "tracing")]
+        {
+            let RequestScope { tenant, operation, .. } = scope;
+            let (key, principal) = (scope.client_key(), scope.principal());
+            match became {
+                RequestOutcome::Unknown => {
+                    tracing::warn!(operation, key, tenant, principal, "the outcome of a request is unknown");
+                }
+                RequestOutcome::TakenOver => {
+                    tracing::info!(operation, key, tenant, principal, "a request runs again");
+                }
+                RequestOutcome::Mismatch => {
+                    let differs = differs.map(tracing::field::display);
+                    tracing::info!(
+                        operation,
+                        key,
+                        tenant,
+                        principal,
+                        differs,
+                        "a key was used for a different request"
+                    );
+                }
+                _ => {}
+            }
         }
     }
 

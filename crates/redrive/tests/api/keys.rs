@@ -168,6 +168,31 @@ async fn row_8_other_credentials_are_refused_also_while_it_runs() {
 }
 
 #[tokio::test]
+async fn row_8_only_a_caller_with_the_same_credentials_learns_what_differs() {
+    let who =
+        |parts: &axum::http::request::Parts| Some(parts.headers.get("x-user")?.to_str().ok()?.to_owned());
+    let shop = counting(keyed().credentials(who)).await;
+    let by = |user: &str, body: &str| post(body).key("k").header("x-user", user);
+    assert_eq!(shop.server.ask(&by("ann", "{}")).await.status, 200);
+    let said = async |request| shop.server.ask(&request).await.text();
+    assert!(said(by("ann", "[]")).await.contains("; its body differs;"));
+    assert!(said(by("ann", "{}").line("POST /bookings?x")).await.contains("; its path, query, media type"));
+    let stranger = said(by("bob", "[]")).await;
+    assert_eq!(said(by("bob", "{}")).await, stranger, "which of them differs is not told");
+    assert!(stranger.contains("already used for a different request; use a new key"), "{stranger}");
+    assert_eq!(said(post("[]").key("k")).await, stranger, "without credentials");
+    assert_eq!(shop.calls.count(), 1);
+}
+
+#[tokio::test]
+async fn row_8_without_credentials_nobody_learns_what_differs() {
+    let shop = counting(keyed()).await;
+    assert_eq!(shop.server.ask(&post("{}").key("k")).await.status, 200);
+    let reused = shop.server.ask(&post("[]").key("k")).await.text();
+    assert!(reused.contains("for a different request; use a new key"), "{reused}");
+}
+
+#[tokio::test]
 async fn each_principal_has_keys_of_its_own() {
     let who =
         |parts: &axum::http::request::Parts| Some(parts.headers.get("x-user")?.to_str().ok()?.to_owned());
@@ -178,7 +203,10 @@ async fn each_principal_has_keys_of_its_own() {
     assert_eq!(shop.server.ask(&by("ann", "{}")).await.text(), "call 1");
     let reused = shop.server.ask(&by("bob", "[]")).await;
     assert_eq!((reused.status, reused.code().as_str()), (422, "key-reused"));
-    assert!(reused.text().contains("you used this idempotency key"), "{}", reused.text());
+    let told = "you used this idempotency key for a different request; its body differs; use a new key";
+    assert!(reused.text().contains(told), "{}", reused.text());
+    let reused = shop.server.ask(&by("bob", "{}").line("POST /bookings?x")).await;
+    assert!(reused.text().contains("its path, query, media type or a header differs"), "{}", reused.text());
     // With a letter that no name has, and longer than a name may be: still a caller of its own.
     let long = "x".repeat(300);
     assert_eq!(shop.server.ask(&by(&long, "{}")).await.text(), "call 3");

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use redrive::api::{LedgerObserver, RequestOutcome};
+use redrive::api::{LedgerObserver, RequestDifference, RequestOutcome, RequestScope};
 use redrive::testing;
 
 use crate::shop::{Calls, keyed, memory, serve};
@@ -33,6 +33,36 @@ impl LedgerObserver for Counts {
     fn rekeyed(&self, operation: &str) {
         self.add(format!("{operation} rekeyed"));
     }
+}
+
+/// What an observer hears of keys.
+#[derive(Debug, Default)]
+struct Keys(Mutex<Vec<String>>);
+
+impl LedgerObserver for Keys {
+    fn became(&self, _: &str, _: RequestOutcome) {}
+
+    fn keyed(&self, scope: &RequestScope, became: RequestOutcome, differs: Option<RequestDifference>) {
+        let differs = differs.map(|differs| differs.to_string()).unwrap_or_default();
+        self.0.lock().unwrap().push(format!("{} {} {differs}", scope.client_key(), became.as_str()));
+    }
+}
+
+#[tokio::test]
+async fn an_operator_hears_the_key_of_a_mismatch_and_what_differed() {
+    let who =
+        |parts: &axum::http::request::Parts| Some(parts.headers.get("x-user")?.to_str().ok()?.to_owned());
+    let (redrive, _) = memory();
+    let keys = Arc::new(Keys::default());
+    let endpoint = keyed().credentials(who).observer(keys.clone());
+    let server = serve(&redrive, endpoint, || async { "done" }).await;
+    let by = |user: &str, body: &str| post(body).key("k").header("x-user", user);
+    server.ask(&by("ann", "1")).await;
+    server.ask(&by("ann", "2")).await;
+    server.ask(&by("bob", "1")).await;
+    server.ask(&by("ann", "1").line("POST /bookings?x")).await;
+    let heard = std::mem::take(&mut *keys.0.lock().unwrap());
+    assert_eq!(heard, ["k fresh ", "k mismatch body", "k mismatch caller", "k mismatch header"]);
 }
 
 #[tokio::test]

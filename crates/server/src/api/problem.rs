@@ -6,20 +6,18 @@ use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, StatusCode};
 use redrive::desk::DeskError;
+use redrive::http::idempotent::problem::PAGE;
 use redrive::{PublishError, StoreError};
 use serde_json::{Map, Value, json};
 
 use crate::config::Right;
-
-/// The prefix of a problem's `type`.
-const TYPE: &str = "urn:redrive:problem:";
 
 /// An unsuccessful response.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApiProblem {
     /// The status.
     pub status: StatusCode,
-    /// The last part of its `type`: what clients may go by.
+    /// Its `code`: what clients may go by.
     pub kind: &'static str,
     /// What went wrong, and what to do.
     pub detail: String,
@@ -128,9 +126,11 @@ impl ApiProblem {
     #[must_use]
     pub fn document(&self) -> Value {
         let mut document = json!({
-            "type": format!("{TYPE}{}", self.kind),
+            "type": format!("{PAGE}#{}", self.kind),
             "title": self.status.canonical_reason().unwrap_or_default(),
             "status": self.status.as_u16(),
+            "code": self.kind,
+            "retryable": self.headers.iter().any(|(name, _)| name == RETRY_AFTER),
             "detail": self.detail,
         });
         if let Value::Object(members) = &mut document {

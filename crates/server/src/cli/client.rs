@@ -154,7 +154,7 @@ impl DeskClient {
     /// The error for an unsuccessful response.
     fn refused(&self, answer: &DeskResponse) -> anyhow::Error {
         let document: Value = serde_json::from_slice(&answer.bytes).unwrap_or_default();
-        let kind = document["type"].as_str().unwrap_or_default().rsplit(':').next().unwrap_or_default();
+        let kind = document["code"].as_str().unwrap_or_default();
         if kind == "unauthorized" {
             let has_token = matches!(self, Self::Server { token: Some(_), .. });
             return if has_token {

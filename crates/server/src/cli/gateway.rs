@@ -96,6 +96,7 @@ fn beginning(gateway: &Gateway, config: &Config) -> Vec<String> {
     lines.extend(gateway.admin().map(|admin| format!("health, metrics and keys on http://{admin}")));
     lines.extend(config.gateway.enrolled().iter().map(enrolled));
     lines.extend(callers(&config.gateway));
+    lines.push(format!("to look at a request by its key: redrive ledger show KEY --store {store}"));
     lines.push("all other requests are forwarded unchanged".to_owned());
     lines
 }

@@ -173,7 +173,8 @@ impl UpstreamError {
     /// The response to a repetition of which the API did not say whether the caller may have the stored reply.
     pub(super) fn not_authorised() -> Response<Body> {
         let detail = "the API did not say whether this caller may have the stored reply; try again";
-        let problem = ApiProblem::busy(detail, Duration::from_secs(1)).with("code", "not-authorised");
+        let problem = ApiProblem::new(StatusCode::SERVICE_UNAVAILABLE, "not-authorised", detail)
+            .retry_after(Duration::from_secs(1));
         problem.with("retryable", true).with("executed", "no").into_response()
     }
 

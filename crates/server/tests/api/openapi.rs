@@ -132,5 +132,5 @@ async fn the_document_is_told_without_a_token_and_each_path_answers() {
         assert!(allowed.contains(method.as_str()), "{path} says that it knows {allowed}");
     }
     let (status, problem) = server.get("/v1/nothing").await;
-    assert_eq!((status, &problem["type"]), (404, &json!("urn:redrive:problem:not-found")));
+    assert_eq!((status, &problem["code"]), (404, &json!("not-found")));
 }

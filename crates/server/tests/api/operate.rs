@@ -91,7 +91,7 @@ async fn what_is_asked_wrongly_is_told() {
         "/v1/queues/%FF",
     ] {
         let (status, problem) = server.get(path).await;
-        assert_eq!((status, &problem["type"]), (400, &json!("urn:redrive:problem:bad-request")), "{path}");
+        assert_eq!((status, &problem["code"]), (400, &json!("bad-request")), "{path}");
     }
     let (status, problem) =
         server.post("/v1/jobs", json!({ "act": "redrive", "filter": { "quue": "orders" } })).await;
@@ -104,12 +104,12 @@ async fn what_is_asked_wrongly_is_told() {
         ("/v1/events/kill", json!([[{ "queue": "orders", "id": "a" }], null, false, false])),
     ] {
         let (status, problem) = server.post(path, list).await;
-        assert_eq!((status, &problem["type"]), (400, &json!("urn:redrive:problem:bad-request")), "{path}");
+        assert_eq!((status, &problem["code"]), (400, &json!("bad-request")), "{path}");
     }
     let three = vec![json!({ "queue": "orders", "id": "a" }); 3];
     for targets in [vec![], three] {
         let (status, problem) = server.post("/v1/events/kill", json!({ "targets": targets })).await;
-        assert_eq!((status, &problem["type"]), (422, &json!("urn:redrive:problem:targets")));
+        assert_eq!((status, &problem["code"]), (422, &json!("targets")));
     }
 }
 
@@ -213,7 +213,7 @@ async fn an_edit_has_to_be_switched_on_and_makes_one_new_event() {
     die(&server, "orders").await;
     let edit = json!({ "payload": { "mended": true } });
     let (status, problem) = server.post("/v1/queues/orders/events/a/edit", edit.clone()).await;
-    assert_eq!((status, &problem["type"]), (403, &json!("urn:redrive:problem:edit-off")));
+    assert_eq!((status, &problem["code"]), (403, &json!("edit-off")));
     server.stop().await;
 
     server.settings_are(&format!("[server]\nedit = true\n{QUEUE}"));
@@ -247,7 +247,7 @@ async fn a_job_is_planned_started_and_done() {
     assert_eq!((status, &plan["letters"], &plan["time"]), (200, &json!(30), &json!("4s")), "{plan}");
 
     let (status, problem) = server.post("/v1/jobs", json!({ "act": "redrive" })).await;
-    assert_eq!((status, &problem["type"]), (422, &json!("urn:redrive:problem:say-yes")));
+    assert_eq!((status, &problem["code"]), (422, &json!("say-yes")));
     assert_eq!(problem["plan"]["letters"], 30);
     let (status, job) = server.post("/v1/jobs", json!({ "act": "redrive", "yes": true, "canary": 2 })).await;
     assert_eq!((status, &job["state"], &job["planned"]), (202, &json!("running"), &json!(30)), "{job}");
@@ -351,7 +351,7 @@ async fn what_fails_is_grouped_for_the_tenant_that_is_asked_for() {
     let (_, own) = server.get("/v1/failing/groups?tenant=acme").await;
     assert_eq!(own["groups"][0]["events"], 1);
     let (status, problem) = server.post("/v1/jobs", json!({ "act": "retry-now" })).await;
-    assert_eq!((status, &problem["type"]), (422, &json!("urn:redrive:problem:say-yes")));
+    assert_eq!((status, &problem["code"]), (422, &json!("say-yes")));
     assert_eq!(problem["plan"]["letters"], 2);
     let redrive = json!({ "act": "retry-now", "to": "orders", "yes": true });
     assert_eq!(server.post("/v1/jobs", redrive).await.0, 400, "it changes when they run, and not where");

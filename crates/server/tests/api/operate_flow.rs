@@ -96,7 +96,7 @@ async fn a_queue_is_rerouted_and_sent_back() {
     let (status, rule) = server.post("/v1/queues/a/reroute", json!({ "to": "b", "for": "10m" })).await;
     assert_eq!((status, &rule["to"]), (200, &json!("b")), "{rule}");
     let (status, problem) = server.post("/v1/queues/a/reroute", json!({ "to": "c" })).await;
-    assert_eq!((status, &problem["type"]), (422, &json!("urn:redrive:problem:senseless")));
+    assert_eq!((status, &problem["code"]), (422, &json!("senseless")));
     assert_eq!(server.post("/v1/queues/a/reroute", json!({ "to": null })).await.0, 200);
     assert_eq!(server.post("/v1/queues/a/reroute", json!({ "to": null })).await.0, 404);
 }

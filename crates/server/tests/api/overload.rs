@@ -70,7 +70,7 @@ async fn bodies_share_a_room_and_who_finds_it_full_is_told_to_come_again() {
     let half = half_a_publish(&server, 60_000, "").await;
     assert_eq!(publish(&server, "small", 10).await.0, 202, "there is room for this one");
     let (status, wait, problem) = publish(&server, "large", 50_000).await;
-    assert_eq!((status, wait, &problem["type"]), (503, Some(1), &json!("urn:redrive:problem:busy")));
+    assert_eq!((status, wait, &problem["code"]), (503, Some(1), &json!("busy")));
     drop(half);
     room_is(&server, 100_000).await;
     assert_eq!(publish(&server, "large", 50_000).await.0, 202);
@@ -132,7 +132,7 @@ async fn nothing_is_leased_that_there_is_no_room_to_tell_of() {
     assert_eq!(publish(&server, "1", 10).await.0, 202);
     let half = half_a_publish(&server, 99_000, "").await;
     let (status, problem) = server.post("/v1/queues/jobs/leases", json!({ "lease": "1h" })).await;
-    assert_eq!((status, &problem["type"]), (503, &json!("urn:redrive:problem:busy")), "{problem}");
+    assert_eq!((status, &problem["code"]), (503, &json!("busy")), "{problem}");
     drop(half);
     let leased = async {
         loop {
@@ -177,7 +177,7 @@ async fn too_many_events_are_counted_before_they_are_read() {
     ] {
         let request = server.client.post(&url).header("content-type", media_type).body(body);
         let (status, problem) = crate::test_server::answer(request).await;
-        assert_eq!((status, &problem["type"]), (413, &json!("urn:redrive:problem:too-many")), "{media_type}");
+        assert_eq!((status, &problem["code"]), (413, &json!("too-many")), "{media_type}");
     }
 }
 
@@ -185,11 +185,7 @@ async fn too_many_events_are_counted_before_they_are_read() {
 async fn a_disk_that_is_nearly_full_takes_no_events() {
     let server = TestServer::open(&format!("[store]\ndisk_least = {}\n{QUEUE}", i64::MAX)).await;
     let (status, wait, problem) = publish(&server, "1", 10).await;
-    assert_eq!(
-        (status, wait, &problem["type"]),
-        (503, Some(10), &json!("urn:redrive:problem:disk-low")),
-        "{problem}"
-    );
+    assert_eq!((status, wait, &problem["code"]), (503, Some(10), &json!("disk-low")), "{problem}");
 }
 
 #[tokio::test]

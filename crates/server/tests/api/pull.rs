@@ -241,8 +241,8 @@ async fn what_makes_no_sense_is_refused_and_changes_nothing() {
         ),
     ] {
         let (is, told) = server.post(&format!("/v1/queues/{path}"), body.clone()).await;
-        let told = told["type"].as_str().unwrap_or_default().to_owned();
-        assert_eq!((is, told), (status, format!("urn:redrive:problem:{kind}")), "{path} {body}");
+        let told = told["code"].as_str().unwrap_or_default().to_owned();
+        assert_eq!((is, told.as_str()), (status, kind), "{path} {body}");
     }
     assert_eq!(settle(&server, &lease, json!({ "disposition": "ok" })).await.1["result"], "applied");
 }
@@ -283,7 +283,7 @@ async fn a_token_for_a_tenant_consumes_that_tenants_events_alone() {
         ("leases/extend", json!({ "leases": [held(&others["leases"][1])] })),
     ] {
         let (status, told) = post("acme", path, body).await;
-        assert_eq!((status, &told["type"]), (403, &json!("urn:redrive:problem:other-tenant")), "{path}");
+        assert_eq!((status, &told["code"]), (403, &json!("other-tenant")), "{path}");
     }
     // Without a tenant in it, an item is about the token's own.
     let mut own = with_say(&mine["leases"][0]);

@@ -283,7 +283,7 @@ async fn headers_that_are_not_an_events_are_refused_when_it_is_published() {
     for name in ["Authorization", "host", "Redrive-Id", "webhook-signature", "Transfer-Encoding", "a b"] {
         let event = json!({ "id": "a", "headers": { name: "x" } });
         let (status, problem) = server.post("/v1/queues/orders/events", event).await;
-        assert_eq!((status, &problem["type"]), (422, &json!("urn:redrive:problem:not-an-event")), "{name}");
+        assert_eq!((status, &problem["code"]), (422, &json!("not-an-event")), "{name}");
     }
 }
 

@@ -144,7 +144,7 @@ async fn what_needs_a_restart_is_refused_as_a_whole() {
     let server = Reloaded::open("[queues.orders.pull]\n").await;
     let (status, problem) =
         server.reload("server.body_max = 1\nserver.grace = \"1s\"\n[queues.new.pull]\n[queues.orders]\nconcurrency = 3\npull = {}\n").await;
-    assert_eq!((status, &problem["type"]), (409, &json!("urn:redrive:problem:needs-restart")));
+    assert_eq!((status, &problem["code"]), (409, &json!("needs-restart")));
     assert_eq!(problem["restart"], json!(["server.grace", "queues.orders.concurrency", "queues.new (new)"]));
     let (status, problem) = server.reload("observe.log = \"debug\"\n[queues.orders.pull]\n").await;
     assert_eq!((status, &problem["restart"]), (409, &json!(["observe.log"])));

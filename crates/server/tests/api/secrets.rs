@@ -248,7 +248,7 @@ async fn a_key_that_does_not_fit_is_told_as_such() {
 async fn what_makes_no_sense_is_refused_without_being_repeated() {
     let none = TestServer::open("[queues.orders.pull]\n").await;
     let (status, problem) = none.put("/v1/secrets/orders", json!({})).await;
-    assert_eq!((status, &problem["type"]), (409, &json!("urn:redrive:problem:no-key")));
+    assert_eq!((status, &problem["code"]), (409, &json!("no-key")));
     let keys = keys(&["key"]);
     let server = TestServer::open(&format!("{}[queues.orders.pull]\n", key_file(&keys, "key"))).await;
     for (path, body, status) in [
@@ -276,7 +276,7 @@ async fn an_address_or_a_body_that_cannot_be_read_is_a_problem() {
     let list = server.client.put(server.url("/v1/secrets/a")).body("[null, null]");
     for request in [name, list] {
         let (status, problem) = crate::test_server::answer(request).await;
-        assert_eq!((status, &problem["type"]), (400, &json!("urn:redrive:problem:bad-request")), "{problem}");
+        assert_eq!((status, &problem["code"]), (400, &json!("bad-request")), "{problem}");
     }
 }
 
@@ -323,7 +323,7 @@ async fn secrets_are_for_operators_of_the_house() {
             server.client.post(url("/v1/reload")),
         ] {
             let (status, problem) = answer(request.bearer_auth("sesame")).await;
-            assert_eq!((status, &problem["type"]), (403, &json!(format!("urn:redrive:problem:{told}"))));
+            assert_eq!((status, &problem["code"]), (403, &json!(told)));
         }
     }
 }
@@ -362,7 +362,7 @@ async fn an_old_version_signs_until_its_time_is_over_and_there_are_few() {
 async fn a_name_that_is_no_text_is_a_problem_like_every_other() {
     let server = TestServer::open("[queues.orders.pull]\n").await;
     let (status, problem) = answer(server.client.put(server.url("/v1/secrets/%ff"))).await;
-    assert_eq!((status, &problem["type"]), (400, &json!("urn:redrive:problem:bad-request")));
+    assert_eq!((status, &problem["code"]), (400, &json!("bad-request")));
 }
 
 /// A server of its own over a schema that others share.

@@ -95,9 +95,13 @@ async fn it_says_what_it_answers_for_and_lets_requests_under_way_end() {
     let upstream = Upstream::open().await;
     let mut gateway = Program::gateway(upstream.address(), "").await;
     let told = gateway.told.join("\n");
-    for what in
-        ["POST /{*path}", "PATCH /{*path}", "with an Idempotency-Key", "opaque, hold", "sqlite:gateway.db"]
-    {
+    for what in [
+        "POST /{*path}",
+        "PATCH /{*path}",
+        "with an Idempotency-Key",
+        "opaque, hold",
+        "redrive ledger show KEY --store sqlite:gateway.db",
+    ] {
         assert!(told.contains(what), "{what}: {told}");
     }
     let mut client = Talk::to(gateway.address()).await;
