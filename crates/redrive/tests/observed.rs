@@ -224,7 +224,8 @@ fn what_an_operator_should_know_of_requests_is_logged_without_bodies() {
     let lines = lines.0.lock().unwrap().join("\n");
     for part in [
         "WARN message=the outcome of a request is unknown operation=\"POST /bookings\"",
-        "INFO message=a key was used for something else operation=\"POST /bookings\"",
+        "INFO message=a key was used for a different request operation=\"POST /bookings\" key=",
+        "differs=body",
         "INFO message=the same request repeats under new keys operation=\"POST /bookings\"",
     ] {
         assert!(lines.contains(part), "no {part} in\n{lines}");

@@ -22,6 +22,8 @@ impl LedgerObserver for LedgerTelemetry {
     }
 
     fn keyed(&self, scope: &RequestScope, became: RequestOutcome, differs: Option<RequestDifference>) {
+        #[cfg(not(feature = "tracing"))]
+        let _ = (scope, became, differs);
         #[cfg(feature = "tracing")]
         {
             let RequestScope { tenant, operation, .. } = scope;
