@@ -62,7 +62,7 @@ fn every_fate_is_counted() {
     let snapshotter = recorder.snapshotter();
     metrics::with_local_recorder(&recorder, || block_on(one_of_each()));
     let expected = [
-        ("redrive_attempts_total orders discard", 1),
+        ("redrive_attempts_total orders drop", 1),
         ("redrive_attempts_total orders ok", 2),
         ("redrive_attempts_total orders permanent", 1),
         ("redrive_attempts_total orders retry", 1),
