@@ -79,7 +79,7 @@ impl Stage {
             match status {
                 200 | 202 => found.accepted += BATCH,
                 429 => {
-                    assert_eq!(told["type"], "urn:redrive:problem:too-many-streams", "{told}");
+                    assert_eq!(told["code"], "too-many-streams", "{told}");
                     let told = told["detail"].as_str().expect("a word").to_owned();
                     assert!(told.contains("raise server.streams_max"), "it says what to do: {told}");
                     found.refused += BATCH;
