@@ -116,7 +116,7 @@ fn json(bytes: &Bytes) -> Result<Value, Problem> {
 
 fn refused(status: StatusCode, bytes: &Bytes) -> Problem {
     let document: Value = serde_json::from_slice(bytes).unwrap_or_default();
-    let kind = document["type"].as_str().unwrap_or_default().rsplit(':').next().unwrap_or_default();
+    let kind = document["code"].as_str().unwrap_or_default();
     let (kind, detail) = (kind.to_owned(), document["detail"].as_str().unwrap_or("refused").to_owned());
     Problem { status, kind, detail }
 }
