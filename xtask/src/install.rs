@@ -27,6 +27,9 @@ const NEEDS: &[Need] = &[
         packages: &["python3", "python3-venv"],
         why: "the worker in Python, an upstream of the gateway, and schemathesis",
     },
+    Need { program: "node", packages: &["nodejs"], why: "the client library in TypeScript" },
+    Need { program: "npm", packages: &["npm"], why: "its compiler" },
+    Need { program: "go", packages: &["golang-go"], why: "the client library in Go" },
     Need { program: "curl", packages: &["curl"], why: "a third-party client of the gateway" },
     Need { program: "busybox", packages: &["busybox"], why: "a third-party upstream of the gateway" },
     // Nothing else makes a sync fail in an unmodified program.
@@ -161,7 +164,7 @@ mod tests {
     #[test]
     fn advice_names_programs_and_packages() {
         let advice = advice(&missing(NEEDS, |program| program == "c++"));
-        let expected = "install `cc` (Debian package gcc, libc6-dev), `make` (Debian package make), `python3` (Debian package python3, python3-venv), `curl` (Debian package curl), `busybox` (Debian package busybox), `strace` (Debian package strace), `pg_ctlcluster` (Debian package postgresql), `pgbouncer` (Debian package pgbouncer), `java` (Debian package openjdk-17-jre-headless), `mvn` (Debian package maven)";
+        let expected = "install `cc` (Debian package gcc, libc6-dev), `make` (Debian package make), `python3` (Debian package python3, python3-venv), `node` (Debian package nodejs), `npm` (Debian package npm), `go` (Debian package golang-go), `curl` (Debian package curl), `busybox` (Debian package busybox), `strace` (Debian package strace), `pg_ctlcluster` (Debian package postgresql), `pgbouncer` (Debian package pgbouncer), `java` (Debian package openjdk-17-jre-headless), `mvn` (Debian package maven)";
         assert_eq!(advice, expected);
     }
 

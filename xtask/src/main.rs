@@ -7,6 +7,7 @@
 
 mod attack;
 mod bench;
+mod clients;
 mod crash;
 mod deny;
 mod dist;
@@ -123,6 +124,16 @@ enum Task {
         short: bool,
     },
 
+    /// Run SDKs and tools that others wrote against the program
+    ///
+    /// Installs them first, from their registries and in pinned versions, below the target folder. Prints a table of client
+    /// and result, and exits 1 if one surprises.
+    Clients {
+        /// Which campaigns: webhooks, cloudevents, stripe, retries, generated; all by default
+        #[arg(value_name = "NAME")]
+        names: Vec<String>,
+    },
+
     /// Compare the server's responses with its OpenAPI document
     ///
     /// Installs schemathesis first if it is missing, into an environment below the target folder. Exits 1 for a
@@ -218,6 +229,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Faults { name, faults, seed } => {
             faults::run(&workspace, &faults::Options { name, faults, seed })
         }
+        Task::Clients { names } => clients::run(&workspace, &names),
         Task::Attack { names, short } => attack::run(&workspace, &attack::Options { names, short }),
         Task::Schemathesis { examples, seed, no_install } => {
             schemathesis::run(&workspace, &schemathesis::Options { examples, seed, no_install })

@@ -81,6 +81,12 @@ pub mod header {
     pub const IDEMPOTENCY_REDACTED: &str = "idempotency-redacted";
     /// How long the server asks the client to wait.
     pub const RETRY_AFTER: &str = "retry-after";
+    /// The same in milliseconds, for SDKs that read it.
+    pub const RETRY_AFTER_MS: &str = "retry-after-ms";
+    /// On a response: `true` or `false`, whether Stripe's SDKs and their like should repeat the request.
+    pub const STRIPE_SHOULD_RETRY: &str = "stripe-should-retry";
+    /// The same for SDKs of other APIs.
+    pub const X_SHOULD_RETRY: &str = "x-should-retry";
     /// gRPC's equivalent, in milliseconds; negative means never.
     pub const GRPC_PUSHBACK: &str = "grpc-retry-pushback-ms";
     /// gRPC's remaining time.
@@ -89,6 +95,9 @@ pub mod header {
     pub const TRACEPARENT: &str = "traceparent";
     /// The type of the event, as in CloudEvents.
     pub const TYPE: &str = "ce-type";
+    /// Of an event that was a CloudEvent, in the store: its attributes that are no strings, as `count=integer
+    /// urgent=boolean`. Never pushed.
+    pub const CE_TYPES: &str = "redrive-ce-types";
     /// Vendor data of that trace.
     pub const TRACESTATE: &str = "tracestate";
 }

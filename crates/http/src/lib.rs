@@ -17,6 +17,8 @@ pub mod status;
 
 pub mod retry_after;
 
+pub mod retry_hints;
+
 pub mod propagation;
 
 pub mod idempotency_key;

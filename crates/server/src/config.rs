@@ -29,8 +29,8 @@ pub use gateway::{
 pub use header_source::{HeaderPlace, HeaderSource};
 pub use settings::{
     AfterDeadSettings, Config, KeepSettings, LedgerSettings, LogForm, NotifySettings, ObserveSettings, Order,
-    PullSettings, PushSettings, PushTo, QueueSettings, Quota, SecretSettings, ServerSettings, StatusWord,
-    StoreSettings, TlsSettings,
+    PullSettings, PushFormat, PushSettings, PushTo, QueueSettings, Quota, SecretSettings, ServerSettings,
+    StatusWord, StoreSettings, TlsSettings,
 };
 pub(crate) use store_id::store_id;
 pub use token::{Right, TokenSettings};

@@ -6,6 +6,8 @@ pub mod log;
 
 pub mod metrics;
 
+pub(crate) mod openmetrics;
+
 pub mod trace;
 
 pub(crate) mod attempt_feed;

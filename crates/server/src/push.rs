@@ -14,11 +14,13 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
+use http::Method;
 use redrive::event::Cause;
 use redrive::{Delivery, Failure, Fault, Reply};
+use tracing::Instrument as _;
 
 use crate::config::{Config, PushSettings};
+use crate::observe::trace::http_spans;
 use crate::secrets::{Secrets, SigningGap};
 
 pub mod destination;
@@ -124,22 +126,22 @@ impl Push {
         };
         routes.guard.check_host(&destination.url).map_err(|error| refused(&error))?;
         let secrets: Vec<&[u8]> = secrets.iter().map(|secret| secret.bytes()).collect();
-        let headers = request::headers(&delivery, destination, &secrets, SystemTime::now());
-        let request = routes.client.post(destination.url.clone()).headers(headers);
-        let payload = Bytes::from_owner(Payload(delivery.clone()));
-        let response = request.body(payload).send().await.map_err(failed)?;
+        let body = request::body(&delivery, destination);
+        let mut headers = request::headers(&delivery, destination, &secrets, &body, SystemTime::now());
+        let url = &destination.url;
+        let server = (url.host_str().unwrap_or_default(), url.port_or_known_default());
+        let span = http_spans::client(&Method::POST, server, url.path(), delivery.attempt());
+        http_spans::inject(&span, &mut headers);
+        let request = routes.client.post(url.clone()).headers(headers).body(body);
+        let response = request.send().instrument(span.clone()).await.map_err(|error| {
+            let failure = failed(error);
+            http_spans::failed(&span, &failure.cause().kind);
+            failure
+        })?;
+        http_spans::sent(&span, response.status());
         let PushSettings { answer_max, answer_kept, .. } = routes.settings;
         let bounds = BodyLimits { read: answer_max, kept: answer_kept };
         response::judge(response, &destination.statuses, bounds, delivery.time_left()).await
-    }
-}
-
-/// A delivery's payload, without a copy of it.
-struct Payload(Delivery);
-
-impl AsRef<[u8]> for Payload {
-    fn as_ref(&self) -> &[u8] {
-        self.0.payload()
     }
 }
 

@@ -21,6 +21,9 @@ mod keyed_requests;
 #[path = "gateway/contract.rs"]
 mod contract;
 
+#[path = "gateway/sdk_answers.rs"]
+mod sdk_answers;
+
 #[path = "gateway/limits.rs"]
 mod limits;
 

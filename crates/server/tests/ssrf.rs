@@ -184,6 +184,7 @@ fn destination(url: &str) -> Result<Destination, String> {
         secret: None,
         headers: BTreeMap::new(),
         statuses: BTreeMap::new(),
+        format: redrive_server::config::PushFormat::Binary,
     })
 }
 

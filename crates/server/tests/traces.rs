@@ -9,7 +9,10 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::routing::post;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use prost::Message as _;
 use redrive::policy::PolicySettings;
 use redrive::{Backoff, Event, Failure, Redrive};
@@ -84,6 +87,34 @@ async fn all_attempts_are_linked_to_the_publisher() {
         let links: Vec<_> = span.links.iter().map(|link| (hex(&link.trace_id), hex(&link.span_id))).collect();
         assert_eq!(links, [(TRACE.to_owned(), "b7ad6b7169203331".to_owned())]);
         assert_ne!(hex(&span.trace_id), TRACE, "a trace of its own");
+    }
+    // Failure is an error, and the last attempt was none; a collector can count and chart what it knows.
+    for span in &attempts {
+        let attribute = |name: &str| {
+            let found = span.attributes.iter().find(|attribute| attribute.key == name);
+            found.and_then(|found| found.value.clone()?.value)
+        };
+        let number = match attribute("attempt") {
+            Some(Value::IntValue(number)) => number,
+            other => panic!("the attempt is {other:?}"),
+        };
+        let text = |name: &str| match attribute(name) {
+            Some(Value::StringValue(text)) => Some(text),
+            other => other.map(|other| panic!("{name} is {other:?}")),
+        };
+        assert_eq!(span.kind(), SpanKind::Consumer);
+        let status = span.status.as_ref().map_or(StatusCode::Unset, |status| status.code());
+        let failed = number < 3;
+        assert_eq!(status, if failed { StatusCode::Error } else { StatusCode::Unset }, "{number}");
+        assert_eq!(text("error.type").is_some(), failed, "{number}");
+        assert_eq!(text("messaging.system").as_deref(), Some("redrive"));
+        assert_eq!(text("messaging.destination.name").as_deref(), Some("orders"));
+        assert_eq!(text("messaging.message.id").as_deref(), Some("1"));
+        assert_eq!(text("messaging.operation.type").as_deref(), Some("process"));
+        let lines = span.attributes.iter().map(|attribute| attribute.key.as_str());
+        let lines: Vec<_> =
+            lines.filter(|key| key.starts_with("code.") || key.starts_with("thread.")).collect();
+        assert!(lines.is_empty(), "source lines are not the collector's matter: {lines:?}");
     }
     // What an attempt calls is told the attempt's own span.
     for (attempt, headers) in sent {

@@ -228,6 +228,22 @@ async fn one_id_is_one_event_whoever_publishes_it() {
     drop(node);
 }
 
+/// So that an event that is published by both ways is a duplicate, and not another payload.
+#[tokio::test]
+async fn json_has_the_content_type_that_http_gives_it() {
+    let (_store_dir, _node, mut raw) = store_dir().await;
+    for (id, kind) in [("one", "json"), ("two", "jsonb")] {
+        let sql = format!("SELECT redrive.publish('orders', '{id}', '{{}}'::{kind})");
+        let said: String = raw.say(&sql).await.unwrap()[0].get(0);
+        assert_eq!(said, "accepted");
+        let mut http = Event::new("orders", id).payload(*b"{}");
+        http.meta_mut().content_type = Some("application/json".to_owned());
+        assert_eq!(call(&mut raw, &http).await.unwrap(), "duplicate", "{kind}");
+        let own = format!("SELECT redrive.publish('orders', '{id}', '{{}}'::{kind}, content_type => 'a/b')");
+        raw.say(&own).await.expect_err("another content type is another event");
+    }
+}
+
 #[tokio::test]
 async fn whoever_may_use_the_schema_may_publish_and_nothing_else() {
     let (store_dir, _node, mut raw) = store_dir().await;

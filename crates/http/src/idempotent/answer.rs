@@ -171,7 +171,12 @@ pub(super) fn rendered(
         if let Some(location) = reply.location().and_then(|location| HeaderValue::try_from(location).ok()) {
             response.headers_mut().insert(http::header::LOCATION, location);
         }
-        replayed(response.headers_mut(), record.first, *at + record.retention.answer, waited);
+        replayed(
+            response.headers_mut(),
+            record.first,
+            *at + record.retention.answer,
+            waited && known.prefers_wait,
+        );
     }
     response.headers_mut().insert(KEY, known.echo.clone());
     response
@@ -212,7 +217,7 @@ fn stored(shared: &Shared, known: &KeyedRequest, record: LedgerRecord, waited: b
             };
             shared.became(RequestOutcome::Replayed);
             let mut response = respond_with(reply);
-            replayed(response.headers_mut(), first, ends.0, waited);
+            replayed(response.headers_mut(), first, ends.0, waited && known.prefers_wait);
             response
         }
         RecordPhase::Completed { reply, .. } => {

@@ -152,6 +152,7 @@ pub(super) struct Settings {
     pub(super) horizon: Duration,
     pub(super) lease: Duration,
     pub(super) max_run: Duration,
+    pub(super) wait: Duration,
     pub(super) wait_max: Duration,
     pub(super) body_max: usize,
     pub(super) reply_max: usize,
@@ -194,6 +195,7 @@ impl Endpoint {
             horizon: Duration::ZERO,
             lease: 30 * SECOND,
             max_run: 5 * MINUTE,
+            wait: Duration::ZERO,
             wait_max: 30 * SECOND,
             body_max: MIB,
             reply_max: MIB,
@@ -303,6 +305,15 @@ impl<T, E> Endpoint<T, E> {
     #[must_use]
     pub fn max_run(mut self, time: Duration) -> Self {
         self.settings.max_run = time;
+        self
+    }
+
+    /// How long a repetition waits for a request that still runs if its client does not say so with `Prefer: wait`. Most
+    /// clients take a 409 for final, so without a wait the second of two concurrent callers sees an error. Zero by
+    /// default; at most [`wait_max`](Self::wait_max).
+    #[must_use]
+    pub fn wait(mut self, time: Duration) -> Self {
+        self.settings.wait = time;
         self
     }
 

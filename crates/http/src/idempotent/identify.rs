@@ -34,8 +34,10 @@ pub(super) struct KeyedRequest {
     pub(super) ask: ClaimRequest,
     /// The key, as it goes back with the answer.
     pub(super) echo: HeaderValue,
-    /// How long the client waits for a request in progress.
+    /// How long it waits for a request in progress: as its client says, or as the endpoint does.
     pub(super) wait: Option<Duration>,
+    /// Whether the client said so.
+    pub(super) prefers_wait: bool,
     /// The principal, as in the fingerprint.
     pub(super) principal: String,
     /// The cached reply, if the request has completed.
@@ -104,7 +106,10 @@ where
     let asked = asked(parts, &scope.tenant, &principal, &headers, &bytes);
     let ask = ask(shared, &asked, ended.as_deref(), first_sent)?;
     let echo = echo.unwrap_or_else(|| HeaderValue::from_static(""));
-    let known = KeyedRequest { scope, ask, echo, wait: wait(&parts.headers), principal, ended };
+    let preferred = wait(&parts.headers);
+    let wait = preferred.or(Some(settings.wait).filter(|wait| !wait.is_zero()));
+    let prefers_wait = preferred.is_some();
+    let known = KeyedRequest { scope, ask, echo, wait, prefers_wait, principal, ended };
     Ok(Identified::Keyed(Box::new(known), bytes))
 }
 

@@ -1,15 +1,17 @@
 //! Answers of the layer's own, as problem documents (RFC 9457).
 //!
 //! Each has a `code` that clients may go by, whether it is `retryable`, after how long (`retry_after_ms`, and
-//! `Retry-After` in whole seconds), and a `type` that leads to its paragraph on [`PAGE`].
+//! `Retry-After` in whole seconds), and a `type` that leads to its paragraph on [`PAGE`]. For SDKs that others wrote, the
+//! same is in an `error` member and in headers ([`retry_hints`](crate::retry_hints)).
 
 use std::time::Duration;
 
-use http::header::{CONTENT_TYPE, LINK, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, LINK};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 
 use super::body::Body;
 use crate::json::{Json, NumberFormat};
+use crate::retry_hints;
 
 /// The page on which every problem has a heading of its code: of this layer, of the server and of the gateway. Its text
 /// is `docs/reference/problems.md`.
@@ -96,6 +98,13 @@ impl Problem {
         if let Some(wait) = self.retry_after {
             members.push(("retry_after_ms", number(wait.as_millis())));
         }
+        let error = [
+            ("type", retry_hints::error_type(self.status, self.code)),
+            ("code", self.code),
+            ("message", self.detail.as_str()),
+        ];
+        let error = error.into_iter().map(|(name, value)| (name.to_owned(), text(value)));
+        members.push(("error", Json::Object(error.collect())));
         members.extend(self.more);
         let members = members.into_iter().map(|(name, value)| (name.to_owned(), value));
         let body = Json::Object(members.collect()).canonical(NumberFormat::Exact).unwrap_or_default();
@@ -103,9 +112,7 @@ impl Problem {
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if let Some(wait) = self.retry_after {
-            headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(wait)));
-        }
+        retry_hints::write(headers, Some(self.retryable), self.retry_after);
         if self.linked
             && let Ok(value) = HeaderValue::try_from(format!("<{link}>; rel=\"describedby\""))
         {
@@ -114,9 +121,4 @@ impl Problem {
         headers.extend(self.headers);
         response
     }
-}
-
-/// Not a moment too early, and at least one.
-pub(super) fn whole_seconds(wait: Duration) -> u64 {
-    (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1)
 }

@@ -7,12 +7,14 @@
 //! | batched | `application/cloudevents-batch+json` |
 //!
 //! Every attribute becomes a header of the event, written as in the HTTP binding's binary mode. So a push that
-//! carries the event's headers is the same CloudEvent again, whichever way it came.
+//! carries the event's headers is the same CloudEvent again, whichever way it came. Which attributes were numbers or
+//! booleans is noted beside them, for pushes in structured mode.
 
 use std::collections::BTreeMap;
 
 use http::StatusCode;
 use redrive::Event;
+use redrive::names::header::CE_TYPES;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -22,7 +24,10 @@ use super::{ApiProblem, RequestBody};
 
 mod attributes;
 mod data;
+mod document;
 mod percent;
+
+pub(crate) use document::document;
 
 use attributes::Attributes;
 
@@ -72,9 +77,7 @@ pub(super) fn binary(body: &RequestBody) -> Result<EventDraft, ApiProblem> {
         let (Some(value), None) = (values.next(), values.next()) else {
             return Err(wrong(format!("the attribute `{attribute}` occurs more than once")));
         };
-        let text = percent::decode(value.as_bytes())
-            .ok_or_else(|| wrong(format!("the header `{name}` is not percent-encoded UTF-8")))?;
-        attributes.put(attribute, text).map_err(wrong)?;
+        attributes.put(attribute, percent::decode(value.as_bytes())).map_err(wrong)?;
     }
     let mut written = EventDraft::from_headers(body)?;
     attributes.write(&mut written).map_err(wrong)?;
@@ -89,12 +92,13 @@ pub(super) fn structured(bytes: &[u8]) -> Result<EventDraft, ApiProblem> {
     let content_type = members.remove("datacontenttype");
     let mut attributes = Attributes::default();
     for (name, value) in members {
-        if let Some(text) = attributes::text(&name, value).map_err(wrong)? {
+        if let Some((text, kind)) = attributes::typed(&name, value).map_err(wrong)? {
             attributes.put(&name, text).map_err(wrong)?;
+            attributes.note(&name, kind);
         }
     }
-    let content_type = content_type.map(|value| attributes::text("datacontenttype", value));
-    let content_type = content_type.transpose().map_err(wrong)?.flatten();
+    let content_type = content_type.map(|value| attributes::typed("datacontenttype", value));
+    let content_type = content_type.transpose().map_err(wrong)?.flatten().map(|(text, _)| text);
     let mut written = EventDraft::default();
     (written.raw, written.content_type) = data::read(data, base64, content_type).map_err(wrong)?;
     attributes.write(&mut written).map_err(wrong)?;
@@ -113,14 +117,15 @@ pub(super) fn batched(
     Ok(events.into_iter().map(|event| structured(event.get().as_bytes())).collect())
 }
 
-/// The attributes of an event that was published as a CloudEvent, each as text.
+/// The attributes of an event that was published as a CloudEvent, each of the type that it had.
 pub(super) fn attributes(event: &Event) -> Option<Value> {
     let meta = event.meta.as_ref()?;
     let mut attributes = Map::new();
+    let types = meta.headers.iter().find(|(name, _)| name == CE_TYPES).map_or("", |(_, types)| types);
     for (name, value) in &meta.headers {
         if let Some(name) = name.strip_prefix(PREFIX) {
-            let text = percent::decode(value.as_bytes()).unwrap_or_else(|| value.clone());
-            attributes.insert(name.to_owned(), text.into());
+            let text = percent::decode(value.as_bytes());
+            attributes.insert(name.to_owned(), attributes::value(name, text, types));
         }
     }
     if !attributes.contains_key("specversion") {

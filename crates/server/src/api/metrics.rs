@@ -1,4 +1,4 @@
-//! Metrics, in Prometheus' text format.
+//! Metrics, in Prometheus' text format or as OpenMetrics.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use super::ApiProblem;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::config::Right;
-use crate::observe::metrics::{self, FORMAT};
+use crate::observe::metrics;
+use crate::observe::openmetrics::negotiated;
 
 pub(super) fn routes() -> Router<Arc<App>> {
     Router::new().route("/metrics", get(show))
@@ -21,10 +22,12 @@ pub(super) fn routes() -> Router<Arc<App>> {
 /// Shows metrics to callers with the right `metrics` or `read`; to all if the configuration says so. Metrics cover all
 /// tenants and queues, so a token of one tenant or of some queues may not read them.
 async fn show(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiProblem> {
+    let accepted = request.headers().clone();
     if !app.live().config.observe.open_metrics {
         let caller = Caller::from_request_parts(&mut request.into_parts().0, &app).await?;
         caller.may(Right::Read).or_else(|_| caller.may(Right::Metrics))?;
         caller.for_everything("the list of metrics")?;
     }
-    Ok(([(CONTENT_TYPE, FORMAT)], metrics::render(&app).await).into_response())
+    let (format, text) = negotiated(&accepted, metrics::render(&app).await);
+    Ok(([(CONTENT_TYPE, format)], text).into_response())
 }

@@ -1,7 +1,8 @@
 //! The API's own description, as an OpenAPI document.
 //!
-//! Written by hand, one file per part of the API, merged here. A test compares it with the routes and with
-//! `docs/reference/openapi.json`; `cargo xtask schemathesis` compares it with real responses.
+//! Written by hand, one file per part of the API, merged here and [rewritten](plain) for generators of clients. A test
+//! compares it with the routes and with `docs/reference/openapi.json`; `cargo xtask schemathesis` compares it with real
+//! responses, `cargo xtask clients` has clients generated from it.
 
 use std::sync::{Arc, LazyLock};
 
@@ -12,6 +13,8 @@ use http::header::CONTENT_TYPE;
 use serde_json::Value;
 
 use crate::app::App;
+
+mod plain;
 
 /// The common part, then the others.
 const PARTS: &[&str] = &[
@@ -53,7 +56,7 @@ pub fn text() -> String {
             merge(&mut whole, part);
         }
     }
-    format!("{whole:#}\n")
+    format!("{:#}\n", plain::plain(&whole))
 }
 
 /// Lays one document over another: objects are merged, anything else is replaced.

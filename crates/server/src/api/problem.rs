@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
-use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, StatusCode};
 use redrive::desk::DeskError;
 use redrive::http::idempotent::problem::PAGE;
+use redrive::http::retry_hints;
 use redrive::{PublishError, StoreError};
 use serde_json::{Map, Value, json};
 
@@ -24,12 +25,13 @@ pub struct ApiProblem {
     /// Further members.
     more: Map<String, Value>,
     headers: Vec<(HeaderName, HeaderValue)>,
+    wait: Option<Duration>,
 }
 
 impl ApiProblem {
     /// A problem of a kind, said in words.
     pub fn new(status: StatusCode, kind: &'static str, detail: impl Into<String>) -> Self {
-        Self { status, kind, detail: detail.into(), more: Map::new(), headers: Vec::new() }
+        Self { status, kind, detail: detail.into(), more: Map::new(), headers: Vec::new(), wait: None }
     }
 
     /// With another member of the document.
@@ -39,12 +41,17 @@ impl ApiProblem {
         self
     }
 
-    /// With `Retry-After`, in whole seconds and at least one.
+    /// Retryable, with `Retry-After` in whole seconds and at least one.
     #[must_use]
     pub fn retry_after(mut self, wait: Duration) -> Self {
-        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-        self.headers.push((RETRY_AFTER, HeaderValue::from(seconds.max(1))));
+        self.wait = Some(wait);
         self
+    }
+
+    /// Whether the same request may succeed later. `None` if that is not known: of a failure of the server's own.
+    fn is_retryable(&self) -> Option<bool> {
+        let said = self.more.get("retryable").and_then(Value::as_bool);
+        said.or(self.wait.map(|_| true)).or((!self.status.is_server_error()).then_some(false))
     }
 
     /// 400: the request makes no sense.
@@ -130,7 +137,7 @@ impl ApiProblem {
             "title": self.status.canonical_reason().unwrap_or_default(),
             "status": self.status.as_u16(),
             "code": self.kind,
-            "retryable": self.headers.iter().any(|(name, _)| name == RETRY_AFTER),
+            "retryable": self.is_retryable().unwrap_or(false),
             "detail": self.detail,
         });
         if let Value::Object(members) = &mut document {
@@ -142,9 +149,19 @@ impl ApiProblem {
 
 impl IntoResponse for ApiProblem {
     fn into_response(self) -> Response {
-        let document = self.document().to_string();
-        let mut response = (self.status, document).into_response();
+        let retryable = self.is_retryable();
+        let mut document = self.document();
+        if let Some(wait) = self.wait {
+            document["retry_after_ms"] = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).into();
+        }
+        // SDKs that others wrote take a failure without an `error` for a success.
+        let code = self.more.get("code").and_then(Value::as_str).unwrap_or(self.kind);
+        let kind = retry_hints::error_type(self.status, code);
+        document["code"] = code.into();
+        document["error"] = json!({ "type": kind, "code": code, "message": self.detail });
+        let mut response = (self.status, document.to_string()).into_response();
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        retry_hints::write(response.headers_mut(), retryable, self.wait);
         for (name, value) in self.headers {
             response.headers_mut().insert(name, value);
         }

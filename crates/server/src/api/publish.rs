@@ -16,7 +16,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Extension, Router};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use redrive::event::bounds::ID_BYTES_MAX;
 use redrive::{Event, Published};
 use serde::Deserialize;
@@ -68,7 +68,9 @@ async fn publish(
     let tenants = items.iter().filter_map(|item| item.is.as_ref().ok()).map(|event| event.tenant.as_str());
     streams::take(&app, &caller, &queue, tenants)?;
     take_quotas(&app, &items)?;
+    let is_cloudevent = asked.is_cloudevent;
     let answer = answer(&app, asked.one, items).await;
+    let answer = answer.map(|answer| if is_cloudevent { as_cloudevent(answer, &queue) } else { answer });
     // Even if some were refused or the outcome is unknown: one look too many is harmless.
     app.lines.ring(&queue);
     answer
@@ -120,22 +122,32 @@ struct PublishRequest {
     items: Vec<Item<EventDraft>>,
     /// Whether it is one event, and the answer about it alone.
     one: bool,
+    /// Whether it is one CloudEvent: then so is the answer.
+    is_cloudevent: bool,
 }
 
 impl PublishRequest {
     fn one(written: EventDraft) -> Self {
-        Self { items: vec![Ok(written).into()], one: true }
+        Self { items: vec![Ok(written).into()], one: true, is_cloudevent: false }
+    }
+
+    fn cloudevent(written: EventDraft) -> Self {
+        Self { is_cloudevent: true, ..Self::one(written) }
     }
 
     fn read(body: &RequestBody, max: usize) -> Result<Self, ApiProblem> {
         match cloudevents::Mode::of(body)? {
-            Some(cloudevents::Mode::Binary) => return cloudevents::binary(body).map(Self::one),
+            Some(cloudevents::Mode::Binary) => return cloudevents::binary(body).map(Self::cloudevent),
             Some(cloudevents::Mode::Structured) => {
-                return cloudevents::structured(&body.bytes).map(Self::one);
+                return cloudevents::structured(&body.bytes).map(Self::cloudevent);
             }
             Some(cloudevents::Mode::Batched) => {
                 let events = cloudevents::batched(&body.bytes, |count| bounded(count, max))?;
-                return Ok(Self { items: events.into_iter().map(Item::from).collect(), one: false });
+                return Ok(Self {
+                    items: events.into_iter().map(Item::from).collect(),
+                    one: false,
+                    is_cloudevent: false,
+                });
             }
             None if body.headers.contains_key("redrive-id") => {
                 return Ok(Self::one(EventDraft::from_headers(body)?));
@@ -150,10 +162,10 @@ impl PublishRequest {
                 let item = |(number, line): (usize, &[u8])| {
                     Item::read(line, |error| format!("line {} is not an event: {error}", number + 1))
                 };
-                Ok(Self { items: lines.map(item).collect(), one: false })
+                Ok(Self { items: lines.map(item).collect(), one: false, is_cloudevent: false })
             }
             "application/json" => Ok(match event_draft::OneOrMany::read(body, max)? {
-                event_draft::OneOrMany::Many(items) => Self { items, one: false },
+                event_draft::OneOrMany::Many(items) => Self { items, one: false, is_cloudevent: false },
                 event_draft::OneOrMany::One(event) => Self::one(*event),
             }),
             other => {
@@ -226,6 +238,20 @@ async fn answer(app: &App, one: bool, items: Vec<Item<Event>>) -> Result<Respons
     // Some are kept and some are not, and each says so.
     let status = if all { StatusCode::ACCEPTED } else { StatusCode::MULTI_STATUS };
     Ok((status, axum::Json(json!({ "results": views }))).into_response())
+}
+
+/// The answer to a CloudEvent with the headers of one, for SDKs that expect a CloudEvent in return. The body stays.
+fn as_cloudevent(mut answer: Response, queue: &str) -> Response {
+    let source = HeaderValue::try_from(format!("/v1/queues/{queue}/events"));
+    let attributes = [
+        ("ce-specversion", Ok(HeaderValue::from_static("1.0"))),
+        ("ce-id", Ok(redrive::http::idempotency_key::mint())),
+        ("ce-source", source),
+        ("ce-type", Ok(HeaderValue::from_static("redrive.published"))),
+    ];
+    let attributes = attributes.into_iter().filter_map(|(name, value)| Some((name, value.ok()?)));
+    answer.headers_mut().extend(attributes.map(|(name, value)| (HeaderName::from_static(name), value)));
+    answer
 }
 
 fn view(result: &Result<Published, ApiProblem>, id: Option<String>) -> Value {

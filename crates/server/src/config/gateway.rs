@@ -164,6 +164,9 @@ pub struct RouteSettings {
     /// How long a request may take.
     #[serde(default = "five_minutes", with = "redrive::config::duration")]
     pub max_run: Duration,
+    /// How long a repetition waits for a request that runs, without `Prefer: wait`; not at all by default.
+    #[serde(default, with = "redrive::config::duration")]
+    pub wait: Duration,
     /// How long `Prefer: wait` may wait.
     #[serde(default = "half_minute", with = "redrive::config::duration")]
     pub wait_max: Duration,
@@ -360,6 +363,7 @@ impl RouteSettings {
             identity: Vec::new(),
             lease: half_minute(),
             max_run: five_minutes(),
+            wait: Duration::ZERO,
             wait_max: half_minute(),
             body_max: mebibyte(),
             reply_max: mebibyte(),

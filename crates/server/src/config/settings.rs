@@ -411,15 +411,33 @@ pub struct PushTo {
     /// Overrides of the meaning of statuses: `"404" = "drop"`, `"5xx" = "permanent"`.
     #[serde(default)]
     pub statuses: BTreeMap<String, StatusWord>,
+    /// How an event is written.
+    #[serde(default)]
+    pub format: PushFormat,
+}
+
+/// How a push writes an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PushFormat {
+    /// The payload is the body; attributes of a CloudEvent are headers.
+    #[default]
+    Binary,
+    /// A CloudEvent as a JSON document.
+    Structured,
 }
 
 /// Credentials may be in the address and in the headers, so neither is shown.
 impl std::fmt::Debug for PushTo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { url: _, secret, headers, statuses } = self;
+        let Self { url: _, secret, headers, statuses, format } = self;
         let headers: Vec<&String> = headers.keys().collect();
         let mut shown = f.debug_struct("PushTo");
-        shown.field("secret", secret).field("headers", &headers).field("statuses", statuses);
+        shown
+            .field("secret", secret)
+            .field("headers", &headers)
+            .field("statuses", statuses)
+            .field("format", format);
         shown.finish_non_exhaustive()
     }
 }

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::uri::Authority;
+use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -21,7 +21,7 @@ use super::key_lookup;
 use super::ledger_health::LedgerHealth;
 use crate::api::ApiProblem;
 use crate::auth::named_host;
-use crate::observe::{Samples, metrics};
+use crate::observe::{Samples, metrics, openmetrics};
 
 /// The state of the admin address.
 #[derive(Debug, Clone)]
@@ -99,9 +99,10 @@ async fn ready(State(asked): State<AdminState>) -> Result<Json<Value>, ApiProble
     Ok(Json(json!({ "status": "ok" })))
 }
 
-async fn show(State(asked): State<AdminState>) -> impl IntoResponse {
+async fn show(State(asked): State<AdminState>, headers: HeaderMap) -> impl IntoResponse {
     let text = metrics::with_samples(&asked.samples, &asked.redrive, &BTreeMap::new()).await;
-    ([(CONTENT_TYPE, metrics::FORMAT)], text)
+    let (format, text) = openmetrics::negotiated(&headers, text);
+    ([(CONTENT_TYPE, format)], text)
 }
 
 #[cfg(test)]

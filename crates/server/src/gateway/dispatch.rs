@@ -15,6 +15,7 @@ use hyper::body::Body as _;
 use redrive::names::header::{IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED};
 use tokio::time::Instant;
 use tower::Service;
+use tracing::Instrument as _;
 
 use super::authorise::{question, refusal};
 use super::body::{ClientFault, HeldBody, Progress, UploadBody};
@@ -26,6 +27,7 @@ use super::upstream_error::UpstreamError;
 use super::vet::{unfold, vet};
 use crate::config::{Config, CredentialsSettings, GatewaySettings, RouteSettings};
 use crate::observe::access_log::AccessRecord;
+use crate::observe::trace::http_spans;
 
 /// Has requests go through their routes.
 #[derive(Debug, Clone)]
@@ -137,6 +139,7 @@ impl Service<Request<Body>> for Dispatch {
         unfold(request.headers_mut(), &self.named);
         let route = self.table.find(request.method(), request.uri().path());
         let note = AccessRecord::of(&request, route.map(|route| route.name().to_owned()));
+        let span = http_spans::server(&request, route.map(Route::name));
         let passing: ProxyFuture = match (self.vet(&mut request), route) {
             (Err(refused), _) => {
                 let response = refused.refusal(request.method());
@@ -164,7 +167,8 @@ impl Service<Request<Body>> for Dispatch {
             },
         };
         Box::pin(async move {
-            let response = passing.await?;
+            let response = passing.instrument(span.clone()).await?;
+            http_spans::served(&span, response.status());
             // Whatever the status, it is the upstream's, or the contract's.
             note.answered(response.status(), false);
             Ok(response)

@@ -21,6 +21,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::client::legacy::connect::capture_connection;
 use tokio::time::Instant;
 use tower::Service;
+use tracing::{Instrument as _, Span};
 
 use super::body::{self, DeadlineBody, UploadBody};
 use super::forwarded::ForwardedHeaders;
@@ -31,6 +32,7 @@ use super::upstream::{Connections, Upstream};
 use super::upstream_error::{OUTCOME, UpstreamError};
 use crate::auth::Origin;
 use crate::listen::ConnectionPermit;
+use crate::observe::trace::http_spans;
 
 /// The state shared by all requests.
 #[derive(Debug)]
@@ -109,8 +111,10 @@ impl Proxy {
     async fn pass(self, mut request: Request<Body>) -> Response<Body> {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let enrolled = request.extensions_mut().remove::<EnrolledRequest>();
-        match self.exchange(request, enrolled.as_ref()).await {
+        let span = http_spans::client(&method, self.0.upstream.server(), &path, 1);
+        match self.exchange(request, enrolled.as_ref(), &span).instrument(span.clone()).await {
             Ok(mut response) => {
+                http_spans::sent(&span, response.status());
                 if let Some(route) = enrolled {
                     if !route.upstream_outcome {
                         // Any party that can set this header could make the layer forget an effect.
@@ -123,6 +127,7 @@ impl Proxy {
                 response
             }
             Err(failure) => {
+                http_spans::failed(&span, failure.code());
                 tracing::warn!(code = failure.code(), method = %method, path, "the upstream gave no response");
                 failure.answer(&method, enrolled.as_ref())
             }
@@ -133,6 +138,7 @@ impl Proxy {
         &self,
         mut request: Request<Body>,
         enrolled: Option<&EnrolledRequest>,
+        span: &Span,
     ) -> Result<Response<Body>, UpstreamError> {
         let Shared { upstream, teller, upgrades, tunnels, times, replies } = &*self.0;
         if request.method() == Method::CONNECT {
@@ -143,6 +149,7 @@ impl Proxy {
         }
         let place = request.extensions().get::<ConnectionPermit>().cloned();
         let (client, asked) = self.prepare(&mut request, enrolled).unzip();
+        http_spans::inject(span, request.headers_mut());
         let connections = enrolled.map_or(Connections::Kept, |route| route.connections);
         let (parts, body) = request.into_parts();
         let (body, progress) = UploadBody::new(body, times.client);

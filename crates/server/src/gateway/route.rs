@@ -14,6 +14,7 @@ use redrive::api::{
 };
 use redrive::http::idempotency_key;
 use redrive::http::idempotent::{Body as LayerBody, IdempotentService, KeyedOperation};
+use redrive::http::retry_hints::is_in_progress;
 use tower::{Layer as _, Service};
 
 use super::credentials::Credentials;
@@ -89,6 +90,7 @@ pub(super) fn trusting(
         .retention(route.retention)
         .lease(route.lease)
         .max_run(route.max_run)
+        .wait(route.wait)
         .wait_max(route.wait_max)
         .body_max(route.body_max)
         .reply_max(route.reply_max)
@@ -274,7 +276,10 @@ fn is_known(response: &Response<Body>) -> bool {
     match response.headers().get(OUTCOME).map(HeaderValue::as_bytes) {
         Some(b"none" | b"final") => true,
         Some(b"unknown") => false,
-        _ => !matches!(response.status().as_u16(), 408 | 425 | 429 | 500..=599),
+        _ => {
+            !matches!(response.status().as_u16(), 408 | 425 | 429 | 500..=599)
+                && !is_in_progress(response.status(), response.headers())
+        }
     }
 }
 

@@ -124,6 +124,13 @@ impl Upstream {
         Ok(Self { address, kept: client(settings.idle_max), fresh: client(0) })
     }
 
+    /// Its host and port.
+    pub(super) fn server(&self) -> (&str, Option<u16>) {
+        let UpstreamAddress { scheme, authority } = &self.address;
+        let usual = if *scheme == Scheme::HTTPS { 443 } else { 80 };
+        (authority.host(), authority.port_u16().or(Some(usual)))
+    }
+
     /// Sends a request, once.
     pub(super) fn send(
         &self,

@@ -90,9 +90,6 @@ pub fn keep_small() {
     }
 }
 
-/// The version of the format.
-pub const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
-
 /// Everything, in Prometheus' text format.
 pub async fn render(app: &App) -> String {
     let targets = target::targets(&app.live().config);

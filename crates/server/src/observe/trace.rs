@@ -14,6 +14,8 @@ mod otlp;
 #[path = "trace/disabled.rs"]
 mod otlp;
 
+pub(crate) mod http_spans;
+
 pub(super) use otlp::{Exporting, exporting};
 
 /// Stores the trace of a publishing request with its event, unless the event has one.
@@ -29,7 +31,10 @@ pub fn keep(event: &mut Event, request: &HeaderMap) {
     }
     let state = text(TRACESTATE).map(|state| (TRACESTATE.to_owned(), state.to_owned()));
     let parent = (TRACEPARENT.to_owned(), parent.to_owned());
-    event.meta_mut().headers.extend(std::iter::once(parent).chain(state));
+    let headers = &mut event.meta_mut().headers;
+    // The state of another trace, or of none.
+    headers.retain(|(name, _)| !name.eq_ignore_ascii_case(TRACESTATE));
+    headers.extend(std::iter::once(parent).chain(state));
 }
 
 /// The trace headers of an attempt, which is linked to the publisher's trace. Call it in the handler, within the
@@ -97,6 +102,13 @@ mod tests {
         let mut event = Event::new("orders", "1");
         keep(&mut event, &request);
         assert_eq!(headers(&event), [(TRACEPARENT.to_owned(), PARENT.to_owned())]);
+        let mut event = Event::new("orders", "1").header("Tracestate", "of=another");
+        keep(&mut event, &request);
+        assert_eq!(
+            headers(&event),
+            [(TRACEPARENT.to_owned(), PARENT.to_owned())],
+            "a state has its own parent"
+        );
         let mut event = Event::new("orders", "1").header("Traceparent", "its own");
         keep(&mut event, &request);
         assert_eq!(headers(&event), [("Traceparent".to_owned(), "its own".to_owned())]);

@@ -9,7 +9,7 @@ use redrive::{Disposition, Fault};
 use url::Url;
 
 use super::header_names;
-use crate::config::{HeaderSource, PushTo, StatusWord};
+use crate::config::{HeaderSource, PushFormat, PushTo, StatusWord};
 
 /// A queue's destination. Its headers and URL may contain credentials, so `Debug` shows neither.
 pub struct Destination {
@@ -18,6 +18,7 @@ pub struct Destination {
     pub(super) statuses: StatusMap,
     /// The name of the signing secret.
     pub(super) secret: Option<String>,
+    pub(super) format: PushFormat,
 }
 
 impl fmt::Debug for Destination {
@@ -55,7 +56,7 @@ impl Destination {
         settings: &PushTo,
         read: impl Fn(&HeaderSource) -> Result<String, String>,
     ) -> Result<Self, String> {
-        let PushTo { url, secret, headers, statuses } = settings;
+        let PushTo { url, secret, headers, statuses, format } = settings;
         let url = parse(url)?;
         if let Some(secret) = secret {
             crate::secrets::check_name(secret)?;
@@ -66,7 +67,8 @@ impl Destination {
             let (name, value) = header_names::check_of_destination(name, &value)?;
             map.insert(name, value);
         }
-        Ok(Self { url, headers: map, statuses: status_map(statuses)?, secret: secret.clone() })
+        let (statuses, secret) = (status_map(statuses)?, secret.clone());
+        Ok(Self { url, headers: map, statuses, secret, format: *format })
     }
 
     /// Its address.
@@ -131,7 +133,13 @@ mod tests {
     use super::*;
 
     fn settings(url: &str) -> PushTo {
-        PushTo { url: url.to_owned(), secret: None, headers: BTreeMap::new(), statuses: BTreeMap::new() }
+        PushTo {
+            url: url.to_owned(),
+            secret: None,
+            headers: BTreeMap::new(),
+            statuses: BTreeMap::new(),
+            format: PushFormat::Binary,
+        }
     }
 
     #[test]

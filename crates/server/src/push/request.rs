@@ -1,9 +1,11 @@
 //! The request of an attempt: the event, its description, and a signature.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use http::header::CONTENT_TYPE;
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use redrive::Delivery;
 use redrive::http::idempotency_key;
@@ -12,27 +14,65 @@ use redrive::names::header;
 use super::destination::Destination;
 use super::header_names;
 use super::sign::signatures;
+use crate::api::cloudevents::document;
+use crate::config::PushFormat;
 use crate::observe::trace;
+
+/// The media type of a CloudEvent in structured mode.
+const STRUCTURED: &str = "application/cloudevents+json";
+
+/// The body of an attempt: the payload, without a copy of it, or a document around it.
+pub(super) fn body(delivery: &Delivery, destination: &Destination) -> Bytes {
+    match destination.format {
+        PushFormat::Binary => Bytes::from_owner(Payload(delivery.clone())),
+        PushFormat::Structured => document(delivery.event()).into(),
+    }
+}
+
+/// A delivery's payload, without a copy of it.
+struct Payload(Delivery);
+
+impl AsRef<[u8]> for Payload {
+    fn as_ref(&self) -> &[u8] {
+        self.0.payload()
+    }
+}
 
 /// The headers of an attempt: the event's, overridden by the destination's, overridden by the attempt's.
 pub(super) fn headers(
     delivery: &Delivery,
     destination: &Destination,
     secrets: &[&[u8]],
+    body: &[u8],
     now: SystemTime,
 ) -> HeaderMap {
     let mut headers = HeaderMap::new();
     own(delivery, &mut headers);
+    if destination.format == PushFormat::Structured {
+        let attributes: Vec<_> =
+            headers.keys().filter(|name| name.as_str().starts_with("ce-")).cloned().collect();
+        for name in attributes {
+            headers.remove(name);
+        }
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(STRUCTURED));
+    }
+    if body.is_empty() {
+        // Without a length, some receivers refuse a POST with 411.
+        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
     for (name, value) in &destination.headers {
         headers.insert(name, value.clone());
     }
     attempt(delivery, &mut headers);
-    // The attempt's own span if attempts are traced: the receiver's work appears below it.
+    // The attempt's own span if attempts are traced: the receiver's work appears below it. A state goes with its own
+    // parent only.
+    headers.remove(header::TRACEPARENT);
+    headers.remove(header::TRACESTATE);
     for (name, value) in trace::for_attempt(delivery) {
         put(&mut headers, name, Some(&value));
     }
     if !secrets.is_empty() {
-        sign(delivery, secrets, now, &mut headers);
+        sign(delivery, secrets, body, now, &mut headers);
     }
     headers
 }
@@ -43,8 +83,10 @@ fn own(delivery: &Delivery, headers: &mut HeaderMap) {
     let Some(meta) = &delivery.event().meta else { return };
     for (name, value) in &meta.headers {
         if header_names::check_of_event(name, value).is_ok()
-            && let (Ok(name), Ok(value)) =
-                (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(value.as_bytes()))
+            && let (Ok(name), Ok(value)) = (
+                HeaderName::from_bytes(name.as_bytes()),
+                HeaderValue::try_from(percent(value, false).as_ref()),
+            )
         {
             headers.append(name, value);
         }
@@ -73,10 +115,10 @@ fn attempt(delivery: &Delivery, headers: &mut HeaderMap) {
 }
 
 /// The id is the idempotency key, and not the event's: receivers take it for unique over everything they get.
-fn sign(delivery: &Delivery, secrets: &[&[u8]], now: SystemTime, headers: &mut HeaderMap) {
+fn sign(delivery: &Delivery, secrets: &[&[u8]], body: &[u8], now: SystemTime, headers: &mut HeaderMap) {
     let id = delivery.idempotency_key();
     let timestamp = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let signature = signatures(secrets.iter().copied(), &id, timestamp, delivery.payload());
+    let signature = signatures(secrets.iter().copied(), &id, timestamp, body);
     put(headers, header::WEBHOOK_ID, Some(&id));
     put(headers, header::WEBHOOK_TIMESTAMP, Some(&timestamp.to_string()));
     put(headers, header::WEBHOOK_SIGNATURE, Some(&signature));
@@ -89,9 +131,44 @@ fn rfc3339(at: SystemTime) -> Option<String> {
     Some(text)
 }
 
-/// As UTF-8; left out if it contains a control character, which no event has.
+/// Percent-encoded where it is more than printable ASCII, or has a `%`: decoding it once gives the text, whatever it is.
 fn put(headers: &mut HeaderMap, name: &'static str, value: Option<&str>) {
-    if let Some(value) = value.and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok()) {
+    if let Some(value) = value.and_then(|value| HeaderValue::try_from(percent(value, true).as_ref()).ok()) {
         headers.insert(name, value);
+    }
+}
+
+/// A text in ASCII. The publisher's own headers keep their `%`: they may be encoded already.
+fn percent(text: &str, with_percent: bool) -> Cow<'_, str> {
+    let is_plain = |byte: u8| (b' '..=b'~').contains(&byte) && (byte != b'%' || !with_percent);
+    if text.bytes().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    let mut encoded = String::with_capacity(text.len() + 8);
+    for byte in text.bytes() {
+        if is_plain(byte) {
+            encoded.push(char::from(byte));
+        } else {
+            // A string takes whatever is written.
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    Cow::Owned(encoded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_ascii_and_decode_to_what_they_say() {
+        for (text, ours, own) in [
+            ("order 17", "order 17", "order 17"),
+            ("örder", "%C3%B6rder", "%C3%B6rder"),
+            ("100%", "100%25", "100%"),
+            ("%C3%B6", "%25C3%25B6", "%C3%B6"),
+        ] {
+            assert_eq!((percent(text, true).as_ref(), percent(text, false).as_ref()), (ours, own), "{text}");
+        }
     }
 }

@@ -60,7 +60,7 @@ pub enum SecretError {
     #[error("{0}")]
     Name(String),
     /// The value is invalid.
-    #[error("a secret must be `whsec_` followed by 24 to 64 bytes in base64")]
+    #[error("a secret must be 24 to 64 bytes in base64, with `whsec_` before it or without")]
     Value,
     /// There are too many.
     #[error("there are {SECRETS_MAX} secrets already; remove one first")]

@@ -29,12 +29,13 @@ impl SecretValue {
         Ok(Self(master_key::random::<32>()?.to_vec()))
     }
 
-    /// Parses `whsec_` and base64.
+    /// Parses base64, with `whsec_` before it or without, as verifiers' libraries do.
     ///
     /// # Errors
     /// With the expected form.
     pub fn parse(text: &str) -> Result<Self, SecretError> {
-        let encoded = text.trim().strip_prefix(PREFIX).ok_or(SecretError::Value)?;
+        let text = text.trim();
+        let encoded = text.strip_prefix(PREFIX).unwrap_or(text);
         let bytes = STANDARD.decode(encoded).or_else(|_| STANDARD_NO_PAD.decode(encoded));
         Self::from_bytes(bytes.map_err(|_| SecretError::Value)?)
     }
@@ -65,10 +66,12 @@ mod tests {
         let value = SecretValue::mint().expect("chance");
         assert_eq!(SecretValue::parse(&value.reveal()).expect("a secret"), value);
         assert_eq!(format!("{value:?}"), "SecretValue(…)");
-        for wrong in ["", "whsec_", "whsec_MfKQ", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_ä"] {
+        for wrong in ["", "whsec_", "whsec_MfKQ", "MfKQ", "a secret of my own!", "whsec_ä"] {
             let told = SecretValue::parse(wrong).unwrap_err().to_string();
             assert!(wrong.is_empty() || !told.contains("MfKQ"), "{told}");
         }
-        assert!(SecretValue::parse(" whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n").is_ok());
+        let with_prefix = SecretValue::parse(" whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n").expect("a secret");
+        let bare = SecretValue::parse("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").expect("as libraries take it");
+        assert_eq!(bare, with_prefix);
     }
 }

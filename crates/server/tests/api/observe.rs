@@ -54,6 +54,19 @@ async fn events_are_shown_by_state_and_age() {
     assert!(value("redrive_disk_free_bytes") > value("redrive_disk_least_bytes"));
 }
 
+#[tokio::test]
+async fn a_scraper_that_asks_for_openmetrics_gets_it() {
+    let server = TestServer::open(QUEUE).await;
+    let request = server.client.get(server.url("/metrics")).header("accept", "application/openmetrics-text");
+    let answer = request.send().await.expect("an answer");
+    let kind = answer.headers()["content-type"].to_str().expect("text").to_owned();
+    let text = answer.text().await.expect("a body");
+    assert_eq!(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    assert!(text.ends_with("\n# EOF\n") && !text.contains("\n\n"), "{text}");
+    assert!(text.contains("# TYPE redrive_dead counter\n"), "{text}");
+    assert!(scrape(&server).await.contains("# TYPE redrive_dead_total counter\n"));
+}
+
 /// An alert on growth would miss the first one otherwise. A database counts its own commits, and has its disk
 /// elsewhere.
 #[tokio::test(flavor = "multi_thread")]

@@ -100,6 +100,36 @@ fn every_reference_leads_somewhere() {
     walk(&document, &document);
 }
 
+/// What generators of clients stumble over.
+#[test]
+fn the_document_can_be_generated_from() {
+    fn walk(path: &str, part: &Value) {
+        match part {
+            Value::Object(members) => {
+                // A property may have any name; words of a schema stand elsewhere.
+                let is_schema = !path.ends_with("/properties");
+                for word in ["const", "prefixItems", "contentEncoding"].iter().filter(|_| is_schema) {
+                    assert!(!members.contains_key(*word), "{path} has {word}");
+                }
+                assert!(
+                    !is_schema || !members.get("type").is_some_and(Value::is_array),
+                    "{path} is a union of types"
+                );
+                let reference = members.get("$ref").and_then(Value::as_str).unwrap_or_default();
+                assert!(!reference.contains("/properties/"), "{path} refers to {reference}");
+                let is_array = is_schema && members.get("type").is_some_and(|kind| kind == "array");
+                assert!(!is_array || members.contains_key("items"), "{path} has no items");
+                members.iter().for_each(|(name, part)| walk(&format!("{path}/{name}"), part));
+            }
+            Value::Array(parts) => parts.iter().for_each(|part| walk(path, part)),
+            _ => {}
+        }
+    }
+    let document = document();
+    assert_eq!(document["openapi"], "3.0.3");
+    walk("", &document);
+}
+
 /// To write the file anew: `UPDATE=1 cargo test -p redrive-server --test api openapi`.
 #[test]
 fn the_document_that_is_checked_in_is_the_one_that_is_served() {

@@ -224,8 +224,8 @@ async fn what_would_mean_nothing_is_refused() {
 async fn a_policy_and_a_payload_are_as_the_page_says() {
     let server = TestServer::open(QUEUE).await;
     let page = include_str!("../../../../docs/guides/publishing.md");
-    let examples = page.split("```json\n").skip(1).filter_map(|rest| rest.split("```").next());
-    let example = { examples }.find(|example| example.contains("\"policy\"")).expect("an example");
+    let mut examples = page.split("```json\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let example = examples.find(|example| example.contains("\"policy\"")).expect("an example");
     let example: serde_json::Value = serde_json::from_str(example).expect("JSON");
     let (status, told) = server.post("/v1/queues/orders/events", example).await;
     assert_eq!(status, 202, "{told}");

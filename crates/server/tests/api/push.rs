@@ -63,7 +63,7 @@ async fn an_attempt_carries_the_event_and_what_it_is() {
     let got = receiver.next().await;
     assert_eq!((got.path.as_str(), got.body.as_slice()), ("/hook?x=1", &br#"{"euro":17}"#[..]));
     for (name, value) in [
-        ("redrive-id", "örder-1"),
+        ("redrive-id", "%C3%B6rder-1"),
         ("redrive-tenant", "acme"),
         ("redrive-queue", "orders"),
         ("redrive-key", "customer 7"),
@@ -97,6 +97,50 @@ async fn an_attempt_carries_the_event_and_what_it_is() {
         shown.contains("authorization") && !shown.contains("Bearer abc") && !shown.contains("hook"),
         "{shown}"
     );
+}
+
+/// lighttpd and others answer 411 to a POST without a length.
+#[tokio::test]
+async fn an_empty_body_has_a_length() {
+    let mut receiver = Receiver::friendly().await;
+    let server = TestServer::open(&queue(receiver.address, "", "")).await;
+    server.publish(json!({ "id": "a" })).await;
+    let got = receiver.next().await;
+    assert_eq!((got.text("content-length"), got.body.len()), ("0", 0));
+}
+
+#[tokio::test]
+async fn a_structured_push_is_a_cloudevent_with_its_types() {
+    let mut receiver = Receiver::friendly().await;
+    let server = TestServer::open(&queue(receiver.address, "", "format = \"structured\"")).await;
+    let event = json!({
+        "specversion": "1.0", "id": "17", "source": "/shop", "type": "order", "subject": "Größe 50%  \"xl\"",
+        "count": 7, "urgent": true, "text": "7", "datacontenttype": "application/json", "data": { "b": 1.50, "a": [] },
+    });
+    let request = server.client.post(server.url("/v1/queues/orders/events"));
+    let request = request.header("content-type", "application/cloudevents+json").body(event.to_string());
+    assert_eq!(request.send().await.expect("an answer").status(), 202);
+    let got = receiver.next().await;
+    assert_eq!(got.text("content-type"), "application/cloudevents+json");
+    assert_eq!((got.text("ce-id"), got.text("redrive-ce-types")), ("", ""));
+    let body: serde_json::Value = serde_json::from_slice(&got.body).expect("JSON");
+    assert_eq!(body, event);
+    server.publish(json!({ "id": "plain", "key": "k", "payload": [1] })).await;
+    let got = receiver.next().await;
+    let body: serde_json::Value = serde_json::from_slice(&got.body).expect("JSON");
+    let made = json!({
+        "specversion": "1.0", "id": "plain", "source": "/v1/queues/orders", "type": "redrive.event",
+        "partitionkey": "k", "datacontenttype": "application/json", "data": [1],
+    });
+    assert_eq!(body, made);
+}
+
+#[tokio::test]
+async fn a_state_of_a_trace_goes_with_its_own_parent() {
+    let mut receiver = Receiver::friendly().await;
+    let server = TestServer::open(&queue(receiver.address, "", "")).await;
+    server.publish(json!({ "id": "a", "headers": { "tracestate": "of=none" } })).await;
+    assert_eq!(receiver.next().await.text("tracestate"), "");
 }
 
 #[tokio::test]

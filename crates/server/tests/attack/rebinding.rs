@@ -73,7 +73,13 @@ impl Stage {
 
     fn destination(&self, name: &str) -> Destination {
         let url = format!("http://{name}:{}/", self.port);
-        let to = PushTo { url, secret: None, headers: BTreeMap::new(), statuses: BTreeMap::new() };
+        let to = PushTo {
+            url,
+            secret: None,
+            headers: BTreeMap::new(),
+            statuses: BTreeMap::new(),
+            format: Default::default(),
+        };
         Destination::new(&to).expect("a destination")
     }
 }

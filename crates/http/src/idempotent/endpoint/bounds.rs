@@ -54,6 +54,7 @@ impl Endpoint<Tenant, Effects> {
             ("lease", *lease, SECOND, HOUR),
             ("max_run", settings.max_run, *lease, DAY),
             ("wait_max", settings.wait_max, Duration::ZERO, 5 * MINUTE),
+            ("wait", settings.wait, Duration::ZERO, settings.wait_max),
             ("skew", settings.skew, Duration::ZERO, DAY),
             ("patience", settings.patience, Duration::ZERO, MINUTE),
             ("backoff_max", settings.backoff_max, Duration::ZERO, *retention),

@@ -2,7 +2,8 @@
 //!
 //! No record is kept only if it is proven that nothing happened: the handler said so, or the endpoint is
 //! transactional and committed nothing. Otherwise 2xx, 3xx and repeatable 4xx complete the request; 408, 425, 429,
-//! 5xx, timeouts and panics make it retriable if that is safe, otherwise unknown.
+//! 5xx, timeouts and panics make it retriable if that is safe, otherwise unknown; so does a 409 that asks to be
+//! repeated, because it says that a request under the same key is still running.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,7 +18,7 @@ use crate::idempotent::body::{Body, Read};
 use crate::idempotent::layer::Shared;
 use crate::idempotent::operation::{Commit, KeyedOperation};
 use crate::idempotent::problem::Problem;
-use crate::retry_after;
+use crate::{retry_after, retry_hints};
 
 /// How a run ended.
 pub(in crate::idempotent) enum RunEnd<E> {
@@ -134,6 +135,11 @@ fn end(
         (_, 408 | 425 | 429 | 500..=599) => RunEnding::Unknown,
         // It committed nothing, so nothing happened.
         _ if transactional => RunEnding::Nothing,
+        // A request under this key still runs behind the handler: the answer of a moment, which must not be replayed.
+        _ if retry_hints::is_in_progress(parts.status, &parts.headers) => match shared.effects.may_rerun() {
+            true => RunEnding::Retriable(not_before(&parts.headers, now, shared.settings.backoff_max)),
+            false => RunEnding::Unknown,
+        },
         _ => completed(shared, operation, parts, bytes),
     };
     (end, body)

@@ -228,7 +228,8 @@ where
     let scope = Scope::incoming(Some(ticket.attempt), end.map(|end| redrive_retry::moment(end.into_std())));
     let span = observe::Span::of(&ticket);
     let delivery = Delivery::new(ticket, end);
-    attempted(tenure, queue, which, end, async move { span.around(run(delivery, scope)).await })
+    let around = span.clone();
+    attempted(tenure, queue, which, end, span, async move { around.around(run(delivery, scope)).await })
 }
 
 async fn attempted<F>(
@@ -236,6 +237,7 @@ async fn attempted<F>(
     queue: Arc<Queue>,
     (token, seq, rev): (FencingToken, Seq, u32),
     end: Option<Instant>,
+    span: observe::Span,
     handler: F,
 ) -> Ended
 where
@@ -254,6 +256,7 @@ where
     };
     ended.took = began.elapsed();
     queue.meters.ended(&ended);
+    span.ended(&ended);
     (token, seq, rev, ended)
 }
 

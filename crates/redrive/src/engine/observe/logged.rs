@@ -2,11 +2,12 @@
 
 use redrive_core::names::header;
 use redrive_core::queue_entry::{EventChange, EventProgress, Seq};
-use redrive_core::scheduler::{DispatchedAttempt, SettledEvent};
+use redrive_core::scheduler::{DispatchedAttempt, EndedAttempt, SettledEvent};
 use redrive_core::triage::Operator;
 use redrive_core::{Event, Executed};
 use redrive_store::StoreError;
 use redrive_store::operate::CommandResult;
+use tracing::field::Empty;
 use tracing::{Instrument, error, info, info_span, warn};
 
 pub(super) fn told(told: &SettledEvent) {
@@ -99,16 +100,51 @@ fn millis(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A span around an attempt.
+/// A span around an attempt, in OpenTelemetry's words for consumers of messages.
+#[derive(Clone)]
 pub(in crate::engine) struct Span(tracing::Span);
 
 impl Span {
     pub(in crate::engine) fn of(ticket: &DispatchedAttempt) -> Self {
         let event = &*ticket.entry.event;
         let Event { tenant, queue, id, key, .. } = event;
-        let (key, mode, attempt) = (key.as_deref(), ticket.entry.progress.mode.as_str(), ticket.attempt);
-        let trace_id = trace_id(event);
-        Self(info_span!("redrive.attempt", queue, id, key, tenant, attempt, mode, trace_id))
+        let (key, mode) = (key.as_deref(), ticket.entry.progress.mode.as_str());
+        // Exporters write a signed number as a number, and an unsigned one as a text.
+        let (attempt, trace_id) = (i64::from(ticket.attempt), trace_id(event));
+        Self(info_span!(
+            "redrive.attempt",
+            otel.kind = "consumer",
+            otel.status_code = Empty,
+            error.type = Empty,
+            messaging.system = "redrive",
+            messaging.operation.type = "process",
+            messaging.operation.name = "attempt",
+            messaging.destination.name = queue,
+            messaging.message.id = id,
+            queue,
+            id,
+            key,
+            tenant,
+            attempt,
+            mode,
+            trace_id
+        ))
+    }
+
+    /// Records how the attempt ended: an error, by its kind or code, unless it was done or dropped. The message stays
+    /// in the attempt history.
+    pub(in crate::engine) fn ended(&self, ended: &EndedAttempt) {
+        let word = ended.end.as_str();
+        if matches!(word, "ok" | "drop" | "discard") {
+            return;
+        }
+        let cause = ended.cause.as_ref();
+        let error = match word {
+            "timeout" | "panic" => word,
+            _ => cause.map_or(word, |cause| cause.code.as_deref().unwrap_or(&cause.kind)),
+        };
+        self.0.record("error.type", error);
+        self.0.record("otel.status_code", "ERROR");
     }
 
     pub(in crate::engine) fn around<F: Future>(self, attempt: F) -> impl Future<Output = F::Output> {

@@ -1,12 +1,13 @@
 //! Stand-ins for the logs.
 
 use redrive_core::queue_entry::Seq;
-use redrive_core::scheduler::{DispatchedAttempt, SettledEvent};
+use redrive_core::scheduler::{DispatchedAttempt, EndedAttempt, SettledEvent};
 use redrive_core::triage::Operator;
 use redrive_store::StoreError;
 use redrive_store::operate::CommandResult;
 
 /// A span around an attempt.
+#[derive(Clone, Copy)]
 pub(in crate::engine) struct Span;
 
 impl Span {
@@ -18,6 +19,9 @@ impl Span {
     pub(in crate::engine) fn around<F: Future>(self, attempt: F) -> F {
         attempt
     }
+
+    #[allow(clippy::unused_self, reason = "the logging form needs it")]
+    pub(in crate::engine) const fn ended(self, _: &EndedAttempt) {}
 }
 
 pub(super) const fn told(_: &SettledEvent) {}

@@ -10,12 +10,24 @@ use sha2::{Digest, Sha256};
 use super::super::publish::EventDraft;
 use super::{PREFIX, percent};
 
+/// Attributes of the specification, all of which are strings.
+const SPECIFIED: [&str; 8] =
+    ["specversion", "id", "source", "type", "subject", "time", "dataschema", "partitionkey"];
+
 /// Bytes of an attribute's name. The specification asks for no more than twenty and lets more be.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Attributes by name, without the type of the data.
+/// Attributes by name, without the type of the data; and the types of those that are no strings.
 #[derive(Debug, Default)]
-pub(super) struct Attributes(BTreeMap<String, String>);
+pub(super) struct Attributes(BTreeMap<String, String>, Vec<String>);
+
+/// The type of an attribute in JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Text,
+    Boolean,
+    Integer,
+}
 
 impl Attributes {
     /// Takes one, if it can be one.
@@ -55,6 +67,17 @@ impl Attributes {
         Ok(())
     }
 
+    /// Notes the type of an attribute, unless it is that of all others. Those of the specification are strings.
+    pub(super) fn note(&mut self, name: &str, kind: Kind) {
+        let word = match kind {
+            Kind::Text => return,
+            _ if SPECIFIED.contains(&name) => return,
+            Kind::Boolean => "boolean",
+            Kind::Integer => "integer",
+        };
+        self.1.push(format!("{name}={word}"));
+    }
+
     /// Writes identity, key and headers; the rest is as it was.
     pub(super) fn write(self, written: &mut EventDraft) -> Result<(), String> {
         let required =
@@ -65,6 +88,7 @@ impl Attributes {
         if let Some(key) = self.0.get("partitionkey") {
             written.key = Some(key.clone());
         }
+        written.ce_types = (!self.1.is_empty()).then(|| self.1.join(" "));
         let headers = self.0.into_iter();
         written
             .headers
@@ -89,18 +113,29 @@ fn identity(source: &str, id: &str) -> String {
     format!("sha256:{digits}")
 }
 
-/// The text of an attribute in JSON; none for a null, which is as if it were not there.
-pub(super) fn text(name: &str, value: &RawValue) -> Result<Option<String>, String> {
+/// The text of an attribute in JSON, and its type; none for a null, which is as if it were not there.
+pub(super) fn typed(name: &str, value: &RawValue) -> Result<Option<(String, Kind)>, String> {
     let value: Value = serde_json::from_str(value.get()).map_err(|error| format!("`{name}`: {error}"))?;
     match value {
         Value::Null => Ok(None),
-        Value::String(text) => Ok(Some(text)),
-        Value::Bool(truth) => Ok(Some(truth.to_string())),
+        Value::String(text) => Ok(Some((text, Kind::Text))),
+        Value::Bool(truth) => Ok(Some((truth.to_string(), Kind::Boolean))),
         Value::Number(number) if number.as_i64().is_some_and(|n| i32::try_from(n).is_ok()) => {
-            Ok(Some(number.to_string()))
+            Ok(Some((number.to_string(), Kind::Integer)))
         }
         _ => Err(format!("the attribute `{name}` must be a string, a boolean, or a 32-bit integer")),
     }
+}
+
+/// An attribute in JSON again, by the types that were noted.
+pub(super) fn value(name: &str, text: String, types: &str) -> Value {
+    let kind = types.split(' ').find_map(|noted| noted.strip_prefix(name)?.strip_prefix('='));
+    let typed = match kind {
+        Some("boolean") => text.parse::<bool>().ok().map(Value::from),
+        Some("integer") => text.parse::<i32>().ok().map(Value::from),
+        _ => None,
+    };
+    typed.unwrap_or_else(|| text.into())
 }
 
 /// Whether it is a time in the form of RFC 3339, with any offset.

@@ -37,7 +37,7 @@ pub(super) fn read(
 }
 
 /// Whether a media type is JSON: `text/json`, `application/problem+json; charset=utf-8`.
-fn is_json(media_type: &str) -> bool {
+pub(super) fn is_json(media_type: &str) -> bool {
     let media_type = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let subtype = media_type.split_once('/').map_or("", |(_, subtype)| subtype);
     subtype == "json" || subtype.ends_with("+json")

@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::StatusCode;
 use redrive::Event;
+use redrive::names::header::CE_TYPES;
 use redrive::policy::Tuning;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -80,6 +81,9 @@ pub(crate) struct EventDraft {
     pub(in crate::api) raw: Option<Vec<u8>>,
     pub(in crate::api) content_type: Option<String>,
     pub(in crate::api) headers: BTreeMap<String, String>,
+    /// The types of a CloudEvent's attributes that are no strings.
+    #[serde(skip)]
+    pub(in crate::api) ce_types: Option<String>,
     correlation: Option<String>,
     causation: Option<String>,
     #[serde(with = "redrive::config::optional")]
@@ -110,10 +114,10 @@ impl EventDraft {
             return Err(ApiProblem::bad_request(detail));
         }
         let mut headers = BTreeMap::new();
-        for name in ["traceparent", "tracestate"] {
-            if let Some(value) = text(name)? {
-                headers.insert(name.to_owned(), value);
-            }
+        // A state belongs to its own parent.
+        if let Some(parent) = text("traceparent")? {
+            headers.insert("traceparent".to_owned(), parent);
+            headers.extend(text("tracestate")?.map(|state| ("tracestate".to_owned(), state)));
         }
         Ok(Self {
             id: text("redrive-id")?,
@@ -183,6 +187,9 @@ impl EventDraft {
         }
         for (name, value) in self.headers {
             event = event.header(name, value);
+        }
+        if let Some(types) = self.ce_types {
+            event = event.header(CE_TYPES, types);
         }
         if self.policy.as_ref().is_some_and(|policy| policy.attempts == Some(0)) {
             return Err(not("`policy.attempts` must be at least 1".to_owned()));

@@ -21,3 +21,16 @@ impl Exporting {
 pub(super) const fn link(_: Option<&str>, _: Option<&str>) -> Option<String> {
     None
 }
+
+/// Nothing is exported.
+pub(super) const fn exports() -> bool {
+    false
+}
+
+/// No span is traced.
+pub(super) const fn own(_: &tracing::Span) -> Option<String> {
+    None
+}
+
+/// There is no trace to continue.
+pub(super) const fn continues(_: &tracing::Span, _: &str, _: Option<&str>) {}

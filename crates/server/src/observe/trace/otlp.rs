@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::str::FromStr as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
+use opentelemetry::KeyValue;
 use opentelemetry::trace::{
     SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState, TracerProvider as _,
 };
@@ -29,6 +31,14 @@ const TOLD_EVERY: Duration = Duration::from_secs(600);
 /// How large its answer may be.
 const ANSWER_MAX: usize = 1 << 20;
 
+/// Whether this process exports traces.
+static EXPORTS: AtomicBool = AtomicBool::new(false);
+
+/// Whether spans are exported, so that it is worth making them.
+pub(super) fn exports() -> bool {
+    EXPORTS.load(Ordering::Relaxed)
+}
+
 /// Sends traces until it is ended.
 #[derive(Debug)]
 pub(in crate::observe) struct Exporting(SdkTracerProvider);
@@ -45,9 +55,17 @@ where
         .with_endpoint(url)
         .with_timeout(TIME)
         .build()?;
-    let resource = Resource::builder().with_service_name("redrive").build();
+    let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
+    let resource = Resource::builder().with_service_name("redrive").with_attribute(version).build();
     let provider = SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build();
-    let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("redrive"));
+    // Where a span is made is this program's matter, not the collector's.
+    let layer = tracing_opentelemetry::layer()
+        .with_tracer(provider.tracer("redrive"))
+        .with_location(false)
+        .with_threads(false)
+        .with_target(false)
+        .with_tracked_inactivity(false);
+    EXPORTS.store(true, Ordering::Relaxed);
     // The spans of attempts. Log lines have their own filter.
     let ours = Targets::new().with_target("redrive", LevelFilter::INFO);
     Ok((layer.with_filter(ours).boxed(), Exporting(provider)))
@@ -70,11 +88,24 @@ pub(super) fn link(parent: Option<&str>, state: Option<&str>) -> Option<String> 
     if let Some(publisher) = parent.and_then(|parent| context(parent, state)) {
         span.add_link(publisher);
     }
+    own(&span)
+}
+
+/// The `traceparent` of a span; `None` if it is not traced.
+pub(super) fn own(span: &Span) -> Option<String> {
     let own = span.context();
     let own = own.span();
     let own = own.span_context();
     let flags = own.trace_flags().to_u8();
     own.is_valid().then(|| format!("00-{}-{}-{flags:02x}", own.trace_id(), own.span_id()))
+}
+
+/// Has a new span continue the trace that a request brings.
+pub(super) fn continues(span: &Span, parent: &str, state: Option<&str>) {
+    if let Some(parent) = context(parent, state) {
+        // Fails only for a span that has begun to be exported, and this one is new.
+        let _ = span.set_parent(opentelemetry::Context::new().with_remote_span_context(parent));
+    }
 }
 
 /// The span that a `traceparent` names.

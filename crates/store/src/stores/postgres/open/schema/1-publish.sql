@@ -296,14 +296,15 @@ CREATE FUNCTION redrive.publish(
     SELECT redrive.publish($1, $2, convert_to($3, 'UTF8'), $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
 $$;
 
--- The same for JSON: as it is written, or as the database writes what it has taken apart.
+-- The same for JSON: as it is written, or as the database writes what it has taken apart. Its content type is the one that
+-- HTTP gives it, so that the same event by both ways is a duplicate.
 CREATE FUNCTION redrive.publish(
     queue TEXT, id TEXT, payload JSON, key TEXT DEFAULT NULL, tenant TEXT DEFAULT '', content_type TEXT DEFAULT NULL,
     headers JSONB DEFAULT NULL, type TEXT DEFAULT NULL, delay INTERVAL DEFAULT NULL, due TIMESTAMPTZ DEFAULT NULL,
     expires_after INTERVAL DEFAULT NULL, expires_at TIMESTAMPTZ DEFAULT NULL, correlation TEXT DEFAULT NULL,
     causation TEXT DEFAULT NULL, notify BOOLEAN DEFAULT false
 ) RETURNS TEXT LANGUAGE sql AS $$
-    SELECT redrive.publish($1, $2, convert_to($3::text, 'UTF8'), $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+    SELECT redrive.publish($1, $2, convert_to($3::text, 'UTF8'), $4, $5, coalesce($6, 'application/json'), $7, $8, $9, $10, $11, $12, $13, $14, $15)
 $$;
 CREATE FUNCTION redrive.publish(
     queue TEXT, id TEXT, payload JSONB, key TEXT DEFAULT NULL, tenant TEXT DEFAULT '', content_type TEXT DEFAULT NULL,
@@ -311,5 +312,5 @@ CREATE FUNCTION redrive.publish(
     expires_after INTERVAL DEFAULT NULL, expires_at TIMESTAMPTZ DEFAULT NULL, correlation TEXT DEFAULT NULL,
     causation TEXT DEFAULT NULL, notify BOOLEAN DEFAULT false
 ) RETURNS TEXT LANGUAGE sql AS $$
-    SELECT redrive.publish($1, $2, convert_to($3::text, 'UTF8'), $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+    SELECT redrive.publish($1, $2, convert_to($3::text, 'UTF8'), $4, $5, coalesce($6, 'application/json'), $7, $8, $9, $10, $11, $12, $13, $14, $15)
 $$;

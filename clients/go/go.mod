@@ -1,0 +1,3 @@
+module redrive.dev/client
+
+go 1.22
