@@ -58,7 +58,7 @@ async fn an_error_tells_what_to_do_and_no_secret() {
     for (url, settings, says) in [
         (wrong.as_str(), store_dir.settings(), "create it first"),
         (bad, store_dir.settings(), "URL"),
-        (secret.as_str(), settings, "small letters"),
+        (secret.as_str(), settings, "lower-case letters"),
     ] {
         let error = Postgres::open(url, settings).await.unwrap_err();
         let text = format!("{error} {error:?}");

@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(settings.horizon().total(), secs(23 + 50));
         let limited = PolicySettings { time: Some(secs(30)), ..settings.clone() };
         assert_eq!(limited.horizon().total(), secs(30));
-        assert!(limited.horizon().to_string().contains("within 30s in all = 30s"));
+        assert!(limited.horizon().to_string().contains("within 30s in total = 30s"));
         let asked = PolicySettings { not_before_max: secs(100), ..settings };
         assert_eq!(asked.horizon().total(), secs(5 * 110 + 50));
         let endless = PolicySettings { attempts: u32::MAX, ..PolicySettings::default() };

@@ -1,6 +1,6 @@
 //! The API's own description, as an OpenAPI document.
 //!
-//! Written by hand, one file per part of the API, merged here and [rewritten](plain) for generators of clients. A test
+//! Written by hand, one file per part of the API, merged here and rewritten (`plain`) for generators of clients. A test
 //! compares it with the routes and with `docs/reference/openapi.json`; `cargo xtask schemathesis` compares it with real
 //! responses, `cargo xtask clients` has clients generated from it.
 

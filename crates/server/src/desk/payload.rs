@@ -12,6 +12,9 @@ const SHOWN_MAX: usize = 64 << 10;
 /// Bytes of a payload that a page reads to print it: indented JSON is larger than its source.
 const READ_MAX: usize = 64 << 10;
 
+/// How deeply nested JSON may be to be indented; as deep as `serde_json` reads.
+const DEPTH_MAX: usize = 128;
+
 /// A payload, printed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Shown {
@@ -53,8 +56,28 @@ pub(crate) fn show(payload: &[u8], asked: &str) -> Shown {
     Shown { view, text: printed, is_cut, bytes: payload.len() }
 }
 
+/// Whether a text is JSON that can be indented. A deeply nested one would grow with the square of its depth.
 fn is_json(text: &str) -> bool {
-    serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+    is_shallow(text) && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+}
+
+/// Whether brackets outside of strings are nested at most [`DEPTH_MAX`] deep.
+fn is_shallow(text: &str) -> bool {
+    let (mut depth, mut in_string, mut is_escaped) = (0_usize, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if in_string => is_escaped = true,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => depth += 1,
+            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > DEPTH_MAX {
+            return false;
+        }
+    }
+    true
 }
 
 /// A payload as a text that a browser's form returns as it was; `None` if there is none such.
