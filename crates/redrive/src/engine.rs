@@ -66,7 +66,7 @@ pub mod lease;
 mod observe;
 mod open;
 mod queue;
-mod queue_builder;
+pub(crate) mod queue_builder;
 mod run;
 
 use driver::{attempt_batch, control, local_slots, perform};

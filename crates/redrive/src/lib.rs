@@ -60,6 +60,7 @@
 //! | `engine` | durable events, with a store in memory; the dedupe `window`; `testing`, for your tests |
 //! | `sqlite` | both in a SQLite file; turns on `engine`, brings SQLite itself |
 //! | `postgres` | events in a PostgreSQL database, for many processes; turns on `engine`, brings the driver |
+//! | `kafka` | consumers of Kafka under a policy: retry topics, dead letters, order by key; turns on `engine`, compiles librdkafka |
 //! | `http` | tower layers for both sides, statuses, headers |
 //! | `api` | retry-safe APIs: the idempotent layer over a store, for axum; turns on `engine` and `http` |
 //! | `reqwest` | the client wrapper and its classifier; turns on `http` |
@@ -94,6 +95,9 @@ pub mod desk;
 
 #[cfg(feature = "postgres")]
 pub mod postgres;
+
+#[cfg(feature = "kafka")]
+pub mod kafka;
 
 #[cfg(feature = "engine")]
 pub mod testing;
@@ -177,6 +181,11 @@ pub struct AnswersGuide;
 #[cfg(all(doctest, feature = "api", feature = "postgres"))]
 #[doc = include_str!("../../../docs/guides/outbox.md")]
 pub struct OutboxGuide;
+
+/// The examples of the page on Kafka, compiled.
+#[cfg(all(doctest, feature = "kafka"))]
+#[doc = include_str!("../../../docs/guides/kafka.md")]
+pub struct KafkaGuide;
 
 /// The window guide's examples, run.
 #[cfg(all(doctest, feature = "sqlite"))]

@@ -21,7 +21,7 @@ use super::{Delivery, Failure, IntoReply, QueueError, Redrive, Reply, Transactio
 const WINDOW: Duration = Duration::from_secs(86_400);
 
 /// A handler's reply, with its error classified.
-fn classified<C, T, E>(classifier: &C, said: Result<T, E>) -> Reply
+pub(crate) fn classified<C, T, E>(classifier: &C, said: Result<T, E>) -> Reply
 where
     C: Classify<E>,
     T: IntoReply,
