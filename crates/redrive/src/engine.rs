@@ -33,7 +33,7 @@
 //! *In the store's domain* (this SQLite file, this PostgreSQL database) the effect of a transactional handler happens
 //! once: effect and settle are one commit. *Outside of it* an attempt may run more than once: after a crash, a
 //! timeout, a lost answer. Every attempt therefore carries [`Delivery::idempotency_key`], the same over all attempts,
-//! and [`Delivery::token`] `(epoch, seq)`, with which a receiver can refuse calls that are older than what it has
+//! and [`Delivery::fence`] `(epoch, start)`, with which a receiver can refuse calls that are older than what it has
 //! seen.
 
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 //!
 //! Each has a `code` that clients may go by, whether it is `retryable`, after how long (`retry_after_ms`, and
 //! `Retry-After` in whole seconds), and a `type` that leads to its paragraph on [`PAGE`]. For SDKs that others wrote, the
-//! same is in an `error` member and in headers ([`retry_hints`](crate::retry_hints)).
+//! same is in an `error` member and in headers ([`retry_hints`]).
 
 use std::time::Duration;
 
