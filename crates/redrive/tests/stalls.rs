@@ -29,7 +29,8 @@ const EVENTS: usize = 20;
 /// The result of a stall.
 #[derive(Debug)]
 struct Came {
-    /// When it was detected, after the last running attempt ended.
+    /// When it was detected, after the last running attempt ended: a shard counted as stalled, or the next attempt
+    /// began.
     noticed: Option<Duration>,
     /// How many events were done, including the first.
     done: usize,
@@ -42,7 +43,7 @@ async fn stall(redrive: Redrive, patience: Duration) -> Came {
     let (done, may_end) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
     let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
     let (counted, gate) = (done.clone(), may_end.clone());
-    let policy = Policy::builder().attempt_time(Duration::from_secs(1)).build().unwrap();
+    let policy = Policy::builder().attempt_time(Duration::from_secs(2)).build().unwrap();
     let handler = move |_: Delivery| {
         let (counted, gate, begun) = (counted.clone(), gate.clone(), begun.clone());
         async move {
@@ -58,14 +59,22 @@ async fn stall(redrive: Redrive, patience: Duration) -> Came {
         redrive.publish(Event::new("mail", format!("mail-{number}"))).await.unwrap();
     }
     begins.recv().await.unwrap();
-    redrive.stall().await;
+    // A load or an arrival may be under way at the first of these, and bring events back.
+    for _ in 0..20 {
+        redrive.stall().await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     may_end.add_permits(1 + EVENTS);
     let (began, mut noticed) = (Instant::now(), None);
     while began.elapsed() < patience && done.load(Ordering::Acquire) <= EVENTS {
-        if noticed.is_none() && redrive.stalled_shards() > 0 {
-            noticed = Some(began.elapsed());
+        // A shard that is taken again in less than a turn of this loop shows in the next attempt.
+        if redrive.stalled_shards() > 0 || begins.try_recv().is_ok() {
+            noticed.get_or_insert(began.elapsed());
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    if begins.try_recv().is_ok() {
+        noticed.get_or_insert(began.elapsed());
     }
     let is_well = redrive.stalled_shards() == 0;
     redrive.shutdown(Duration::from_secs(5)).await.unwrap();
@@ -114,13 +123,11 @@ fn a_stalled_shard_in_postgres_is_noticed_in_time_and_its_events_are_done() {
     assert!(is_well, "an attempt has started since");
 }
 
-/// The control: without the watchdog they stay where they are. An arrival that was under way while the shards forgot
-/// their work may still run.
+/// The control: without the watchdog they stay where they are.
 #[test]
 fn without_the_watchdog_they_stay() {
     let (noticed, done, _) = in_a_process(Duration::from_secs(3600));
-    assert_eq!(noticed, -1);
-    assert!((1..=EVENTS).contains(&done), "{done} of {} ran", 1 + EVENTS);
+    assert_eq!((noticed, done), (-1, 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
