@@ -81,6 +81,22 @@ fn every_fate_is_counted() {
     assert_eq!(counters(&snapshotter), BTreeMap::from(expected));
 }
 
+#[test]
+fn a_marker_that_was_there_already_is_counted_as_a_duplicate() {
+    let _alone = ALONE.lock().unwrap();
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let marks = async {
+        let redrive = testing::memory();
+        for (id, is_first) in [("1", true), ("1", false), ("2", true)] {
+            let marked = redrive.transact(move |tx| tx.first_time("projector.v1", id)).await.unwrap();
+            assert_eq!(marked, is_first, "{id}");
+        }
+    };
+    metrics::with_local_recorder(&recorder, || block_on(marks));
+    assert_eq!(counters(&snapshotter).get("redrive_duplicates_total inbox"), Some(&1));
+}
+
 /// A request that runs, is repeated, has its key reused, is sent under another key, and fails with an unknown outcome.
 #[cfg(feature = "api")]
 async fn requests() {
@@ -203,7 +219,7 @@ fn dead_letters_and_retries_are_logged_without_payloads() {
         "WARN message=dead letter queue=\"orders\" id=\"dead\"",
         "reason=\"permanent\"",
         "INFO message=retrying queue=\"orders\" id=\"flaky\"",
-        "executed=\"unknown\" next_delay_ms=",
+        "executed=\"unknown\" reason=\"retry\" next_delay_ms=",
         "message=done after retrying",
         "message=dropped by its handler",
         "message=expired",
@@ -212,6 +228,43 @@ fn dead_letters_and_retries_are_logged_without_payloads() {
         assert!(lines.contains(part), "no {part} in\n{lines}");
     }
     assert!(!lines.contains("secret"), "{lines}");
+    // Each of them, on every such line.
+    for line in lines.lines().filter(|line| line.contains("message=retrying")) {
+        for field in ["attempt=1", "reason=\"retry\"", "next_delay_ms="] {
+            assert!(line.contains(field), "no {field} in\n{line}");
+        }
+    }
+}
+
+#[test]
+fn a_retry_is_logged_with_the_reason_of_its_failure() {
+    let _alone = ALONE.lock().unwrap();
+    let lines = Lines::default();
+    let subscriber = tracing_subscriber::registry().with(lines.clone());
+    let handler = |delivery: Delivery| async move {
+        match (delivery.id(), delivery.attempt()) {
+            ("panics", 1) => panic!("once"),
+            ("refused", 1) => Err(Failure::transient_text("not now").code("503")),
+            _ => Ok(()),
+        }
+    };
+    let attempts = async {
+        let redrive = testing::memory();
+        redrive.queue("orders").panics(Fault::transient()).handle(handler).await.unwrap();
+        for id in ["panics", "refused"] {
+            redrive.publish(Event::new("orders", id)).await.unwrap();
+        }
+        redrive.start().await.unwrap();
+        testing::drain(&redrive).await;
+    };
+    tracing::subscriber::with_default(subscriber, || block_on(attempts));
+    let lines = lines.0.lock().unwrap();
+    for (id, reason) in [("panics", "panic"), ("refused", "503")] {
+        let line =
+            lines.iter().find(|line| line.contains("retrying") && line.contains(&format!("id={id:?}")));
+        let line = line.unwrap_or_else(|| panic!("no retry of {id} in {lines:?}"));
+        assert!(line.contains(&format!("reason={reason:?}")), "{line}");
+    }
 }
 
 #[cfg(feature = "api")]

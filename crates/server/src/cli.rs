@@ -204,7 +204,7 @@ async fn check(configured: ConfigLocation) -> Result<ExitCode> {
     // Checks that need the engine: policies must be valid, and windows long enough for them.
     let outside = AppServices::new(&config, Reloading::never()).map_err(anyhow::Error::msg)?;
     queues::set_up(&Redrive::open("memory:").await?, &config, &outside).await?;
-    config.idle_settings().iter().for_each(say);
+    config.warnings().iter().for_each(say);
     let file = source.path().map_or("the defaults".to_owned(), |path| path.display().to_string());
     let (queues, tokens) = (config.queues.len(), config.tokens.len());
     println!("{file}: fine; queues: {queues}, tokens: {tokens}");

@@ -91,7 +91,7 @@ async fn read_again(app: &Arc<App>) -> Result<Vec<String>, ReloadError> {
 pub fn warnings(app: &App) -> Vec<String> {
     let unsigned = app.push.unsigned().into_iter();
     let told = |(queue, told)| format!("queues.{queue}.push: {told}; its events are not sent until then");
-    unsigned.map(told).chain(app.live().config.idle_settings()).collect()
+    unsigned.map(told).chain(app.live().config.warnings()).collect()
 }
 
 /// What differs and cannot be changed while the server runs.

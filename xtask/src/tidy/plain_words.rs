@@ -42,7 +42,12 @@ fn check_against(tree: &Tree, not_yet: &[&str]) -> Vec<Violation> {
 fn texts_for_users<'a>(path: &str, text: &'a str) -> Vec<(usize, &'a str)> {
     let numbered = |text: &'a str| text.lines().enumerate().map(|(index, line)| (index + 1, line));
     let is_page = path.ends_with(".md") && (!path.contains('/') || path.starts_with("docs/"));
-    if is_page || path.ends_with("/default.toml") || (path.contains("/openapi/") && path.ends_with(".json")) {
+    let is_rules = path.starts_with("docs/") && path.ends_with(".yml");
+    if is_page
+        || is_rules
+        || path.ends_with("/default.toml")
+        || (path.contains("/openapi/") && path.ends_with(".json"))
+    {
         return numbered(text).collect();
     }
     if !path.ends_with(".rs") || !path.contains("/src/") || path.ends_with("/tests.rs") {

@@ -101,6 +101,8 @@ impl Inbox {
             }
         }
         let until = self.redrive.now() + self.remember;
-        Ok(self.redrive.database()?.mark_in(tx, &self.handler, id, until).await?)
+        let is_first = self.redrive.database()?.mark_in(tx, &self.handler, id, until).await?;
+        super::observe::marked(is_first);
+        Ok(is_first)
     }
 }

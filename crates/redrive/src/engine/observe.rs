@@ -17,7 +17,9 @@ use redrive_core::scheduler::SettledEvent;
 
 use super::queue::Queue;
 
-pub(super) use counted::{Meters, Name, fenced, name_of, owned, published, stalled_shards, taken_over};
+pub(super) use counted::{
+    Meters, Name, fenced, marked, name_of, owned, published, stalled_shards, taken_over,
+};
 pub(super) use logged::{
     Span, clock_is_behind, damaged, failed, in_trouble, lost, ordered, stalled, unhandled,
 };

@@ -2,6 +2,7 @@
 
 use redrive::Rate;
 use redrive::event::bounds::RESULT_BYTES_MAX;
+use redrive::jitter::Jitter;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -38,9 +39,41 @@ impl Config {
 }
 
 impl Config {
-    /// Settings without effect: workers attempt pulled events at their own pace.
+    /// Settings that work, and should be looked at: those without effect, and policies that can do harm.
     #[must_use]
-    pub fn idle_settings(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<String> {
+        let mut all = self.idle_settings();
+        all.extend(self.risky_policies());
+        all
+    }
+
+    /// Policies under which retries add to an outage. Each may be meant, so the server only warns.
+    fn risky_policies(&self) -> impl Iterator<Item = String> {
+        let retried = self.queues.iter().filter(|(_, queue)| queue.policy.attempts > 1);
+        retried.flat_map(|(name, queue)| {
+            let policy = &queue.policy;
+            let last = policy.backoff.ceiling(policy.attempts - 1);
+            let risks = [
+                (
+                    last.is_zero(),
+                    "policy.backoff waits no time, so all attempts are spent at once; set a first wait",
+                ),
+                (
+                    policy.jitter == Jitter::None && !last.is_zero(),
+                    "policy.jitter is none, so events that fail together are retried together; set \"full\"",
+                ),
+                (
+                    policy.budget.is_none(),
+                    "policy.budget is none, so retries can multiply the load on a failing receiver; set a share",
+                ),
+            ];
+            let risks = risks.into_iter().filter(|(is_risk, _)| *is_risk);
+            risks.map(move |(_, risk)| format!("queues.{name}: {risk}"))
+        })
+    }
+
+    /// Settings without effect: workers attempt pulled events at their own pace.
+    fn idle_settings(&self) -> Vec<String> {
         let usual = QueueSettings::default();
         let mut told = Vec::new();
         for (name, queue) in self.queues.iter().filter(|(_, queue)| queue.pull.is_some()) {
@@ -226,6 +259,25 @@ mod tests {
                    policy.rate: no effect, because workers pull from this queue";
         assert_eq!(told("pull = {}\n"), [all]);
         assert_eq!(told("push = { url = \"https://a.example\" }\n"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn policies_whose_retries_can_do_harm_are_warned_of() {
+        let warned = |policy: &str| {
+            let text = format!("[queues.a]\npush = {{ url = \"https://a.example\" }}\n{policy}");
+            let config: Config = toml::from_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+            config.warnings().join("\n")
+        };
+        assert_eq!(warned(""), "");
+        assert_eq!(warned("policy.attempts = 1\npolicy.jitter = \"none\"\npolicy.budget = \"none\"\n"), "");
+        for (policy, expected) in [
+            ("policy.jitter = \"none\"", "queues.a: policy.jitter is none"),
+            ("policy.budget = \"none\"", "queues.a: policy.budget is none"),
+            ("policy.backoff = { constant = { delay = \"0s\" } }", "queues.a: policy.backoff waits no time"),
+        ] {
+            let warning = warned(policy);
+            assert!(warning.starts_with(expected) && !warning.contains('\n'), "{policy}: {warning}");
+        }
     }
 
     #[test]

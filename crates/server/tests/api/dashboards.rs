@@ -22,6 +22,7 @@ use tower::ServiceExt as _;
 const DASHBOARD: &str = include_str!("../../../../docs/operate/deploy/dashboard.json");
 const NAMES: &str = include_str!("../../../../docs/reference/names.md");
 const RULES: &str = include_str!("../../../../docs/operate/deploy/alerts.yml");
+const OBJECTIVES: &str = include_str!("../../../../docs/operate/deploy/slo.yml");
 
 /// The names that are shown, each with its labels.
 type EventDetails = BTreeMap<String, BTreeSet<String>>;
@@ -82,7 +83,7 @@ async fn asked(redrive: &Redrive) {
     }
 }
 
-async fn scrape() -> EventDetails {
+async fn scrape() -> String {
     metrics::install();
     let folder = tempfile::tempdir().expect("a folder");
     let address = format!("sqlite:{}", folder.path().join("redrive.db").display());
@@ -103,6 +104,10 @@ async fn scrape() -> EventDetails {
         text = String::from_utf8(body.to_vec()).expect("text");
     }
     redrive.shutdown(Duration::from_secs(5)).await.expect("a clean stop");
+    text
+}
+
+fn shown_in(text: &str) -> EventDetails {
     let mut shown = EventDetails::new();
     for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
         let name: String = line.chars().take_while(|c| is_of_name(*c)).collect();
@@ -170,14 +175,38 @@ fn expressions() -> Vec<(String, Vec<String>)> {
     let queries = variables.iter().filter(|variable| variable["type"] == "query");
     all.extend(queries.map(|query| (query["query"].as_str().expect("a query").to_owned(), Vec::new())));
     for rule in RULES.split("- alert:").skip(1) {
-        let expression = rule.split("expr:").nth(1).expect("an expression");
-        let end = ["\n        for:", "\n        labels:"].iter().filter_map(|end| expression.find(end)).min();
-        let expression = &expression[..end.expect("its end")];
+        all.push((expression_of(rule).to_owned(), between(rule, "$labels.", " }}")));
         assert!(rule.contains("objective:"), "{rule}");
-        let words = between(rule, "$labels.", " }}");
-        all.push((expression.to_owned(), words));
     }
+    let (records, _) = OBJECTIVES.split_once("redrive-slo-alerts").expect("records before alerts");
+    all.extend(records.split("- record:").skip(1).map(|rule| (expression_of(rule).to_owned(), Vec::new())));
     all
+}
+
+/// The expression of a rule, without what follows it.
+fn expression_of(rule: &str) -> &str {
+    let expression = rule.split("expr:").nth(1).expect("an expression");
+    let ends = ["\n        for:", "\n        labels:"].iter().filter_map(|end| expression.find(end));
+    &expression[..ends.min().unwrap_or(expression.len())]
+}
+
+/// The recorded series in a text: each begins with `redrive:`.
+fn recorded_in(text: &str) -> BTreeSet<String> {
+    let is_of_series = |c: char| is_of_name(c) || c == ':';
+    text.match_indices("redrive:")
+        .map(|(at, _)| text[at..].chars().take_while(|c| is_of_series(*c)).collect())
+        .collect()
+}
+
+#[test]
+fn burn_rate_alerts_read_only_recorded_series_and_every_record_is_read() {
+    let (records, alerts) = OBJECTIVES.split_once("redrive-slo-alerts").expect("records before alerts");
+    let recorded: BTreeSet<_> = records.split("- record:").skip(1).flat_map(recorded_in).collect();
+    let read: BTreeSet<_> =
+        alerts.split("- alert:").skip(1).map(expression_of).flat_map(recorded_in).collect();
+    assert_eq!(recorded, read);
+    assert_eq!(recorded.len(), 10, "{recorded:?}");
+    assert!(alerts.split("- alert:").skip(1).all(|rule| rule.contains("objective:")), "{alerts}");
 }
 
 /// What the names' page says to alert on has a rule.
@@ -192,7 +221,14 @@ fn there_is_a_rule_for_all_that_is_worth_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dashboard_and_rules_name_what_is_there() {
-    let shown = scrape().await;
+    let text = scrape().await;
+    // The objective of 60 seconds reads this bucket.
+    assert!(
+        text.lines()
+            .any(|line| line.starts_with("redrive_lateness_seconds_bucket") && line.contains("le=\"60\"")),
+        "{text}"
+    );
+    let shown = shown_in(&text);
     let expressions = expressions();
     assert!(expressions.len() > 25, "{}", expressions.len());
     for (expression, words) in expressions {

@@ -165,7 +165,9 @@ impl<'a> Transaction<'a> {
     /// For a name without a version, or if the store operation fails.
     pub fn first_time(&mut self, handler: &str, id: &str) -> Result<bool, PublishError> {
         check_handler(handler)?;
-        self.tx.mark(handler, id, self.now + self.remember)
+        let is_first = self.tx.mark(handler, id, self.now + self.remember)?;
+        crate::engine::observe::marked(is_first);
+        Ok(is_first)
     }
 }
 

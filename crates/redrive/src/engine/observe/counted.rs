@@ -72,9 +72,17 @@ pub(in crate::engine) fn published(queue: &Name, answer: &Result<Published, Publ
     }
 }
 
-/// A former owner's write was refused and changed nothing.
+/// A former owner's write was refused and changed nothing: its event belongs to the new owner.
 pub(in crate::engine) fn fenced() {
     counter!(metric::FENCED).increment(1);
+    counter!(metric::DUPLICATES, label::PLACE => "fence").increment(1);
+}
+
+/// A handler marked an id in its inbox, for the first time or not.
+pub(in crate::engine) fn marked(is_first: bool) {
+    if !is_first {
+        counter!(metric::DUPLICATES, label::PLACE => "inbox").increment(1);
+    }
 }
 
 /// How many shards of a shared store this process owns.
@@ -124,5 +132,26 @@ fn class(progress: &EventProgress) -> &'static str {
     match last.and_then(|record| record.executed) {
         Some(Executed::Unknown) => "unknown",
         _ => "transient",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metrics_util::debugging::DebuggingRecorder;
+
+    use super::*;
+
+    #[test]
+    fn a_fenced_settle_is_a_duplicate_too() {
+        let recorder = DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        metrics::with_local_recorder(&recorder, fenced);
+        let counters = snapshotter.snapshot().into_vec();
+        let names: Vec<_> = counters.iter().map(|(key, ..)| key.key().to_string()).collect();
+        assert!(names.iter().any(|name| name.contains("redrive_fenced_total")), "{names:?}");
+        assert!(
+            names.iter().any(|name| name.contains("duplicates_total") && name.contains("fence")),
+            "{names:?}"
+        );
     }
 }

@@ -18,6 +18,7 @@ pub(super) fn told(told: &SettledEvent) {
     match &told.change {
         EventChange::Retry(progress) => {
             let Last { disposition, executed, kind, code } = last(progress);
+            let reason = failure_word(disposition, code.or(kind));
             let (attempt, next_delay_ms) = (progress.attempts, millis(progress.previous));
             info!(
                 queue,
@@ -28,6 +29,7 @@ pub(super) fn told(told: &SettledEvent) {
                 mode,
                 disposition,
                 executed,
+                reason,
                 kind,
                 code,
                 next_delay_ms,
@@ -74,6 +76,14 @@ fn trace_id(event: &Event) -> Option<&str> {
     let headers = &event.meta.as_ref()?.headers;
     let (_, value) = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(header::TRACEPARENT))?;
     value.split('-').nth(1).filter(|id| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// Why an attempt failed, in one word: the time-out or the panic, else the error's code or kind.
+fn failure_word<'a>(disposition: &'a str, error: Option<&'a str>) -> &'a str {
+    match disposition {
+        "timeout" | "panic" => disposition,
+        _ => error.unwrap_or(disposition),
+    }
 }
 
 /// The last attempt's disposition, whether it had its effect, and its cause: by kind and code. The message stays in
@@ -138,12 +148,8 @@ impl Span {
         if matches!(word, "ok" | "drop" | "discard") {
             return;
         }
-        let cause = ended.cause.as_ref();
-        let error = match word {
-            "timeout" | "panic" => word,
-            _ => cause.map_or(word, |cause| cause.code.as_deref().unwrap_or(&cause.kind)),
-        };
-        self.0.record("error.type", error);
+        let error = ended.cause.as_ref().map(|cause| cause.code.as_deref().unwrap_or(&cause.kind));
+        self.0.record("error.type", failure_word(word, error));
         self.0.record("otel.status_code", "ERROR");
     }
 

@@ -33,6 +33,8 @@ pub(in crate::engine) const fn published(_: &Name, _: &Result<Published, Publish
 
 pub(in crate::engine) const fn fenced() {}
 
+pub(in crate::engine) const fn marked(_: bool) {}
+
 pub(in crate::engine) const fn owned(_: &str, _: usize) {}
 
 pub(in crate::engine) const fn stalled_shards(_: usize) {}

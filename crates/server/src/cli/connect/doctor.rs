@@ -92,7 +92,7 @@ fn queues(config: &Config) -> Vec<Finding> {
         return vec![Finding::wrong("queues", what)];
     }
     let mut all = vec![Finding::fine("queues", config.queues.len().to_string())];
-    all.extend(config.idle_settings().into_iter().map(|warning| Finding::wrong("queues", warning)));
+    all.extend(config.warnings().into_iter().map(|warning| Finding::wrong("queues", warning)));
     all
 }
 

@@ -5,6 +5,7 @@
 //! the id of the first ([`self::commit_ids`]), unless its caller recognises its own rows ([`TxError::Unknown`]).
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, RandomState};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
@@ -421,14 +422,34 @@ impl Retries {
 
     pub(super) async fn wait(&mut self) {
         let wait = WAIT.saturating_mul(1 << self.count.min(16)).min(WAIT_MAX);
-        // Two transactions that conflicted must not conflict again: each waits for a different part of it.
-        let spread = self.began.elapsed().subsec_nanos() % 1000;
         self.count += 1;
-        tokio::time::sleep(wait.mul_f64(0.5 + f64::from(spread) / 2000.0)).await;
+        tokio::time::sleep(jittered(wait)).await;
     }
+}
+
+/// A random part of a wait, at least half of it: two transactions that conflicted must not conflict again.
+pub(super) fn jittered(wait: Duration) -> Duration {
+    // Each state has keys of its own, which makes the hash a random number.
+    let random = RandomState::new().hash_one(()) >> 32;
+    #[expect(clippy::cast_precision_loss, reason = "32 bits fit")]
+    let part = random as f64 / (1_u64 << 32) as f64;
+    wait.mul_f64(0.5 + part / 2.0)
 }
 
 /// The error of a step that was taken outside a transaction.
 pub(super) fn autocommit(error: sqlx::Error) -> StoreError {
     rolled_back(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_after_a_conflict_differ_and_keep_their_bounds() {
+        let wait = Duration::from_millis(20);
+        let waits: std::collections::BTreeSet<_> = (0..100).map(|_| jittered(wait)).collect();
+        assert!(waits.len() > 90, "{}", waits.len());
+        assert!(waits.iter().all(|one| *one >= wait / 2 && *one <= wait), "{waits:?}");
+    }
 }

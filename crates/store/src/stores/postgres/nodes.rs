@@ -13,7 +13,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, PgConnection, PgPool, Row as _};
 
 use super::database::arrivals::channel;
-use super::database::{Database, TxFuture, autocommit};
+use super::database::{Database, TxFuture, autocommit, jittered};
 use super::faults::{Kind, Step, kind};
 use super::open::schema::Schema;
 use super::open::settings::PostgresSettings;
@@ -96,7 +96,7 @@ async fn beat_once(db: &Database, options: &PgConnectOptions, line: &mut Option<
             return;
         }
         *line = None;
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(jittered(AGAIN)).await;
     }
 }
 

@@ -23,7 +23,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row};
 use tokio::runtime::Handle;
 
 use super::database::commit_ids::{Earlier, numbers};
-use super::database::{Database, TxError};
+use super::database::{Database, TxError, jittered};
 use super::events::tracked::RowState;
 use super::faults::{Fault, Kind, Step, broken, kind, not_done, undecided};
 use super::publish::slow::Given;
@@ -185,7 +185,7 @@ impl Database {
             job = back;
             let fault = match done {
                 Ok((TxOutcome::Aborted(_), true)) if began.elapsed() + wait <= job.time => {
-                    tokio::time::sleep(wait).await;
+                    tokio::time::sleep(jittered(wait)).await;
                     wait = (wait * 2).min(AGAIN_MOST);
                     continue;
                 }
@@ -211,7 +211,7 @@ impl Database {
                 Fault::Void | Fault::Refused(_) => false,
             };
             if goes_on {
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(jittered(AGAIN)).await;
                 continue;
             }
             // The present answer counts only if none of the earlier tries can be committed any more.
